@@ -1,0 +1,52 @@
+# `make demo` and `make test` work as the first command on a fresh clone; everything they need is installed into .venv once.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# One intra-op thread: ranks share this machine's cores.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format crds docs bench clean
+
+help: ## What there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Install everything into .venv (once)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "TrainJob needs Python 3.11 or newer, and none was found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "setup: installing into $(VENV) with $$($(PYTHON) --version) (torch is large: a few minutes the first time, nothing later)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Train digits on two local workers, kill one, watch it come back
+	@$(BIN)/python examples/digits/demo.py
+
+test: $(STAMP) ## All tests, with their skips counted
+	@echo "test: unit, property, simulation and real-process tests"
+	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(STAMP) ## ruff, mypy --strict, layers
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy -p trainjob_api -p trainjob_operator -p trainjob
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+crds: $(STAMP) ## Generate the CRD
+	@$(BIN)/python -m trainjob_api.crd > crds/trainjob.dev_trainjobs.yaml
+
+docs: $(STAMP) crds ## Generate the reference pages
+	@$(BIN)/python -m trainjob_api.reference
+	@$(BIN)/python -m trainjob.cli.reference
+
+bench: $(STAMP) ## Measure, one line a figure
+	@$(BIN)/python -m benchmarks
+
+clean: ## Remove what was installed and generated
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache benchmarks/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,331 @@
+"""Names and shapes that two sides share: the operator, the agent in a worker pod, and the library in a rank.
+
+Standard library only, Python 3.9: every worker imports this. One fact lives here once; the tables in `docs/` are
+generated from it. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, TypedDict
+
+# --- The API group -------------------------------------------------------------------------------------------------
+GROUP = "trainjob.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "TrainJob"
+PLURAL = "trainjobs"
+SHORT_NAME = "tj"
+
+# --- Labels on children, and the container that trains ---------------------------------------------------------------
+LABEL_JOB = "trainjob.dev/job"
+LABEL_SLOT = "trainjob.dev/slot"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "trainjob"
+TRAINER_CONTAINER = "trainer"
+
+# --- Environment: operator -> agent ----------------------------------------------------------------------------------
+ENV_NAMESPACE = "TRAINJOB_NAMESPACE"
+ENV_JOB = "TRAINJOB_JOB"
+ENV_JOB_UID = "TRAINJOB_JOB_UID"
+ENV_SLOT = "TRAINJOB_SLOT"
+ENV_POD_NAME = "TRAINJOB_POD_NAME"
+ENV_POD_UID = "TRAINJOB_POD_UID"
+ENV_POD_ADDRESS = "TRAINJOB_POD_ADDRESS"
+"""Address under which peers reach this pod: the pod's IP; 127.0.0.1 on the local backend."""
+ENV_NODE_NAME = "TRAINJOB_NODE_NAME"
+ENV_COORDINATOR = "TRAINJOB_COORDINATOR"
+"""Base URL of the coordinator, without a trailing slash."""
+ENV_WORK_DIR = "TRAINJOB_WORK_DIR"
+"""The pod's own volume: staging, TMPDIR of the ranks, logs, sockets. Lives as long as the pod."""
+ENV_AGENT_SPEC = "TRAINJOB_AGENT_SPEC"
+"""JSON of `AgentSpec`: the part of the job's spec that the agent acts on."""
+ENV_PARENT_FD = "TRAINJOB_PARENT_FD"
+"""Local backend: a pipe's read end; end of file means that the launcher died."""
+ENV_TOKEN_FILE = "TRAINJOB_TOKEN_FILE"
+"""A file whose content the agent sends as `Authorization: Bearer ...` with each sync, read anew each time (tokens rotate); absent: no header."""
+ENV_MASTER_PORT_ANY = "TRAINJOB_MASTER_PORT_ANY"
+"""`1`: rank 0 listens on any free port (local backend, hostNetwork) instead of `rendezvous.port + attempt mod 64`."""
+
+# --- Environment: agent -> rank (beside torch's own RANK, WORLD_SIZE, ...) -------------------------------------------
+ENV_RANK = "RANK"
+ENV_LOCAL_RANK = "LOCAL_RANK"
+ENV_WORLD_SIZE = "WORLD_SIZE"
+ENV_LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
+ENV_NODE_RANK = "NODE_RANK"
+ENV_MASTER_ADDR = "MASTER_ADDR"
+ENV_MASTER_PORT = "MASTER_PORT"
+ENV_ATTEMPT = "TRAINJOB_ATTEMPT"
+ENV_RUN = "TRAINJOB_RUN"
+ENV_STORAGE = "TRAINJOB_STORAGE"
+"""Root of the job's folder on storage (`<storage>/<namespace>/<job>`); empty when the job has no storage."""
+ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
+ENV_STACK_FILE = "TRAINJOB_STACK_FILE"
+"""The file into which faulthandler writes all threads' stacks when the agent sends STACK_SIGNAL."""
+ENV_AGENT_PID = "TRAINJOB_AGENT_PID"
+ENV_RANK_PID = "TRAINJOB_RANK_PID"
+"""Set by a rank's own boot: the process that is the rank. A child that inherits it is no rank, and is told so."""
+
+# --- Environment: knobs for users ------------------------------------------------------------------------------------
+ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"
+BARRIER_WARN_S = 60.0
+"""After this long a barrier names the missing ranks and where they stand; again after each further interval."""
+ENV_BARRIER_TIMEOUT_S = "TRAINJOB_BARRIER_TIMEOUT_SECONDS"
+"""Time-out of report(), barrier() and broadcast_from_rank_zero() in seconds; absent: none."""
+
+# --- Times and sizes -------------------------------------------------------------------------------------------------
+PORT_SPREAD = 64
+"""Attempt n of a job listens on `rendezvous.port + n mod PORT_SPREAD`."""
+LONG_POLL_S = 20.0
+"""How long the coordinator holds a sync that has nothing new to say."""
+SYNC_RETRY_S = 1.0
+SYNC_BODY_LIMIT = 256 * 1024
+"""Bytes of a sync request's body; larger ones are refused with 413."""
+MESSAGE_LIMIT = 1024
+"""Characters of an error message in status."""
+TRACEBACK_LIMIT = 2048
+"""Characters of a traceback in status; the last ones are kept."""
+METRICS_LIMIT = 16
+"""Metrics kept in status.progress."""
+NAME_LIMIT = 52
+"""Longest job name: `<job>-<slot>` must fit 63 characters with a ten digit slot."""
+STACK_SIGNAL_NAME = "SIGUSR2"
+
+# --- Exit codes of the agent (the trainer container) -------------------------------------------------------------------
+EXIT_OK = 0
+EXIT_JOB_FAILED = 80
+EXIT_NO_COORDINATOR = 81
+EXIT_REMOVED = 82
+EXIT_LAUNCHER_DIED = 83
+EXIT_BAD_CONFIG = 84
+"""The agent's own environment does not parse: an installation fault, never the user's script."""
+
+# --- Exit codes of the command line ------------------------------------------------------------------------------------
+CLI_OK = 0
+CLI_ERROR = 1
+CLI_USAGE = 2
+CLI_JOB_FAILED = 10
+CLI_INTERRUPTED = 130
+
+# --- Instructions: coordinator -> agent --------------------------------------------------------------------------------
+DO_WAIT = "wait"
+"""Nothing to do yet; keep what runs running."""
+DO_RUN = "run"
+"""Be a member of this attempt; an older attempt's ranks are stopped first."""
+DO_HOLD = "hold"
+"""Stop the ranks after `grace_s`; keep the pod, the staging and the uploads."""
+DO_EXIT = "exit"
+"""Stop the ranks, finish the uploads, end with `exit_code`."""
+
+# --- States in an agent's report ---------------------------------------------------------------------------------------
+RANK_STARTING = "starting"
+RANK_RUNNING = "running"
+RANK_ENDED = "ended"
+
+# Kinds of a rank's end, RankReport["kind"].
+END_OK = "ok"
+END_EXIT = "exit"
+"""Exit code other than 0, without an exception that the library saw."""
+END_SIGNAL = "signal"
+END_EXCEPTION = "exception"
+"""A Python exception that the library reported; `error` carries it."""
+END_START = "start"
+"""The command cannot run at all (no such script, syntax error, wrong Python): retrying cannot help."""
+END_DAMAGED = "damaged"
+"""The checkpoint that this attempt resumed from turned out damaged: not counted, the next join chooses afresh."""
+END_STOPPED = "stopped"
+"""Ended by the agent itself on an instruction, or as a victim after another rank's end."""
+END_LOST = "lost"
+"""The agent restarted and no longer knows how the rank ended (ContainerRestarted)."""
+END_STORAGE = "storage"
+"""The job's storage cannot be used (unreadable, read-only, no run could be claimed)."""
+
+# Kinds of a rank's call that all ranks make together, in `collective` messages.
+KIND_REPORT = "report"
+KIND_BARRIER = "barrier"
+KIND_BROADCAST = "broadcast"
+
+# Operations on the rank's socket (see wire.py for the framing).
+OP_HELLO = "hello"
+OP_COLLECTIVE = "collective"
+OP_RELEASED = "released"
+OP_FAILED = "failed"
+OP_LOG = "log"
+OP_ERROR = "error"
+OP_RESTORE = "restore"
+OP_RESTORED = "restored"
+
+# `failed` replies: FailedReply["reason"].
+FAIL_RANK_GONE = "rank_gone"
+FAIL_MISMATCH = "mismatch"
+FAIL_TIMEOUT = "timeout"
+FAIL_STAGING = "staging"
+FAIL_DAMAGED = "damaged"
+FAIL_STORAGE = "storage"
+
+# --- Acknowledgement levels and upload modes ------------------------------------------------------------------------------
+STAGED = "STAGED"
+DURABLE = "DURABLE"
+UPLOAD_ASYNC = "ASYNC"
+UPLOAD_SYNC = "SYNC"
+UPLOAD_NONE = "NO_UPLOAD"
+
+# --- Causes and reasons (status.attempt.endCause, conditions, events; stable API) -------------------------------------------
+REASON_COMPLETED = "AllRanksSucceeded"
+REASON_USER_ERROR = "UserCodeError"
+REASON_EXIT = "NonZeroExit"
+REASON_SIGNAL = "KilledBySignal"
+REASON_OOM = "OutOfMemory"
+REASON_COMMUNICATION = "CommunicationError"
+REASON_RANK_ENDED_EARLY = "RankEndedEarly"
+REASON_START = "CannotStart"
+REASON_DAMAGED = "CheckpointDamaged"
+REASON_STORAGE = "StorageError"
+REASON_POD_LOST = "PodLost"
+REASON_POD_FAILED = "PodFailed"
+REASON_START_FAILED = "StartFailed"
+REASON_LIMIT = "RestartLimitExceeded"
+REASON_RULE = "FailRule"
+REASON_NO_PROGRESS = "NoProgress"
+REASON_DEADLINE = "DeadlineExceeded"
+REASON_STARTUP_DEADLINE = "StartupDeadlineExceeded"
+REASON_SUSPENDED = "Suspended"
+REASON_INVALID_SPEC = "InvalidSpec"
+REASON_SCALED = "Scaled"
+
+
+class AgentSpec(TypedDict, total=False):
+    """What the agent acts on; the operator writes it into ENV_AGENT_SPEC as JSON."""
+
+    processes_per_worker: int
+    rendezvous_backend: str
+    rendezvous_port: int
+    rendezvous_timeout_s: float
+    storage: Optional[str]
+    """The job's own folder: `<checkpoint.storage>/<namespace>/<job>`; None: staging is all there is."""
+    resume_from: str
+    """auto | none | the path or URI of a checkpoint folder."""
+    keep: Optional[int]
+    score_attribute: Optional[str]
+    score_order: str
+    """max | min"""
+
+
+class RankError(TypedDict, total=False):
+    """An exception as the rank reported it."""
+
+    type: str
+    message: str
+    traceback: str
+    """User frames first, library frames left out."""
+    communication: bool
+    """The exception speaks of a lost peer (gloo, NCCL, store, barrier): never a first cause by itself."""
+
+
+class RankReport(TypedDict, total=False):
+    """One rank of the agent's current attempt."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    state: str
+    kind: str
+    exit_code: Optional[int]
+    signal: Optional[int]
+    ended_at: Optional[float]
+    """Seconds since the epoch by the agent's clock."""
+    error: Optional[RankError]
+
+
+class ProgressReport(TypedDict, total=False):
+    """The job's progress as rank 0's agent knows it."""
+
+    position: int
+    """Reports along the lineage: those of the checkpoint that was resumed plus those of this attempt."""
+    step: Optional[int]
+    total_steps: Optional[int]
+    epoch: Optional[int]
+    metrics: Dict[str, float]
+    time: float
+    """Of the last report() or log(), seconds since the epoch by the agent's clock."""
+
+
+class CheckpointReport(TypedDict, total=False):
+    """What is shown of the checkpoints; nothing is decided from it."""
+
+    id: str
+    step: Optional[int]
+    uri: Optional[str]
+    time: float
+    bytes: int
+    metrics: Dict[str, float]
+
+
+class AgentReport(TypedDict, total=False):
+    """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
+
+    namespace: str
+    job: str
+    job_uid: str
+    slot: int
+    pod: str
+    pod_uid: str
+    boot: int
+    """Counts the agent's starts in this pod, from 1."""
+    seq: int
+    """Counts the requests of this boot; a lower one than the last seen is ignored."""
+    clock: float
+    """The agent's wall clock when it sent this."""
+    address: str
+    """host:port where peers reach this agent."""
+    acknowledged: Optional[Dict[str, Any]]
+    """The instruction that the agent last took in; the coordinator answers at once when its own differs."""
+    attempt: int
+    """The attempt that `ranks` belong to; 0: none yet."""
+    quiet: bool
+    """No rank process is alive here."""
+    joined: bool
+    """The attempt's join has been answered, ranks were or are being started."""
+    ranks: List[RankReport]
+    lost_peers: List[int]
+    """Indices of members whose agent cannot be reached."""
+    draining: bool
+    """SIGTERM arrived: this pod is going away."""
+    uploads: int
+    """Checkpoint shares that are staged here and not yet stored."""
+    completed: bool
+    """This run's end record is written (or was found): the job is Complete."""
+    run: Optional[int]
+    resumed_from: Optional[str]
+    progress: Optional[ProgressReport]
+    """From the agent of rank 0 alone."""
+    latest: Optional[CheckpointReport]
+    best: Optional[CheckpointReport]
+    checkpoint_count: int
+    warning: Optional[str]
+    """Trouble that does not stop training (uploads failing, a checkpoint skipped)."""
+
+
+class Instruction(TypedDict, total=False):
+    """Reply to a sync: what the agent is to do, whole each time."""
+
+    do: str
+    attempt: int
+    index: int
+    """Position of this worker among the attempt's members; its ranks are index * processes + local rank."""
+    workers: int
+    processes: int
+    leader: str
+    """host:port of the agent of rank 0."""
+    secret: str
+    """Shown to peers on every agent-to-agent connection."""
+    grace_s: float
+    exit_code: int
+    reason: str
+
+
+class SyncReply(TypedDict):
+    """Reply of `POST /v1/sync`."""
+
+    transition: int
+    """Counts changes of the leading operator; a reply with a lower one is ignored."""
+    instruction: Instruction

@@ -1,0 +1,318 @@
+"""The TrainJob object, version v1alpha1: spec, status, conditions.
+
+Called by the operator, the CLI and the launcher; `crd.py` generates the CRD from these models. Field descriptions are
+what `kubectl explain` shows. Models are frozen: change one with `model_copy(update=...)`. A field that nothing acts on
+yet is not here, and unknown fields are refused.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from trainjob_api import contract
+
+PATH_LIMIT = 1024
+"""Characters of a path in a spec; the CRD's rules read paths, so they are bounded."""
+
+
+class Model(BaseModel):
+    """Base of all parts: camelCase in JSON, snake_case in Python, frozen, no unknown fields."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(alias=to_camel),
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, without absent fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+# --- Spec ------------------------------------------------------------------------------------------------------------
+
+
+class Rendezvous(Model):
+    """How the ranks of an attempt find each other."""
+
+    backend: Literal["auto", "gloo", "nccl"] = Field("auto", description="Process group backend; auto: nccl where the trainer has GPUs, else gloo.")
+    port: int = Field(29500, ge=1024, le=65471, description="Attempt n listens on port + n mod 64.")
+    timeout_seconds: int = Field(1800, ge=1, description="Time-out of the process group's collectives.")
+
+
+class Staging(Model):
+    """The volume that staged checkpoints and TMPDIR live in."""
+
+    medium: Literal["", "Memory"] = Field("", description="emptyDir medium; Memory counts against the container's limit.")
+    size_limit: str | None = Field(None, max_length=32, description="emptyDir size limit, for example 20Gi.")
+
+
+class CheckpointSpec(Model):
+    """Where checkpoints go, which are kept, and what a new run starts from."""
+
+    storage: str | None = Field(
+        None,
+        max_length=PATH_LIMIT,
+        description="Folder on a volume that all workers mount, as an absolute path. Absent: checkpoints survive processes, not pods.",
+    )
+    resume_from: str = Field(
+        "auto",
+        max_length=PATH_LIMIT,
+        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; or the path of a checkpoint.",
+    )
+    keep: int | None = Field(None, ge=1, description="How many checkpoints to keep; absent: all. The latest is always kept.")
+    score_attribute: str | None = Field(
+        None, max_length=256, description="Reported metric by which the best are kept; a dot reaches into nested metrics. Absent: the newest are kept."
+    )
+    score_order: Literal["max", "min"] = Field("max", description="Whether a higher or a lower score is better.")
+    staging: Staging = Field(Staging(), description="The volume for staged checkpoints and temporary files.")
+
+
+class FailureRule(Model):
+    """What a rank's exit code means; the first rule that matches wins."""
+
+    exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
+        min_length=1,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Exit codes that this rule is for; 128 + n stands for signal n.",
+    )
+    action: Literal["Fail", "Restart", "Ignore"] = Field(
+        description="Fail: the job fails at once. Restart: counted as a failure. Ignore: restart, not counted."
+    )
+
+
+class FailurePolicy(Model):
+    """How many failures the job may survive."""
+
+    max_failures: int = Field(3, ge=-1, description="Failures that are answered with a restart; -1: no limit; 0: the first failure fails the job.")
+    rules: list[FailureRule] = Field(default_factory=list, max_length=16, description="Exceptions by exit code; the first match wins.")
+    no_progress_attempts: int = Field(
+        3, ge=0, description="That many counted failures in a row without a new report, of a job that has reported before, fail it; 0: off."
+    )
+
+
+class Runtime(Model):
+    """The in-pod runtime."""
+
+    agent: Literal["auto", "Disabled"] = Field(
+        "auto", description="Disabled: plain environment injection only, one process a pod; report() and checkpoints are not served."
+    )
+
+
+class TrainJobSpec(Model):
+    """What is to run and how it comes back."""
+
+    workers: int = Field(1, ge=1, le=10000, description="Worker pods.")
+    processes_per_worker: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="Ranks in each pod. auto: the trainer container's GPU limit for a plain python command, else 1."
+    )
+    template: dict[str, Any] = Field(description="Pod template; the container named trainer, else the first one, trains.")
+    rendezvous: Rendezvous = Field(Rendezvous(), description="How the ranks find each other.")
+    checkpoint: CheckpointSpec = Field(CheckpointSpec(), description="Where checkpoints go and what a run starts from.")
+    failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
+    runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
+    suspend: bool = Field(False, description="true: no pods; training goes on from the newest checkpoint once it is false again.")
+    startup_deadline_seconds: int | None = Field(
+        None, ge=1, description="From the moment that all pods of a start are scheduled until its ranks run; later: the job fails."
+    )
+    active_deadline_seconds: int | None = Field(None, ge=1, description="Longest time that the job may be active; suspended time does not count.")
+    ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Delete the TrainJob this long after it finished.")
+    pod_cleanup: Literal["Running", "All", "None"] = Field(
+        "Running", description="What becomes of pods at the end: Running deletes those that still run after 30 s."
+    )
+
+
+# --- Status ----------------------------------------------------------------------------------------------------------
+
+
+class Condition(Model):
+    """A condition in the shape of metav1.Condition."""
+
+    type: str = Field(description="Kind of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(description="One CamelCase word: why.")
+    message: str = Field("", description="One sentence for people.")
+    last_transition_time: datetime = Field(description="When status changed last.")
+    observed_generation: int | None = Field(None, description="The generation of the spec that this speaks of.")
+
+
+class Attempt(Model):
+    """One start of the ranks; the number rises with each start, restart, resize and resume."""
+
+    number: int = Field(ge=1, description="Raised at each start, restart, resize and resume.")
+    state: Literal["Running", "Ended"] = Field(description="Running until the write that ends it.")
+    started_at: datetime = Field(description="When the attempt was committed.")
+    ended_at: datetime | None = Field(None, description="When its end was committed.")
+    members: str = Field(description="Slots of its workers in index order, as ranges: 0-5,7.")
+    workers: int = Field(ge=1, description="Number of members.")
+    world_size: int = Field(ge=1, description="Number of ranks.")
+    cause: str = Field(description="Why it began.")
+    end_cause: str | None = Field(None, description="Why it ended.")
+    resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
+    run: int | None = Field(None, description="The run that it belongs to.")
+
+
+class WorkersStatus(Model):
+    """Workers, counted."""
+
+    ready: int = Field(0, description="Workers whose agent (plain mode: container) is up.")
+    desired: int = Field(0, description="Workers that the job should have.")
+
+
+class Failures(Model):
+    """The budget, spent."""
+
+    counted: int = Field(0, description="Failures that count against maxFailures.")
+    since_progress: int = Field(0, description="Counted failures in a row without a new report.")
+    early_in_row: int = Field(0, description="Ends in a row soon after the start; they make the next start wait.")
+    strikes: dict[str, int] = Field(default_factory=dict, description="Failures of each slot without progress; at two the pod is replaced.")
+    avoid_nodes: list[str] = Field(default_factory=list, max_length=8, description="Nodes that replacements keep away from.")
+    last_cause: str | None = Field(None, description="Why the last attempt ended.")
+
+
+class Timing(Model):
+    """What the deadlines and the back-off are measured by."""
+
+    active_seconds: float = Field(0, description="Active time before activeSince.")
+    active_since: datetime | None = Field(None, description="When the job last became active.")
+    scheduled_at: datetime | None = Field(None, description="When all pods of this start were scheduled.")
+    retry_at: datetime | None = Field(None, description="The next attempt does not begin before.")
+    finished_at: datetime | None = Field(None, description="When the job completed or failed.")
+
+
+class Progress(Model):
+    """Where training stands."""
+
+    position: int = Field(0, description="Reports along the lineage; the highest value that was ever reached.")
+    step: int | None = Field(None, description="Step of the last report.")
+    total_steps: int | None = Field(None, description="Steps that the script announced.")
+    epoch: int | None = Field(None, description="Epoch of the last report.")
+    percent: int | None = Field(None, description="step of totalSteps.")
+    last_report_time: datetime | None = Field(None, description="When the last report arrived.")
+    metrics: dict[str, float] = Field(default_factory=dict, description="Up to 16 numbers of the last report.")
+
+
+class CheckpointView(Model):
+    """One checkpoint, for display."""
+
+    id: str = Field(description="run-attempt-index.")
+    step: int | None = Field(None, description="Step at which it was taken.")
+    uri: str | None = Field(None, description="Its folder on storage.")
+    time: datetime | None = Field(None, description="When it was committed.")
+    bytes: int = Field(0, description="Size of all its files.")
+
+
+class CheckpointStatus(Model):
+    """Checkpoints, for display; nothing is decided from them."""
+
+    latest: CheckpointView | None = Field(None, description="The newest committed one.")
+    best: CheckpointView | None = Field(None, description="The one with the best score.")
+    count: int = Field(0, description="Committed checkpoints of this run.")
+
+
+class Failure(Model):
+    """The first cause of the last failure."""
+
+    attempt: int = Field(description="The attempt that failed.")
+    time: datetime = Field(description="When.")
+    reason: str = Field(description="One CamelCase word.")
+    rank: int | None = Field(None, description="The rank that broke first.")
+    pod: str | None = Field(None, description="Its pod.")
+    node: str | None = Field(None, description="Its node.")
+    exit_code: int | None = Field(None, description="Its exit code.")
+    signal: int | None = Field(None, description="The signal that ended it.")
+    message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="What happened.")
+    traceback: str | None = Field(None, max_length=contract.TRACEBACK_LIMIT, description="User frames first.")
+    victims: int = Field(0, description="Ranks that ended because of this one.")
+
+
+class HistoryEntry(Model):
+    """An attempt that is over."""
+
+    attempt: int = Field(description="Its number.")
+    cause: str = Field(description="Why it began.")
+    end_cause: str | None = Field(None, description="Why it ended.")
+    started_at: datetime = Field(description="When it began.")
+    ended_at: datetime | None = Field(None, description="When it ended.")
+    world_size: int = Field(description="Number of ranks.")
+    resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
+    down_seconds: float | None = Field(None, description="From the end of the attempt before to this one's begin.")
+    position: int | None = Field(None, description="Reports along the lineage when it ended.")
+
+
+class TrainJobStatus(Model):
+    """What is. Written by the operator alone."""
+
+    observed_generation: int | None = Field(None, description="The generation of the spec that this status answers.")
+    phase: str | None = Field(None, description="Summary of the conditions, for display.")
+    selector: str | None = Field(None, description="Label selector of the pods, for the scale subresource.")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="Conditions in the shape of metav1.",
+    )
+    slots: str = Field("", description="Pods that may exist, as ranges of slot numbers: 0-5,7.")
+    next_slot: int = Field(0, ge=0, description="The next unused slot number.")
+    attempt: Attempt | None = Field(None, description="The newest attempt.")
+    workers: WorkersStatus = Field(WorkersStatus(), description="Workers, counted.")
+    failures: Failures = Field(Failures(), description="The budget, spent.")
+    timing: Timing = Field(Timing(), description="What deadlines and back-off are measured by.")
+    progress: Progress = Field(Progress(), description="Where training stands.")
+    checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
+    last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
+    history: list[HistoryEntry] = Field(default_factory=list, max_length=10, description="The last attempts that are over.")
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of that type, or None."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+    def holds(self, type_: str) -> bool:
+        """Whether the condition of that type is True."""
+        found = self.condition(type_)
+        return found is not None and found.status == "True"
+
+    @property
+    def finished(self) -> bool:
+        """Complete or Failed: terminal, nothing runs again."""
+        return self.holds("Complete") or self.holds("Failed")
+
+
+# --- The object ------------------------------------------------------------------------------------------------------
+
+
+class Metadata(BaseModel):
+    """The part of an object's metadata that is acted upon; other fields are kept."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(alias=to_camel), populate_by_name=True, frozen=True, extra="allow")
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 1
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class TrainJob(Model):
+    """A distributed PyTorch training job."""
+
+    api_version: str = contract.API_VERSION
+    kind: str = contract.KIND
+    metadata: Metadata
+    spec: TrainJobSpec
+    status: TrainJobStatus = Field(default_factory=TrainJobStatus)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name

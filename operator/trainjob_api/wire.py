@@ -1,0 +1,95 @@
+"""Frames on the Unix socket between rank and agent and on the TCP connections between agents.
+
+A frame is an 8 byte header (two big-endian unsigned 32 bit lengths), a JSON object and an optional binary blob.
+Sans I/O: `encode` and `Decoder` work on bytes; `send` and `receive` are the thin blocking pair that ranks use.
+Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, Dict, List, Tuple
+
+_HEADER = struct.Struct(">II")
+JSON_LIMIT = 16 * 1024 * 1024
+BLOB_LIMIT = 256 * 1024 * 1024
+
+Message = Dict[str, Any]
+Frame = Tuple[Message, bytes]
+
+
+class WireError(ConnectionError):
+    """The peer sent something that is no frame, or closed the connection inside one."""
+
+
+def encode(message: Message, blob: bytes = b"") -> bytes:
+    """Bytes of one frame. Raises ValueError when the message is not JSON or a part exceeds its limit."""
+    body = json.dumps(message, separators=(",", ":"), allow_nan=True).encode()
+    if len(body) > JSON_LIMIT or len(blob) > BLOB_LIMIT:
+        raise ValueError(f"frame too large: {len(body)} bytes of JSON (limit {JSON_LIMIT}), {len(blob)} of blob (limit {BLOB_LIMIT})")
+    return _HEADER.pack(len(body), len(blob)) + body + blob
+
+
+class Decoder:
+    """Turns a byte stream into frames: `feed` what arrived, get the frames that are complete."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> List[Frame]:
+        """Frames completed by `data`, in order. Raises WireError on lengths beyond the limits or a body that is no JSON object."""
+        self._buffer += data
+        frames: List[Frame] = []
+        while len(self._buffer) >= _HEADER.size:
+            json_length, blob_length = _HEADER.unpack_from(self._buffer)
+            if json_length > JSON_LIMIT or blob_length > BLOB_LIMIT:
+                raise WireError(f"frame lengths {json_length} and {blob_length} are beyond the limits")
+            end = _HEADER.size + json_length + blob_length
+            if len(self._buffer) < end:
+                break
+            body = bytes(self._buffer[_HEADER.size : _HEADER.size + json_length])
+            blob = bytes(self._buffer[_HEADER.size + json_length : end])
+            del self._buffer[:end]
+            frames.append((_parse(body), blob))
+        return frames
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an incomplete frame."""
+        return len(self._buffer)
+
+
+def send(sock: socket.socket, message: Message, blob: bytes = b"") -> None:
+    """Write one frame to a blocking socket."""
+    sock.sendall(encode(message, blob))
+
+
+def receive(sock: socket.socket) -> Frame:
+    """Read one frame from a blocking socket. Raises WireError when the peer closes or sends no frame."""
+    json_length, blob_length = _HEADER.unpack(_read(sock, _HEADER.size))
+    if json_length > JSON_LIMIT or blob_length > BLOB_LIMIT:
+        raise WireError(f"frame lengths {json_length} and {blob_length} are beyond the limits")
+    return _parse(_read(sock, json_length)), _read(sock, blob_length) if blob_length else b""
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    parts: List[bytes] = []
+    while count:
+        part = sock.recv(min(count, 1 << 20))
+        if not part:
+            raise WireError("the other side closed the connection")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except ValueError as error:
+        raise WireError(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise WireError("a frame's JSON must be an object")
+    return message

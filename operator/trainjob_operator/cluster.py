@@ -1,0 +1,95 @@
+"""The narrow boundary to the cluster: the verbs that the shell needs, and the errors they raise.
+
+Implemented by `memory.py` (in-process, for tests and the local backend) and by `kube.py` (a real API server). Objects are
+plain dicts as the API serves them; nothing else in the package knows HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+Manifest = dict[str, Any]
+JobKey = tuple[str, str]
+"""(namespace, name)"""
+
+
+class ClusterError(Exception):
+    """The API refused or could not be reached."""
+
+
+class NotFound(ClusterError):
+    """404: the object is not there."""
+
+
+class Conflict(ClusterError):
+    """409: another write came first, the object exists already, or a precondition does not hold."""
+
+
+class Rejected(ClusterError):
+    """400, 403, 422: the same call will be refused again; the message is the API's."""
+
+
+class Unavailable(ClusterError):
+    """429, 5xx, time-out, no connection: the call may or may not have taken effect."""
+
+
+class Cluster(Protocol):
+    """Every verb may raise any ClusterError. None retries by itself: the work queue does."""
+
+    async def get_job(self, namespace: str, name: str) -> Manifest:
+        """The TrainJob as it is now. Raises NotFound."""
+        ...
+
+    async def list_jobs(self) -> list[Manifest]:
+        """All TrainJobs in scope."""
+        ...
+
+    async def patch_job_status(self, namespace: str, name: str, resource_version: str, status: Manifest) -> Manifest:
+        """JSON merge patch of the status subresource, refused with Conflict unless resource_version is the current one.
+
+        `status` is a merge patch: a field to be removed is there as None. Returns the new object.
+        """
+        ...
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Delete with a UID precondition (Conflict when it does not hold); children go by their owner references."""
+        ...
+
+    async def list_pods(self, namespace: str, job: str) -> list[Manifest]:
+        """A consistent read of all pods that carry the job's name label."""
+        ...
+
+    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+        """Raises Conflict when a pod of that name exists, Rejected when quota or admission says no."""
+        ...
+
+    async def get_pod(self, namespace: str, name: str) -> Manifest:
+        """Raises NotFound."""
+        ...
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
+        """Delete with a UID precondition; NotFound and a failing precondition (Conflict) are raised."""
+        ...
+
+    async def get_service(self, namespace: str, name: str) -> Manifest:
+        """Raises NotFound."""
+        ...
+
+    async def create_service(self, namespace: str, service: Manifest) -> Manifest:
+        """Raises Conflict when a Service of that name exists."""
+        ...
+
+    async def create_event(self, namespace: str, event: Manifest) -> None:
+        """Create an event, or raise its count if one of that name is there."""
+        ...
+
+    def watch(self) -> AsyncIterator[JobKey]:
+        """Keys of jobs about which something changed (the job or one of its pods), starting with every job there is.
+
+        Only a hint: keys may come twice or for nothing. Ends never; raises ClusterError when the source fails.
+        """
+        ...
+
+
+Enqueue = Callable[[JobKey], None]

@@ -1,0 +1,181 @@
+"""What the rules read and what they answer with: observations, actions, the decision.
+
+`observe.py` and `coordinator.py` build the observations, `decide.py` reads them, `apply.py` carries the decision out.
+Everything is frozen; a decision is a value that can be compared and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from trainjob_api.contract import CheckpointReport, Instruction, ProgressReport, RankReport
+from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
+
+
+class PodPhase(Enum):
+    """Where the trainer container stands; sidecars and the pod's own phase do not count."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodView:
+    """One pod that carries the job's label and our owner reference."""
+
+    slot: int
+    name: str
+    uid: str
+    phase: PodPhase
+    owned: bool = True
+    """Its controlling owner reference names this very object (UID)."""
+    deleting: bool = False
+    scheduled: bool = True
+    ready: bool = True
+    node: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    """The kubelet's or scheduler's word: OOMKilled, ImagePullBackOff, Unschedulable, ..."""
+    message: str | None = None
+    disrupted: bool = False
+    """A DisruptionTarget condition stands on it."""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentView:
+    """What the agent of one pod last said, checked and bounded by the coordinator."""
+
+    slot: int
+    pod_uid: str
+    boot: int
+    heard_at: datetime
+    address: str
+    clock_offset: timedelta = timedelta(0)
+    """Our clock minus the agent's, as seen in the sync; added to its `ended_at`s."""
+    attempt: int = 0
+    quiet: bool = True
+    joined: bool = False
+    ranks: tuple[RankReport, ...] = ()
+    lost_peers: tuple[int, ...] = ()
+    draining: bool = False
+    uploads: int = 0
+    completed: bool = False
+    run: int | None = None
+    resumed_from: str | None = None
+    progress: ProgressReport | None = None
+    latest: CheckpointReport | None = None
+    best: CheckpointReport | None = None
+    checkpoint_count: int = 0
+    warning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceView:
+    """The headless Service of the job's name."""
+
+    name: str
+    owned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """One consistent look at a job: the object, its children, and what its agents last said.
+
+    `pods` are all pods that carry the job's name label, foreign ones included (`owned` False); `agents` has an entry only
+    for a pod that is listed, by slot, and whose UID matches. `listening_since` is when this process began to listen to
+    agents: silence before it means nothing.
+    """
+
+    job: TrainJob
+    pods: tuple[PodView, ...] = ()
+    service: ServiceView | None = None
+    agents: Mapping[int, AgentView] = field(default_factory=dict)
+    listening_since: datetime | None = None
+
+
+# --- Actions -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EnsureService:
+    """Create the headless Service unless it is there."""
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """Create the pod of a slot that status already lists; a 409 counts as success only if the owner's UID is ours."""
+
+    slot: int
+    avoid_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Delete exactly this pod (UID precondition)."""
+
+    name: str
+    uid: str
+    grace_s: int | None = None
+    """None: the pod's own grace period."""
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """Delete the TrainJob itself: its TTL is over."""
+
+    uid: str
+
+
+Action = EnsureService | CreatePod | DeletePod | DeleteJob
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes event to emit once the status write succeeded."""
+
+    type: str
+    """Normal | Warning"""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What one turn does: status is written first (if it differs), then the actions, then the events.
+
+    Actions rest on the new status: a slot is listed before its pod is created, an attempt is committed before an agent
+    hears of it.
+    """
+
+    status: TrainJobStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: timedelta | None = None
+    """Look again after this, even if nothing happens; None: only an event can change the answer."""
+    why: str = ""
+    """One sentence; the shell logs it when it changes."""
+
+
+# --- Words for agents ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """What the installation, not the job, contributes to pods."""
+
+    coordinator_url: str
+    agent_command: tuple[str, ...] = ("python3", "-m", "trainjob.agent")
+    """What is put before the trainer's own command, followed by `--`."""
+    any_master_port: bool = False
+    """Ranks of all pods share one network namespace, so the master port is picked, not computed (local backend)."""
+
+
+InstructionFor = tuple[Instruction, str]
+"""An instruction and the sentence why."""

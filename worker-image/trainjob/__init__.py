@@ -1,0 +1,1 @@
+"""TrainJob's training side."""
