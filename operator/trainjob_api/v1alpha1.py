@@ -148,6 +148,7 @@ class Attempt(Model):
     number: int = Field(ge=1, description="Raised at each start, restart, resize and resume.")
     state: Literal["Running", "Ended"] = Field(description="Running until the write that ends it.")
     started_at: datetime = Field(description="When the attempt was committed.")
+    running_at: datetime | None = Field(None, description="When all its ranks had been started.")
     ended_at: datetime | None = Field(None, description="When its end was committed.")
     members: str = Field(description="Slots of its workers in index order, as ranges: 0-5,7.")
     workers: int = Field(ge=1, description="Number of members.")

@@ -1,0 +1,110 @@
+"""The rules that the API server itself checks (CEL), so that `kubectl apply` refuses with a sentence what cannot work.
+
+Called by `crd.py`. Each rule mirrors a check of `validation.py`; a rule sees one object (and its old version), never the
+cluster. Lists and strings that a rule walks through are bounded in the schema, or the API server refuses the CRD for its
+cost. Every message says what to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob_api import contract
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A CEL expression that must hold at `path` of the object, and what is said when it does not."""
+
+    path: tuple[str, ...]
+    """Names of the fields down to the node that carries the rule; () is the whole object."""
+    expression: str
+    message: str
+    shown_at: str | None = None
+    """Where below the node the API server shows the problem; None: at the node."""
+
+    def entry(self) -> dict[str, Any]:
+        """The item of `x-kubernetes-validations`."""
+        shown = {"fieldPath": self.shown_at} if self.shown_at else {}
+        return {"rule": self.expression, "message": self.message, **shown}
+
+
+_PLAIN_MODE = "has(self.runtime) && has(self.runtime.agent) && self.runtime.agent == 'Disabled'"
+_IS_TRAINER = f"c.name == '{contract.TRAINER_CONTAINER}'"
+_HAS_COMMAND = "has(c.command) && size(c.command) > 0"
+_CONTAINERS = "self.template.spec.containers"
+_TRAINER_HAS_COMMAND = (
+    f"({_CONTAINERS}.exists(c, {_IS_TRAINER})"
+    f" ? {_CONTAINERS}.exists(c, {_IS_TRAINER} && {_HAS_COMMAND})"
+    f" : has({_CONTAINERS}[0].command) && size({_CONTAINERS}[0].command) > 0)"
+)
+_ONE_PROCESS = "!has(self.processesPerWorker) || (type(self.processesPerWorker) == int ? self.processesPerWorker == 1 : self.processesPerWorker == 'auto')"
+
+RULES = (
+    Rule(
+        (),
+        f"size(self.metadata.name) <= {contract.NAME_LIMIT}",
+        f"metadata.name is too long: at most {contract.NAME_LIMIT} characters fit, because pods carry it with a number behind it; choose a shorter name",
+    ),
+    Rule(
+        (),
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name must be lower-case letters, digits and dashes, begin with a letter and end with a letter or digit (it becomes a host name)",
+    ),
+    Rule(
+        ("spec",),
+        "self.template == oldSelf.template || (has(self.suspend) && self.suspend) || (has(oldSelf.suspend) && oldSelf.suspend)",
+        "template can be changed only while the job is suspended: set suspend to true in the same change, and back to false to go on",
+        ".template",
+    ),
+    Rule(
+        ("spec",),
+        f"({_PLAIN_MODE}) || {_TRAINER_HAS_COMMAND}",
+        "the container that trains needs a command, for example [python, train.py]: the agent runs it, and what the image would run by itself "
+        "is not known here; or set runtime.agent to Disabled to do without the agent",
+        ".template.spec.containers",
+    ),
+    Rule(
+        ("spec",),
+        f"!({_PLAIN_MODE}) || {_ONE_PROCESS}",
+        "processesPerWorker must be 1 or left out with runtime.agent Disabled: without the agent a pod has one process, which may start more itself",
+        ".processesPerWorker",
+    ),
+    Rule(
+        ("spec", "processesPerWorker"),
+        "type(self) == int ? self >= 1 : self == 'auto'",
+        "must be a whole number of at least 1, or auto",
+    ),
+    Rule(
+        ("spec", "template", "spec", "restartPolicy"),
+        "self == 'Never'",
+        "must be Never or left out: the operator and the agent restart what ends, and count it",
+    ),
+    Rule(
+        ("spec", "checkpoint", "storage"),
+        "self.startsWith('/')",
+        "must be an absolute path on a volume that all workers mount, for example /checkpoints; this version keeps checkpoints on mounted paths only, "
+        "not at s3:// or another URI",
+    ),
+    Rule(
+        ("spec", "checkpoint", "resumeFrom"),
+        "self == 'auto' || self == 'none' || self.startsWith('/')",
+        "must be auto, none, or the absolute path of a checkpoint, for example /checkpoints/team/job/checkpoints/1-2-14",
+    ),
+    Rule(
+        ("spec", "checkpoint", "staging", "sizeLimit"),
+        "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
+        "must be a size such as 20Gi or 500M",
+    ),
+)
+
+
+def add_rules(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put every rule into its node of the object's schema, in place; returns the schema. Raises KeyError for a path that is not there."""
+    for rule in RULES:
+        node = schema
+        for name in rule.path:
+            node = node["properties"][name]
+        node.setdefault("x-kubernetes-validations", []).append(rule.entry())
+    return schema

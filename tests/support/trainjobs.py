@@ -1,0 +1,105 @@
+"""TrainJob documents for tests of the API: a small valid one, changed by dotted paths; and the cases that the CRD's rules decide."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+STEADY = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Property tests give the same examples each time, on a slow machine too."""
+
+REMOVED = object()
+"""As a value in `document`: take the field away."""
+
+Document = dict[str, Any]
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.sampled_from(["", "auto", "none", "/x", "2", "Disabled", "20Gi", "trainer", "\ud800"])
+)
+
+
+def json_values(keys: list[str], leaves: int = 12) -> st.SearchStrategy[Any]:
+    """Any JSON value (and what only YAML can hold: NaN, broken text) whose maps have keys from this list."""
+    return st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4), max_leaves=leaves)
+
+
+def document(changes: dict[str, Any] | None = None) -> Document:
+    """A valid TrainJob, with `{"spec.checkpoint.keep": 3, "spec.template.spec.containers.0.name": "x"}` put in."""
+    doc: Document = {
+        "apiVersion": "trainjob.dev/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "digits"},
+        "spec": {"workers": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "torch", "command": ["python", "train.py"]}]}}},
+    }
+    for path, value in (changes or {}).items():
+        _put(doc, path.split("."), value)
+    return doc
+
+
+def _put(doc: Any, path: list[str], value: Any) -> None:
+    for step in path[:-1]:
+        doc = doc[int(step)] if isinstance(doc, list) else doc.setdefault(step, {})
+    last: Any = int(path[-1]) if isinstance(doc, list) else path[-1]
+    if value is REMOVED:
+        del doc[last]
+    else:
+        doc[last] = copy.deepcopy(value)
+
+
+@dataclass(frozen=True)
+class RuleCase:
+    """An object that one of the CRD's rules decides: `refused_at` is the field that the message is about, None: accepted."""
+
+    name: str
+    changes: dict[str, Any]
+    refused_at: str | None
+    old: dict[str, Any] | None = None
+    """Changes that make the stored object; None: the object is new."""
+
+
+_TRAINER = "spec.template.spec.containers.0"
+_PLAIN = {"spec.runtime.agent": "Disabled"}
+_TWO = [{"name": "sidecar", "image": "x", "command": ["run"]}, {"name": "trainer", "image": "torch"}]
+
+RULE_CASES = (
+    RuleCase("smallest", {}, None),
+    RuleCase("longest name", {"metadata.name": "a" * 52}, None),
+    RuleCase("name too long", {"metadata.name": "a" * 53}, "metadata.name"),
+    RuleCase("name with a dot", {"metadata.name": "a.b"}, "metadata.name"),
+    RuleCase("name begins with a digit", {"metadata.name": "1a"}, "metadata.name"),
+    RuleCase("no command", {f"{_TRAINER}.command": REMOVED}, "spec.template.spec.containers[0].command"),
+    RuleCase("empty command", {f"{_TRAINER}.command": []}, "spec.template.spec.containers[0].command"),
+    RuleCase("command on the sidecar only", {"spec.template.spec.containers": _TWO}, "spec.template.spec.containers[1].command"),
+    RuleCase("sidecar without a command", {"spec.template.spec.containers": [{**_TWO[1], "command": ["python", "t.py"]}, {"name": "sidecar"}]}, None),
+    RuleCase("no command without the agent", {f"{_TRAINER}.command": REMOVED, **_PLAIN}, None),
+    RuleCase("processes without the agent", {"spec.processesPerWorker": 2, **_PLAIN}, "spec.processesPerWorker"),
+    RuleCase("one process without the agent", {"spec.processesPerWorker": 1, **_PLAIN}, None),
+    RuleCase("auto without the agent", {"spec.processesPerWorker": "auto", **_PLAIN}, None),
+    RuleCase("processes", {"spec.processesPerWorker": 8}, None),
+    RuleCase("no processes", {"spec.processesPerWorker": 0}, "spec.processesPerWorker"),
+    RuleCase("processes in words", {"spec.processesPerWorker": "many"}, "spec.processesPerWorker"),
+    RuleCase("restartPolicy Never", {"spec.template.spec.restartPolicy": "Never"}, None),
+    RuleCase("restartPolicy Always", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy"),
+    RuleCase("storage path", {"spec.checkpoint.storage": "/checkpoints"}, None),
+    RuleCase("storage relative", {"spec.checkpoint.storage": "checkpoints"}, "spec.checkpoint.storage"),
+    RuleCase("storage s3", {"spec.checkpoint.storage": "s3://bucket/x"}, "spec.checkpoint.storage"),
+    RuleCase("resumeFrom none", {"spec.checkpoint.resumeFrom": "none"}, None),
+    RuleCase("resumeFrom path", {"spec.checkpoint.resumeFrom": "/checkpoints/a/b/checkpoints/1-1-1"}, None),
+    RuleCase("resumeFrom Auto", {"spec.checkpoint.resumeFrom": "Auto"}, "spec.checkpoint.resumeFrom"),
+    RuleCase("sizeLimit", {"spec.checkpoint.staging.sizeLimit": "20Gi"}, None),
+    RuleCase("sizeLimit in words", {"spec.checkpoint.staging.sizeLimit": "20GB"}, "spec.checkpoint.staging.sizeLimit"),
+    RuleCase("sizeLimit zero", {"spec.checkpoint.staging.sizeLimit": "0"}, "spec.checkpoint.staging.sizeLimit"),
+    RuleCase("template changed", {f"{_TRAINER}.image": "torch:2"}, "spec.template", old={}),
+    RuleCase("template gains a field", {"spec.template.spec.nodeSelector": {"gpu": "a"}}, "spec.template", old={}),
+    RuleCase(
+        "template changed deep", {f"{_TRAINER}.env": [{"name": "A", "value": "2"}]}, "spec.template", old={f"{_TRAINER}.env": [{"name": "A", "value": "1"}]}
+    ),
+    RuleCase("template changed while suspended", {f"{_TRAINER}.image": "torch:2"}, None, old={"spec.suspend": True}),
+    RuleCase("template changed and suspended", {f"{_TRAINER}.image": "torch:2", "spec.suspend": True}, None, old={}),
+    RuleCase("template changed, suspended twice", {f"{_TRAINER}.image": "torch:2", "spec.suspend": True}, None, old={"spec.suspend": True}),
+    RuleCase("workers changed", {"spec.workers": 5}, None, old={}),
+)
