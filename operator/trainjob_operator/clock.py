@@ -1,0 +1,57 @@
+"""Time as the shell sees it: one wall clock for what is written down, one monotonic clock for waiting.
+
+Given to the work queue, the coordinator, the reconciler and the in-process cluster, so that tests and the simulator run in
+virtual time. The core never sees a clock: it is handed `now`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """What the shell asks of time."""
+
+    def now(self) -> datetime:
+        """Wall clock, with time zone UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        ...
+
+    async def sleep_until(self, deadline: float) -> None:
+        """Return once `monotonic()` has reached `deadline`."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> datetime:
+        """Wall clock, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """`time.monotonic()`."""
+        return time.monotonic()
+
+    async def sleep_until(self, deadline: float) -> None:
+        """Sleep on the running loop."""
+        await asyncio.sleep(max(0.0, deadline - time.monotonic()))
+
+
+async def wait_until(clock: Clock, deadline: float | None, happening: Coroutine[Any, Any, object]) -> None:
+    """Return when `happening` is over or the deadline has come (None: there is none); what is left is cancelled."""
+    waits: list[asyncio.Task[object]] = [asyncio.create_task(happening)]
+    if deadline is not None:
+        waits.append(asyncio.create_task(clock.sleep_until(deadline)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

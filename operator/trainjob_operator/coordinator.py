@@ -1,0 +1,223 @@
+"""Where agents sync: takes their reports, answers with instructions, and tells the reconciler whose job to look at.
+
+The reconciler commits what it read or wrote; the launcher or the operator's main starts the endpoint. Long polls, clocks and
+wake-ups are here; what is remembered and said is `roster.py`, bytes and sockets are `endpoint.py`. It never writes to the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob_api import contract
+from trainjob_api.contract import SyncReply
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.clock import Clock, wait_until
+from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
+from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.endpoint import Answer, Endpoint, refusal
+from trainjob_operator.reports import BadReport, Report, parse_report
+from trainjob_operator.roster import News, Outdated, Roster
+
+START_GRACE_S = 10.0
+"""So long after its start the coordinator takes no job's absence for granted: the first reads are under way."""
+PROGRESS_EVERY_S = 1.0
+"""Mere progress asks for a turn at most this often."""
+RECHECK_S = 0.005
+"""Reports that change what others are told (the leader's address) are gathered for so long before open polls are looked through."""
+OWNER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who a token belongs to."""
+
+    pod_uid: str | None = None
+    """The only pod that it may speak for; None: any pod of this installation."""
+
+
+Authenticate = Callable[[str], Awaitable[Caller | None]]
+"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is read."""
+FindOwner = Callable[[JobKey], Awaitable[str | None]]
+"""A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
+EnqueueAfter = Callable[[JobKey, float], None]
+"""Ask for a turn of a job in so many seconds."""
+
+
+def bearer(token: str) -> Authenticate:
+    """One shared token for all agents: the local backend's check."""
+    expected = token.encode()
+
+    async def authenticate(shown: str) -> Caller | None:
+        return Caller() if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected) else None
+
+    return authenticate
+
+
+def owner_in(cluster: Cluster) -> FindOwner:
+    """Looks the job up in the cluster."""
+
+    async def find(key: JobKey) -> str | None:
+        try:
+            manifest = await cluster.get_job(*key)
+        except NotFound:
+            return None
+        return str(manifest["metadata"]["uid"])
+
+    return find
+
+
+@dataclass(eq=False)
+class _Poll:
+    """An open request of one pod."""
+
+    report: Report
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Coordinator:
+    """One per operator process. `transition` counts changes of leadership."""
+
+    def __init__(self, *, clock: Clock, authenticate: Authenticate, find_owner: FindOwner, master_key: bytes, transition: int = 0) -> None:
+        self.listening_since = clock.now()
+        self.refusals: Counter[str] = Counter()
+        self._clock = clock
+        self._authenticate = authenticate
+        self._find_owner = find_owner
+        self._transition = transition
+        self._roster = Roster(master_key)
+        self._polls: dict[JobKey, dict[str, _Poll]] = {}
+        self._rechecks: set[JobKey] = set()
+        self._enqueue: EnqueueAfter = lambda key, delay_s: None
+        self._grace_ends = clock.monotonic() + START_GRACE_S
+        self._closing = False
+        self._endpoint = Endpoint(self.serve, self._health, self._refused)
+
+    # --- For the reconciler ----------------------------------------------------------------------------------------------
+
+    def listen(self, enqueue: EnqueueAfter) -> None:
+        """Where to ask for turns."""
+        self._enqueue = enqueue
+
+    def views(self, key: JobKey) -> Mapping[str, AgentView]:
+        """What the job's agents last said, by pod UID."""
+        return self._roster.views(key)
+
+    def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
+        """The job as it was read or written: from now on agents are answered from it, those who wait at once."""
+        if self._roster.commit(job, pods, self._clock.now()):
+            self._recheck(job.key)
+
+    def forget(self, key: JobKey) -> None:
+        """A read found no such job: its agents are sent home."""
+        self._roster.forget(key)
+        self._recheck(key)
+
+    # --- For agents ---------------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen for agents; the base URL for them (port 0: any free one)."""
+        return await self._endpoint.start(host, port)
+
+    async def stop(self) -> None:
+        """Answer the open polls with what they are to do now, and close."""
+        self._closing = True
+        for polls in list(self._polls.values()):
+            for poll in polls.values():
+                poll.answered.set()
+        await self._endpoint.stop()
+
+    async def serve(self, token: str, body: bytes) -> Answer:
+        """One request: authenticate, parse, sync. Everything but the socket."""
+        caller = await self._authenticate(token)
+        if caller is None:
+            self._refused("wrong token")
+            return refusal(401, "the bearer token is not accepted: the pod's token file is not the one of this installation")
+        try:
+            report = parse_report(body)
+        except BadReport as error:
+            self._refused("malformed")
+            return refusal(400, str(error))
+        if caller.pod_uid is not None and caller.pod_uid != report.pod_uid:
+            self._refused("foreign pod")
+            return refusal(403, f"this token may not speak for the pod with UID {report.pod_uid}")
+        try:
+            reply = await self.sync(report)
+        except Outdated as error:
+            self._refused("outdated")
+            return refusal(409, str(error))
+        return Answer(200, {"transition": reply["transition"], "instruction": reply["instruction"]})
+
+    async def sync(self, report: Report) -> SyncReply:
+        """Take a report in and answer with the agent's instruction: at once if it has not acknowledged it, else when it changes,
+        a newer report of the same pod comes, or the long poll is over. Raises Outdated."""
+        news = self._roster.accept(report, self._clock.now())
+        if news is News.MATTERS:
+            self._enqueue(report.key, 0.0)
+            self._recheck_soon(report.key)
+        elif news is News.PROGRESS:
+            self._enqueue(report.key, PROGRESS_EVERY_S)
+        poll = self._open(report)
+        try:
+            deadline = self._clock.monotonic() + contract.LONG_POLL_S
+            if self._roster.is_unknown(report):
+                await self._look_for_owner(report)
+            if not self._roster.has_news_for(report) and not self._closing:
+                await wait_until(self._clock, deadline, poll.answered.wait())
+        finally:
+            self._close(poll)
+        return SyncReply(transition=self._transition, instruction=self._roster.instruction(report))
+
+    # --- Inside -------------------------------------------------------------------------------------------------------------
+
+    def _open(self, report: Report) -> _Poll:
+        """Register the poll; an older one of the same pod is answered, its agent no longer waits for it."""
+        polls = self._polls.setdefault(report.key, {})
+        older = polls.get(report.pod_uid)
+        if older is not None:
+            older.answered.set()
+        polls[report.pod_uid] = poll = _Poll(report)
+        return poll
+
+    def _close(self, poll: _Poll) -> None:
+        polls = self._polls.get(poll.report.key, {})
+        if polls.get(poll.report.pod_uid) is poll:
+            del polls[poll.report.pod_uid]
+            if not polls:
+                del self._polls[poll.report.key]
+
+    async def _look_for_owner(self, report: Report) -> None:
+        """An agent of a job that no turn has seen: gone, or not read yet? Only a fresh read of the cluster may say gone."""
+        if self._clock.monotonic() < self._grace_ends:
+            return
+        try:
+            async with asyncio.timeout(OWNER_TIMEOUT_S):
+                uid = await self._find_owner(report.key)
+        except (ClusterError, TimeoutError):
+            return  # silence of the API is no verdict
+        if uid == report.job_uid:
+            self._enqueue(report.key, 0.0)
+        else:
+            self._roster.mark_gone(report.key, report.job_uid)
+
+    def _recheck(self, key: JobKey) -> None:
+        """Answer those open polls whose instruction has changed."""
+        self._rechecks.discard(key)
+        for poll in self._polls.get(key, {}).values():
+            if not poll.answered.is_set() and self._roster.has_news_for(poll.report):
+                poll.answered.set()
+
+    def _recheck_soon(self, key: JobKey) -> None:
+        if key not in self._rechecks:
+            self._rechecks.add(key)
+            asyncio.get_running_loop().call_later(RECHECK_S, self._recheck, key)
+
+    def _refused(self, why: str) -> None:
+        self.refusals[why] += 1
+
+    def _health(self) -> Mapping[str, Any]:
+        return {"ok": True, "polls": sum(len(polls) for polls in self._polls.values()), "refusals": dict(self.refusals)}

@@ -1,0 +1,85 @@
+"""The pods of a job, sorted once a turn; the rules read these buckets and never the raw list.
+
+Called by `turn.py`. Decides nothing but what belongs where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainjob_api.defaults import uses_agent
+from trainjob_operator.core.model import AgentView, Observed, PodPhase, PodView
+from trainjob_operator.core.naming import parse_slots, pod_name
+
+SLOT_LIMIT = 10**9
+"""No slot of ours is ever as high; a label that says so is not ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Children:
+    """Pods by what they are to this job. Listed: their slot stands in status and they bear its name."""
+
+    listed: tuple[int, ...]
+    """The slots in status."""
+    live: Mapping[int, PodView]
+    """Listed, neither finished nor going away."""
+    ended: Mapping[int, PodView]
+    """Listed, finished by themselves."""
+    leaving: Mapping[int, PodView]
+    """Listed, somebody deletes them."""
+    absent: frozenset[int]
+    """Listed slots without a pod, their names free."""
+    stale: tuple[PodView, ...]
+    """Ours, not listed, not finished, not yet being deleted."""
+    parting: tuple[PodView, ...]
+    """Ours, not listed, not finished: the stale ones and those on their way out."""
+    finished: tuple[PodView, ...]
+    """Ours and finished, listed or not."""
+    highest: int
+    """The highest slot of any pod with the job's name label, foreign ones included; -1: there is none."""
+    agents: Mapping[str, AgentView]
+    """What agents said, by the UID of their pod; only of our own pods."""
+
+    def agent(self, pod: PodView | None) -> AgentView | None:
+        """What the agent in this pod last said."""
+        return self.agents.get(pod.uid) if pod is not None else None
+
+    def speaking(self, slot: int) -> AgentView | None:
+        """What the agent of a slot's pod last said, the pod alive, finished or on its way out."""
+        return self.agent(self.live.get(slot) or self.ended.get(slot) or self.leaving.get(slot))
+
+
+def is_finished(pod: PodView) -> bool:
+    """Whether the trainer container has ended for good."""
+    return pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+def sort_children(observed: Observed) -> Children:
+    """Put every pod into its bucket. Plain pods have no agents, whoever claims to be one."""
+    status, name = observed.job.status, observed.job.metadata.name
+    listed = parse_slots(status.slots)
+    slots = frozenset(listed)
+    ours = [pod for pod in observed.pods if pod.owned]
+    foreign_names = {pod.name for pod in observed.pods if not pod.owned}
+    placed: dict[int, PodView] = {}
+    for pod in ours:
+        # A name exists once in a cluster; should a list show it twice, the living one is meant.
+        if pod.slot in slots and pod.name == pod_name(name, pod.slot) and (pod.slot not in placed or placed[pod.slot].deleting):
+            placed[pod.slot] = pod
+    uids = {pod.uid for pod in placed.values()}
+    parting = tuple(pod for pod in ours if pod.uid not in uids and not is_finished(pod))
+    speakers = observed.agents.items() if uses_agent(observed.job.spec) else ()
+    by_uid = {pod.uid: pod for pod in ours}
+    return Children(
+        listed=listed,
+        live={slot: pod for slot, pod in placed.items() if not pod.deleting and not is_finished(pod)},
+        ended={slot: pod for slot, pod in placed.items() if not pod.deleting and is_finished(pod)},
+        leaving={slot: pod for slot, pod in placed.items() if pod.deleting},
+        absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in foreign_names),
+        stale=tuple(pod for pod in parting if not pod.deleting),
+        parting=parting,
+        finished=tuple(pod for pod in ours if is_finished(pod)),
+        highest=max((pod.slot for pod in observed.pods if pod.slot < SLOT_LIMIT), default=-1),
+        agents={view.pod_uid: view for slot, view in speakers if view.pod_uid in by_uid and by_uid[view.pod_uid].slot == slot},
+    )

@@ -1,0 +1,153 @@
+"""The decision: what one look at a job means. Pure and total; called by the reconciler, once a turn.
+
+Read `RULES` from the top: each rule may change the status that this turn will write; the first one that finishes the job is
+the last. Then the actions follow from that status. Policies are in the modules named beside them; no rule does I/O, reads
+a clock, or remembers anything between turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from trainjob_api import contract, validation
+from trainjob_operator.core import budget, failures, lifecycle, progress, sizing
+from trainjob_operator.core.failures import Incident, Undecided
+from trainjob_operator.core.model import Decision, Observed, PodPhase
+from trainjob_operator.core.status import close
+from trainjob_operator.core.turn import Turn
+
+WHY_LIMIT = 1000
+"""Characters of the sentence that is logged."""
+
+Rule = Callable[[Turn], None]
+
+
+def decide(observed: Observed, now: datetime) -> Decision:
+    """What to write and do, given everything that is known, and when to look again."""
+    turn = Turn.of(observed, now)
+    if observed.job.metadata.deletion_timestamp is not None:
+        return Decision(status=turn.status, why="the TrainJob is being deleted: owner references clean up")
+    if turn.status.finished:
+        # Terminal: the status stays as it is, whatever is seen.
+        actions = lifecycle.actions_after_end(turn)
+        return Decision(status=turn.status, actions=tuple(actions), requeue_after=_requeue(turn), why=_why(turn, "finished"))
+    for rule in RULES:
+        rule(turn)
+        if turn.outcome is not None:
+            break
+    actions = lifecycle.actions_after_end(turn) if turn.outcome else sizing.pod_actions(turn)
+    status = close(turn)
+    return Decision(status=status, actions=tuple(actions), events=tuple(turn.events), requeue_after=_requeue(turn), why=_why(turn, _standing(turn)))
+
+
+# --- The rules ---------------------------------------------------------------------------------------------------------------
+
+
+def completed(turn: Turn) -> None:
+    """An agent has written or found the run's end record: done, even if the other pods are gone."""
+    attempt = turn.status.attempt
+    for view in turn.kids.agents.values():
+        if attempt is not None and view.completed and (attempt.run is None or view.run is None or view.run == attempt.run):
+            return lifecycle.complete(turn, "all ranks ended with success")
+    return None
+
+
+def completed_plain(turn: Turn) -> None:
+    """Plain mode: the trainer containers of all members have succeeded."""
+    if turn.plain and turn.running is not None:
+        pods = [turn.kids.ended.get(slot) for slot in turn.members()]
+        if pods and all(pod is not None and pod.phase is PodPhase.SUCCEEDED for pod in pods):
+            lifecycle.complete(turn, "all workers ended with success")
+
+
+def check_spec(turn: Turn) -> None:
+    """An invalid spec, or a Service of somebody else under our name: nothing new is made until that changes."""
+    problems = validation.validate_spec(turn.spec, turn.job.metadata.name)
+    service = turn.observed.service
+    if problems:
+        turn.blocked = contract.REASON_INVALID_SPEC, "; ".join(f"{p.field}: {p.message}" for p in problems)
+    elif service is not None and not service.owned:
+        turn.blocked = contract.REASON_SERVICE_CONFLICT, f"a Service {service.name} that is not this TrainJob's exists: delete it or rename the TrainJob"
+
+
+def something_broke(turn: Turn) -> None:
+    """A rank ended or a member's pod was lost: the attempt ends, is paid for, and may be the last."""
+    if turn.running is None:
+        return None
+    found = failures.find_incident(turn)
+    if found is None:
+        return None
+    if isinstance(found, Undecided):
+        turn.wake(found.until)
+        return turn.say(found.sentence)
+    progress.take_progress(turn, at_end=True)
+    return _pay(turn, found, _record(turn))
+
+
+def pods_failed_to_start(turn: Turn) -> None:
+    """Pods that ended by themselves before an attempt counted on them: one failure, however many they are."""
+    # A member of the last attempt that goes after that has ended is part of the same incident.
+    ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in turn.former]
+    if turn.plain or turn.was_running or not ended:
+        return
+    incidents = [failures.of_pod_before_start(turn, pod) for pod in ended]
+    first = min(incidents, key=lambda incident: (not incident.counted, incident.time, incident.slot))
+    _pay(turn, first, budget.Record(progressed=False, early=True, reported_ever=turn.status.progress.position > 0))
+
+
+RULES: tuple[Rule, ...] = (
+    completed,
+    completed_plain,
+    check_spec,
+    progress.note_attempt,
+    progress.take_progress,
+    something_broke,  # failures.py finds the first cause, budget.py says what it costs
+    pods_failed_to_start,
+    lifecycle.suspend,
+    lifecycle.meet_deadlines,
+    sizing.replace_spares,
+    sizing.scale,
+    sizing.settle_slots,
+    sizing.begin,
+)
+
+
+# --- What they share -----------------------------------------------------------------------------------------------------------
+
+
+def _record(turn: Turn) -> budget.Record:
+    attempt = turn.running
+    progressed = not turn.plain and progress.has_progressed(turn.status)
+    early = attempt is not None and budget.is_early(turn.now, attempt.started_at) and not progressed
+    return budget.Record(progressed=progressed, early=early, reported_ever=not turn.plain and turn.status.progress.position > 0)
+
+
+def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
+    """End the attempt and enter the cost, in one write."""
+    cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
+    attempt = turn.status.attempt
+    failure = incident.failure(attempt.number if attempt else 0)
+    lifecycle.end_attempt(turn, incident.reason)
+    turn.change(failures=cost.failures, last_failure=failure)
+    turn.tell("Warning", incident.reason, incident.message)
+    turn.say(incident.message)
+    if cost.fatal is not None:
+        return lifecycle.fail(turn, *cost.fatal, failure)
+    sizing.retry_in(turn, cost.back_off_s)
+    if cost.replace is not None:
+        sizing.replace(turn, cost.replace, incident.node)
+    return None
+
+
+def _requeue(turn: Turn) -> timedelta | None:
+    return min(turn.wakes) - turn.now if turn.wakes else None
+
+
+def _standing(turn: Turn) -> str:
+    attempt = turn.status.attempt
+    return f"attempt {attempt.number}: {(turn.status.phase or '').lower()}" if attempt else "waiting"
+
+
+def _why(turn: Turn, default: str) -> str:
+    return ("; ".join(turn.sentences) or default)[:WHY_LIMIT]

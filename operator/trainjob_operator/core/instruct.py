@@ -1,0 +1,81 @@
+"""The word for one agent: what the committed job says that its pod is to do.
+
+Called by the coordinator for each sync. It reads status only, never what a turn is about to write, so that nobody hears of
+an attempt that is not committed. The coordinator has checked the pod's UID before, and adds the secret afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainjob_api import contract
+from trainjob_api.contract import Instruction
+from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
+from trainjob_operator.core.model import AgentView, InstructionFor
+from trainjob_operator.core.naming import parse_slots
+
+PLANNED_GRACE_S = 5.0
+"""How long ranks may take to stop when nothing has failed; after a failure they are killed at once."""
+PLANNED_CAUSES = frozenset({contract.REASON_SUSPENDED, contract.REASON_SCALED})
+
+
+def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
+    """What the agent of `slot` is to do now, and why. `agents` gives the leader's address."""
+    status = job.status
+    if status.finished:
+        return _exit_of_finished(status)
+    if job.metadata.deletion_timestamp is not None:
+        return _exit(contract.EXIT_REMOVED, f"TrainJob {job.metadata.name} is being deleted", _grace(status))
+    if slot not in parse_slots(status.slots):
+        return _exit(contract.EXIT_REMOVED, f"slot {slot} is not part of TrainJob {job.metadata.name} any more", _grace(status))
+    attempt = status.attempt
+    if attempt is None:
+        return _hold(status), "the first attempt has not begun: not all workers are there yet"
+    if attempt.state != "Running":
+        return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
+    members = parse_slots(attempt.members)
+    if slot not in members:
+        return _hold(status), f"slot {slot} is not a member of attempt {attempt.number}"
+    known = agents.get(slot)
+    if known is not None and known.pod_uid != pod_uid:
+        return Instruction(do=contract.DO_WAIT), f"slot {slot} was last heard from another pod"
+    return _run(attempt, members, slot, agents)
+
+
+def _run(attempt: Attempt, members: tuple[int, ...], slot: int, agents: Mapping[int, AgentView]) -> InstructionFor:
+    leader = agents.get(members[0])
+    if leader is None or not leader.address:
+        # After a restart of the operator the leader may not have synced yet; what runs goes on.
+        return Instruction(do=contract.DO_WAIT), f"the address of attempt {attempt.number}'s leader, slot {members[0]}, is not known yet"
+    word = Instruction(
+        do=contract.DO_RUN,
+        attempt=attempt.number,
+        index=members.index(slot),
+        workers=len(members),
+        processes=max(1, attempt.world_size // len(members)),
+        leader=leader.address,
+    )
+    return word, f"member {word['index']} of {len(members)} in attempt {attempt.number}"
+
+
+def _hold(status: TrainJobStatus) -> Instruction:
+    return Instruction(do=contract.DO_HOLD, grace_s=_grace(status))
+
+
+def _grace(status: TrainJobStatus) -> float:
+    attempt = status.attempt
+    if attempt is None:
+        return 0.0
+    stopped_by = attempt.end_cause if attempt.state == "Ended" else attempt.cause
+    return PLANNED_GRACE_S if stopped_by in PLANNED_CAUSES else 0.0
+
+
+def _exit(code: int, why: str, grace_s: float = 0.0) -> InstructionFor:
+    return Instruction(do=contract.DO_EXIT, exit_code=code, grace_s=grace_s, reason=why), why
+
+
+def _exit_of_finished(status: TrainJobStatus) -> InstructionFor:
+    failed = status.condition("Failed")
+    if failed is not None and failed.status == "True":
+        return _exit(contract.EXIT_JOB_FAILED, f"the job failed: {failed.reason}: {failed.message}")
+    return _exit(contract.EXIT_OK, "the job is complete")

@@ -1,0 +1,207 @@
+"""A job's life: attempts begin and end, suspension, deadlines, the end of the job, and what is left of it afterwards.
+
+Called by the rules in `decide.py`. Every end of an attempt goes through `end_attempt`, every end of the job through
+`complete` or `fail`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from trainjob_api import contract, defaults
+from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, Timing
+from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.model import Action, DeleteJob, DeletePod
+from trainjob_operator.core.moments import after, aware, elapsed
+from trainjob_operator.core.naming import format_slots, pod_name
+from trainjob_operator.core.progress import take_progress
+from trainjob_operator.core.turn import Outcome, Turn
+
+HISTORY_LIMIT = 10
+CLEANUP_AFTER_S = 30.0
+"""Agents end by themselves when told `exit`; pods that still run this long after the end are deleted."""
+SYNC_GRACE_S = 30.0
+"""A new leader gives agents this long to sync before a start counts as late."""
+NAMED_WORKERS = 8
+"""Workers that a message names; more are counted."""
+
+
+# --- Attempts ----------------------------------------------------------------------------------------------------------
+
+
+def end_attempt(turn: Turn, cause: str) -> None:
+    """Write the end of the running attempt, if there is one; its place in the history goes with it."""
+    attempt = turn.running
+    if attempt is None:
+        return
+    take_progress(turn, at_end=True)
+    ended = attempt.model_copy(update={"state": "Ended", "ended_at": turn.now, "end_cause": cause})
+    history = turn.status.history
+    before = history[-1].ended_at if history else None
+    entry = HistoryEntry(
+        attempt=ended.number,
+        cause=ended.cause,
+        end_cause=cause,
+        started_at=ended.started_at,
+        ended_at=ended.ended_at,
+        world_size=ended.world_size,
+        resumed_from=ended.resumed_from,
+        down_seconds=elapsed(ended.started_at, before) if before else None,
+        position=turn.status.progress.position,
+    )
+    timing = turn.status.timing.model_copy(update={"scheduled_at": None, "retry_at": None})
+    turn.change(attempt=ended, history=[*history, entry][-HISTORY_LIMIT:], timing=timing)
+
+
+def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
+    """Commit the next attempt; agents hear of it once this is written."""
+    last = turn.status.attempt
+    cause = contract.REASON_STARTED if last is None else last.end_cause or contract.REASON_STARTED
+    if cause == contract.REASON_SUSPENDED:
+        cause = contract.REASON_RESUMED
+    processes = 1 if turn.plain else defaults.processes_per_worker(turn.spec)
+    attempt = Attempt(
+        number=last.number + 1 if last else 1,
+        state="Running",
+        started_at=turn.now,
+        members=format_slots(members),
+        workers=len(members),
+        world_size=len(members) * processes,
+        cause=cause,
+    )
+    timing = turn.status.timing.model_copy(update={"retry_at": None})
+    turn.change(attempt=attempt, timing=timing)
+    message = f"attempt {attempt.number} begins with {attempt.workers} workers, {attempt.world_size} ranks ({cause})"
+    turn.tell("Normal", "AttemptStarted", message)
+    turn.say(message)
+
+
+# --- Suspension and active time ------------------------------------------------------------------------------------------
+
+
+def suspend(turn: Turn) -> None:
+    """No attempt and no pods while the job is suspended; only active time counts for its deadline."""
+    timing = turn.status.timing
+    if not turn.spec.suspend:
+        if timing.active_since is None:
+            turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
+        return
+    if timing.active_since is not None:
+        turn.tell("Normal", contract.REASON_SUSPENDED, "spec.suspend is true: ranks stop, pods are removed")
+    end_attempt(turn, contract.REASON_SUSPENDED)
+    turn.change(timing=_stopped_clock(turn).model_copy(update={"scheduled_at": None, "retry_at": None}))
+    last = turn.status.attempt
+    if last is not None and last.end_cause != contract.REASON_SUSPENDED:
+        # Suspended between two attempts: the next one resumes, whatever ended the last.
+        turn.change(attempt=last.model_copy(update={"end_cause": contract.REASON_SUSPENDED}))
+    turn.say("suspended")
+
+
+def _stopped_clock(turn: Turn) -> Timing:
+    """Timing with the active time added up."""
+    timing = turn.status.timing
+    if timing.active_since is None:
+        return timing
+    return timing.model_copy(update={"active_seconds": timing.active_seconds + elapsed(turn.now, timing.active_since), "active_since": None})
+
+
+# --- Deadlines -----------------------------------------------------------------------------------------------------------
+
+
+def meet_deadlines(turn: Turn) -> None:
+    """Fail the job when it was active for too long, or when a start takes too long."""
+    timing, spec = turn.status.timing, turn.spec
+    if timing.active_since is None:
+        return None
+    if spec.active_deadline_seconds is not None:
+        end = after(timing.active_since, max(0.0, spec.active_deadline_seconds - timing.active_seconds))
+        if turn.now >= end:
+            message = f"the job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds) and is not complete"
+            return fail(turn, contract.REASON_DEADLINE, message)
+        turn.wake(end)
+    _meet_startup_deadline(turn, timing.scheduled_at)
+    return None
+
+
+def _meet_startup_deadline(turn: Turn, scheduled_at: datetime | None) -> None:
+    limit, attempt = turn.spec.startup_deadline_seconds, turn.running
+    if limit is None or scheduled_at is None or (attempt is not None and attempt.running_at is not None):
+        return None
+    end = after(scheduled_at, limit)
+    if not turn.plain and turn.observed.listening_since is not None:
+        # After a restart of the operator, agents that run are silent for a moment.
+        end = max(end, after(turn.observed.listening_since, SYNC_GRACE_S))
+    if turn.now < end:
+        return turn.wake(end)
+    late = [slot for slot in turn.members() or turn.kids.listed if not _has_started(turn, slot)]
+    message = f"the ranks did not run {limit} s after all pods had been scheduled (startupDeadlineSeconds); not started: {name_workers(turn, late)}"
+    return fail(turn, contract.REASON_STARTUP_DEADLINE, message)
+
+
+def _has_started(turn: Turn, slot: int) -> bool:
+    view = turn.word(slot)
+    return view is not None and view.joined
+
+
+def name_workers(turn: Turn, slots: list[int]) -> str:
+    """`digits-1, digits-4`; of many the first few and a count."""
+    names = ", ".join(pod_name(turn.job.metadata.name, slot) for slot in slots[:NAMED_WORKERS])
+    return f"{names} and {len(slots) - NAMED_WORKERS} more" if len(slots) > NAMED_WORKERS else names
+
+
+# --- The end of the job ----------------------------------------------------------------------------------------------------
+
+
+def complete(turn: Turn, message: str) -> None:
+    """The job is done: nothing runs again."""
+    end_attempt(turn, contract.REASON_COMPLETED)
+    _finish(turn, Outcome("Complete", contract.REASON_COMPLETED, message))
+    turn.tell("Normal", contract.REASON_COMPLETED, message)
+
+
+def fail(turn: Turn, reason: str, message: str, cause: Failure | None = None) -> None:
+    """The job has failed: nothing runs again. `cause` is the first cause; without one, the verdict itself is."""
+    if turn.outcome is not None:
+        return
+    attempt = turn.status.attempt
+    end_attempt(turn, reason)
+    message = message[: contract.MESSAGE_LIMIT]
+    cause = cause or Failure(attempt=attempt.number if attempt else 0, time=turn.now, reason=reason, message=message)
+    turn.change(last_failure=cause)
+    _finish(turn, Outcome("Failed", reason, message))
+    turn.tell("Warning", reason, message)
+
+
+def _finish(turn: Turn, outcome: Outcome) -> None:
+    turn.outcome = outcome
+    turn.change(timing=_stopped_clock(turn).model_copy(update={"finished_at": turn.now, "retry_at": None}))
+    turn.say(f"{outcome.condition}: {outcome.message}")
+
+
+def actions_after_end(turn: Turn) -> list[Action]:
+    """Clean-up of the pods by podCleanup, and of the job itself when its time to live is over."""
+    finished_at = _finished_at(turn)
+    expiry = turn.spec.ttl_seconds_after_finished
+    if expiry is not None:
+        gone = after(finished_at, expiry)
+        if turn.now >= gone and turn.outcome is None:
+            turn.say(f"finished more than {expiry} s ago (ttlSecondsAfterFinished): the TrainJob is deleted")
+            return [DeleteJob(turn.job.metadata.uid)]
+        turn.wake(max(gone, after(turn.now, 1.0)))
+    policy = turn.spec.pod_cleanup
+    if policy == "None":
+        return []
+    ours = [pod for pod in turn.observed.pods if pod.owned and not pod.deleting]
+    doomed = [pod for pod in ours if is_finished(pod)] if policy == "All" else []
+    running = [pod for pod in ours if not is_finished(pod)]
+    if running and turn.now < after(finished_at, CLEANUP_AFTER_S):
+        turn.wake(after(finished_at, CLEANUP_AFTER_S))
+    else:
+        doomed += running
+    return [DeletePod(pod.name, pod.uid) for pod in doomed]
+
+
+def _finished_at(turn: Turn) -> datetime:
+    status = turn.status
+    moments = [c.last_transition_time for c in status.conditions if c.type in ("Complete", "Failed") and c.status == "True"]
+    return aware(status.timing.finished_at or next(iter(moments), turn.now))

@@ -1,0 +1,54 @@
+"""How an end is told to people: the second half of a sentence that begins with who ended.
+
+Called by `failures.py`. Texts from ranks and pods are bounded where they enter status.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from trainjob_api import contract
+from trainjob_api.contract import RankReport
+from trainjob_operator.core.model import PodView
+
+_BEFORE_ERROR = {
+    contract.END_START: "cannot start: ",
+    contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
+    contract.END_STORAGE: "cannot use the job's storage: ",
+}
+_WITHOUT_ERROR = {
+    contract.END_LOST: "ended while its agent was down: the container was started again",
+    contract.END_DAMAGED: "found the checkpoint that it resumed from damaged",
+    contract.END_STORAGE: "cannot use the job's storage",
+}
+
+
+def how_rank_ended(kind: str, report: RankReport) -> str:
+    """`raised ValueError: bad shape`, `was killed by SIGKILL`, `cannot start: ...`."""
+    error = report.get("error")
+    if error:
+        named = f"{error.get('type') or 'an error'}: {error.get('message') or ''}".rstrip(": ")
+        return _BEFORE_ERROR.get(kind, "raised ") + named
+    if kind in _WITHOUT_ERROR:
+        return _WITHOUT_ERROR[kind]
+    ended = how_process_ended(report.get("exit_code"), report.get("signal"))
+    return f"cannot start: its command {ended}" if kind == contract.END_START else ended
+
+
+def how_process_ended(exit_code: int | None, number: int | None) -> str:
+    """`was killed by SIGKILL`, `ended with exit code 3`."""
+    if number is None and exit_code is not None and 128 < exit_code < 128 + 65:
+        number = exit_code - 128
+    if number:
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"was killed by signal {number}"
+    return "ended without an exit code" if exit_code is None else f"ended with exit code {exit_code}"
+
+
+def how_pod_ended(pod: PodView) -> str:
+    """With the kubelet's word, if it has one."""
+    how = how_process_ended(pod.exit_code, pod.signal)
+    words = ": ".join(word for word in (pod.reason, pod.message) if word and word != "Error")
+    return f"{how} ({words})" if words else how

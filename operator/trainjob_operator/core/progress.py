@@ -1,0 +1,119 @@
+"""What the agents of the running attempt say of its training: where it stands, its checkpoints, what it resumed from.
+
+Called by the rules, and once more when an attempt ends. Nothing here is a verdict; a change of progress alone is written
+at most once in PROGRESS_EVERY_S. Words about older attempts do not enter (`Turn.word`).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from trainjob_api import contract
+from trainjob_api.contract import CheckpointReport, ProgressReport
+from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, Progress, TrainJobStatus
+from trainjob_operator.core.model import AgentView, PodPhase
+from trainjob_operator.core.moments import after, aware, by_agent_clock
+from trainjob_operator.core.turn import Turn
+
+PROGRESS_EVERY_S = 10.0
+KEY_LIMIT = 64
+"""Characters of a metric's name."""
+URI_LIMIT = 512
+"""Characters of a checkpoint's place."""
+COUNT_LIMIT = 2**53
+"""Larger numbers are not shown: JSON readers lose their last digits."""
+
+
+def note_attempt(turn: Turn) -> None:
+    """Which run the attempt belongs to, what it resumed from, and when its ranks ran: written as soon as known."""
+    attempt = turn.running
+    if attempt is None:
+        return
+    members = turn.members()
+    words = [turn.word(slot) for slot in members]
+    run = next((view.run for view in words if view is not None and view.run is not None), attempt.run)
+    source = next((view.resumed_from for view in words if view is not None and view.resumed_from), attempt.resumed_from)
+    started = attempt.running_at
+    if started is None and members and (_plain_runs(turn) if turn.plain else all(view is not None and view.joined for view in words)):
+        started = turn.now
+    seen = {"run": run, "resumed_from": source[:URI_LIMIT] if source else None, "running_at": started}
+    if seen != {name: getattr(attempt, name) for name in seen}:
+        turn.change(attempt=attempt.model_copy(update=seen))
+
+
+def _plain_runs(turn: Turn) -> bool:
+    up = (PodPhase.RUNNING, PodPhase.SUCCEEDED)
+    pods = [turn.kids.live.get(slot) or turn.kids.ended.get(slot) for slot in turn.members()]
+    return all(pod is not None and pod.phase in up for pod in pods)
+
+
+def take_progress(turn: Turn, *, at_end: bool = False) -> None:
+    """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
+    if turn.running is None:
+        return None
+    leader = next((view for slot in turn.members() if (view := turn.word(slot)) is not None and view.progress), None) or _leader(turn)
+    if leader is None:
+        return None
+    old = turn.status.progress
+    fresh = _progress(old, leader.progress, turn.now) if leader.progress else old
+    checkpoint = _checkpoints(turn.status.checkpoint, leader)
+    if fresh == old and checkpoint == turn.status.checkpoint:
+        return None
+    due = after(old.last_report_time, PROGRESS_EVERY_S) if old.last_report_time else turn.now
+    if not at_end and turn.now < due:
+        return turn.wake(due)
+    turn.change(progress=fresh, checkpoint=checkpoint)
+    return None
+
+
+def has_progressed(status: TrainJobStatus) -> bool:
+    """Whether the newest attempt brought a report that none before it had reached. Asked before its end is written."""
+    before = status.history[-1].position if status.history else 0
+    return status.progress.position > (before or 0)
+
+
+def _leader(turn: Turn) -> AgentView | None:
+    members = turn.members()
+    return turn.word(members[0]) if members else None
+
+
+def _progress(old: Progress, report: ProgressReport, now: datetime) -> Progress:
+    """The old progress itself if nothing but time has passed."""
+    step, total = _count(report.get("step")), _count(report.get("total_steps"))
+    metrics = {name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)}
+    fresh = Progress(
+        position=max(old.position, _count(report.get("position")) or 0),
+        step=step,
+        total_steps=total,
+        epoch=_count(report.get("epoch")),
+        percent=max(0, min(100, step * 100 // total)) if step is not None and total else None,
+        last_report_time=old.last_report_time,
+        metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
+    )
+    return old if fresh == old else fresh.model_copy(update={"last_report_time": now})
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and -COUNT_LIMIT < value < COUNT_LIMIT else None
+
+
+def _checkpoints(old: CheckpointStatus, view: AgentView) -> CheckpointStatus:
+    latest = _checkpoint(view.latest, view) or old.latest
+    best = _checkpoint(view.best, view) or old.best
+    return CheckpointStatus(latest=latest, best=best, count=_count(view.checkpoint_count) or 0 if view.latest else old.count)
+
+
+def _checkpoint(report: CheckpointReport | None, view: AgentView) -> CheckpointView | None:
+    if not report or not report.get("id"):
+        return None
+    uri = report.get("uri")
+    # Where the moment is shown the agent's clock will do: a correction that drifts would change status each time.
+    time = by_agent_clock(report.get("time"), type(view.clock_offset)())
+    return CheckpointView(
+        id=report["id"][:KEY_LIMIT],
+        step=_count(report.get("step")),
+        uri=uri[:URI_LIMIT] if uri else None,
+        time=aware(time) if time else None,
+        bytes=_count(report.get("bytes")) or 0,
+    )

@@ -1,0 +1,149 @@
+"""The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
+
+Runs the same over the in-process cluster and over Kubernetes. Nothing is remembered between turns but the sentence that was
+logged last; events are hints about when to look, never what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.apply import apply
+from trainjob_operator.clock import Clock
+from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, NotFound
+from trainjob_operator.core.decide import decide
+from trainjob_operator.core.model import AgentView, Installation, PodView
+from trainjob_operator.observe import observe
+from trainjob_operator.workqueue import Backoff, WorkQueue
+
+TURN_TIMEOUT_S = 120.0
+"""A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
+WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
+
+
+class Agents(Protocol):
+    """What the loop needs of the coordinator."""
+
+    listening_since: datetime
+
+    def listen(self, enqueue: Callable[[JobKey, float], None]) -> None:
+        """Ask for turns here."""
+        ...
+
+    def views(self, key: JobKey) -> Mapping[str, AgentView]:
+        """What the job's agents last said, by pod UID."""
+        ...
+
+    def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
+        """Answer agents from this job."""
+        ...
+
+    def forget(self, key: JobKey) -> None:
+        """There is no such job."""
+        ...
+
+
+class Reconciler:
+    """`run` until cancelled. `on_job` sees each job after its turn: the launcher's view."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Agents,
+        installation: Installation,
+        clock: Clock,
+        *,
+        workers: int = 4,
+        log: logging.Logger | None = None,
+        rng: random.Random | None = None,
+        on_job: Callable[[TrainJob], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._installation = installation
+        self._clock = clock
+        self._workers = workers
+        self._log = log or logging.getLogger(__name__)
+        self._rng = rng or random.Random()
+        self._on_job = on_job
+        self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
+        self._said: dict[JobKey, str] = {}
+        coordinator.listen(self._queue.add_after)
+
+    def enqueue(self, key: JobKey) -> None:
+        """Ask for a turn of this job now."""
+        self._queue.add(key)
+
+    async def run(self) -> None:
+        """Watch the cluster and take turns until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch(), name="watch")
+            for number in range(self._workers):
+                tasks.create_task(self._work(), name=f"turns-{number}")
+
+    async def _watch(self) -> None:
+        """Every key that the watch names gets a turn. A watch that fails is opened again; it then names every job."""
+        failures = 0
+        while True:
+            try:
+                async for key in self._cluster.watch():
+                    failures = 0
+                    self._queue.add(key)
+            except ClusterError as error:
+                failures += 1
+                self._log.warning("watch failed, opening it again: %s", error)
+            await self._clock.sleep_until(self._clock.monotonic() + WATCH_BACKOFF.delay(max(1, failures), self._rng))
+
+    async def _work(self) -> None:
+        """One worker's top loop: no job's trouble may end it."""
+        while True:
+            key = await self._queue.get()
+            try:
+                async with asyncio.timeout(TURN_TIMEOUT_S):
+                    await self.turn(key)
+            except Conflict as error:
+                self._queue.retry(key)
+                self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error)
+            except (ClusterError, TimeoutError) as error:
+                rest = self._queue.retry(key)
+                self._log.warning("%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long")
+            except Exception:
+                rest = self._queue.retry(key)
+                self._log.exception("%s/%s: turn failed unexpectedly, next in %.1f s", *key, rest)
+            finally:
+                self._queue.done(key)
+
+    async def turn(self, key: JobKey) -> None:
+        """Look, decide, act, and ask for the next turn. Raises what the cluster raises."""
+        try:
+            observed = await observe(self._cluster, key, self._coordinator.views(key), self._coordinator.listening_since)
+        except NotFound:
+            self._gone(key)
+            return
+        # What was read is committed too: after a restart agents hear of the running attempt without a write.
+        self._coordinator.commit(observed.job, observed.pods)
+        decision = decide(observed, self._clock.now())
+        self._say(key, decision.why)
+        job = await apply(self._cluster, observed, decision, self._installation)
+        self._coordinator.commit(job, observed.pods)
+        if self._on_job is not None:
+            self._on_job(job)
+        self._queue.succeeded(key)
+        if decision.requeue_after is not None:
+            self._queue.add_after(key, decision.requeue_after.total_seconds())
+
+    def _gone(self, key: JobKey) -> None:
+        self._coordinator.forget(key)
+        self._said.pop(key, None)
+        self._queue.succeeded(key)
+
+    def _say(self, key: JobKey, why: str) -> None:
+        if self._said.get(key) != why:
+            self._said[key] = why
+            self._log.info("%s/%s: %s", *key, why)

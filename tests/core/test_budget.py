@@ -1,0 +1,125 @@
+"""What an incident costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.core import T0, seconds
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import FailurePolicy, Failures
+from trainjob_operator.core.budget import AVOID_NODES_LIMIT, Record, back_off, charge, is_early
+from trainjob_operator.core.failures import Incident
+
+
+def incident(reason: str = contract.REASON_EXIT, **fields: Any) -> Incident:
+    values: dict[str, Any] = {"reason": reason, "time": T0, "message": "rank 1 broke", "slot": 1, "rank": 1, "exit_code": 1, "node": "n1", "strikes": True}
+    return Incident(**values | fields)
+
+
+def record(*, progressed: bool = False, early: bool = False, reported_ever: bool = False) -> Record:
+    return Record(progressed=progressed, early=early, reported_ever=reported_ever)
+
+
+@pytest.mark.parametrize(
+    ("limit", "counted_before", "fails"),
+    [(3, 0, False), (3, 2, False), (3, 3, True), (0, 0, True), (1, 0, False), (1, 1, True), (-1, 1000, False)],
+)
+def test_n_failures_are_answered_the_next_one_fails(limit: int, counted_before: int, fails: bool) -> None:
+    cost = charge(FailurePolicy(max_failures=limit), Failures(counted=counted_before), incident(), record(), [1])
+    assert cost.failures.counted == counted_before + 1
+    assert (cost.fatal is not None) == fails
+    if cost.fatal:
+        reason, message = cost.fatal
+        assert reason == contract.REASON_LIMIT
+        assert f"maxFailures is {limit}" in message
+        assert "rank 1 broke" in message
+
+
+RULES = [{"exit_codes": [42, 137], "action": "Fail"}, {"exit_codes": [43], "action": "Ignore"}, {"exit_codes": [42, 44], "action": "Restart"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "counted", "fatal"),
+    [
+        ({"exit_code": 42}, 1, contract.REASON_RULE),
+        ({"exit_code": None, "signal": 9}, 1, contract.REASON_RULE),
+        ({"exit_code": 43}, 0, None),
+        ({"exit_code": 44}, 1, None),
+        ({"exit_code": 1}, 1, None),
+        ({"exit_code": 42, "counted": False}, 0, None),
+        ({"rank": None, "exit_code": 80}, 1, None),
+        ({"rank": None, "exit_code": 137}, 1, contract.REASON_RULE),
+    ],
+)
+def test_rules_by_exit_code_first_match_wins(fields: dict[str, Any], counted: int, fatal: str | None) -> None:
+    policy = FailurePolicy.model_validate({"max_failures": 9, "rules": [*RULES, {"exit_codes": [80], "action": "Fail"}]})
+    cost = charge(policy, Failures(), incident(**fields), record(), [1])
+    assert cost.failures.counted == counted
+    assert (cost.fatal[0] if cost.fatal else None) == fatal
+
+
+def test_what_cannot_start_is_not_tried_again() -> None:
+    cost = charge(FailurePolicy(max_failures=-1), Failures(), incident(contract.REASON_START), record(), [1])
+    assert cost.fatal is not None
+    assert cost.fatal[0] == contract.REASON_START
+
+
+@pytest.mark.parametrize(
+    ("since", "progressed", "reported_ever", "limit", "fails"),
+    [(2, False, True, 3, True), (1, False, True, 3, False), (2, True, True, 3, False), (2, False, False, 3, False), (9, False, True, 0, False)],
+)
+def test_failures_without_progress(since: int, progressed: bool, reported_ever: bool, limit: int, fails: bool) -> None:
+    policy = FailurePolicy(max_failures=-1, no_progress_attempts=limit)
+    cost = charge(policy, Failures(since_progress=since), incident(), record(progressed=progressed, reported_ever=reported_ever), [1])
+    assert cost.failures.since_progress == (0 if progressed else since + 1)
+    assert (cost.fatal[0] if cost.fatal else None) == (contract.REASON_NO_PROGRESS if fails else None)
+
+
+def test_the_second_strike_replaces_the_pod_and_avoids_its_node() -> None:
+    first = charge(FailurePolicy(), Failures(), incident(), record(), [0, 1])
+    assert (first.replace, first.failures.strikes) == (None, {"1": 1})
+    second = charge(FailurePolicy(), first.failures, incident(), record(), [0, 1])
+    assert (second.replace, second.failures.strikes, second.failures.avoid_nodes) == (1, {}, ["n1"])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [incident(slot=0), incident(contract.REASON_COMMUNICATION, strikes=False), incident(contract.REASON_DAMAGED, counted=False)],
+)
+def test_only_the_same_worker_strikes_twice(second: Incident) -> None:
+    assert charge(FailurePolicy(), Failures(strikes={"1": 1}), second, record(), [0, 1]).replace is None
+
+
+def test_progress_forgives_strikes() -> None:
+    assert charge(FailurePolicy(), Failures(strikes={"1": 1}), incident(), record(progressed=True), [1]).failures.strikes == {"1": 1}
+
+
+def test_strikes_are_kept_for_listed_slots_only() -> None:
+    assert charge(FailurePolicy(), Failures(strikes={"0": 1, "7": 1, "x": 1}), incident(), record(), [0, 1]).failures.strikes == {"0": 1, "1": 1}
+
+
+def test_the_oldest_avoided_node_is_forgiven() -> None:
+    nodes = [f"old-{i}" for i in range(AVOID_NODES_LIMIT)]
+    cost = charge(FailurePolicy(), Failures(strikes={"1": 1}, avoid_nodes=nodes), incident(), record(), [1])
+    assert cost.failures.avoid_nodes == [*nodes[1:], "n1"]
+
+
+def test_back_off_doubles_from_the_second_early_end_on() -> None:
+    assert [back_off(n) for n in range(12)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("fields", "early", "in_row"),
+    [({}, False, 0), ({}, True, 4), ({"reason": contract.REASON_STORAGE}, False, 4), ({"reason": contract.REASON_DAMAGED, "counted": False}, True, 4)],
+)
+def test_early_ends_in_a_row(fields: dict[str, Any], early: bool, in_row: int) -> None:
+    cost = charge(FailurePolicy(), Failures(early_in_row=3), incident(**fields), record(early=early), [1])
+    assert cost.failures.early_in_row == in_row
+    assert cost.back_off_s == back_off(in_row)
+
+
+def test_early_is_within_ten_seconds() -> None:
+    assert is_early(T0 + seconds(9.9), T0)
+    assert not is_early(T0 + seconds(10), T0)

@@ -1,0 +1,227 @@
+"""From ends of ranks and pods to one incident with its first cause."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.core import World, ended, raised, seconds
+from trainjob_api import contract
+from trainjob_api.contract import RankReport
+from trainjob_operator.core.failures import Incident, Undecided, find_incident
+from trainjob_operator.core.model import PodPhase
+from trainjob_operator.core.turn import Turn
+
+
+def world(**fields: Any) -> World:
+    running = World.of(**{"workers": 3} | fields).run().tick(60)
+    running.sync_all()
+    return running
+
+
+def find(w: World) -> Incident | Undecided | None:
+    return find_incident(Turn.of(w.observe(), w.now))
+
+
+def incident(w: World) -> Incident:
+    found = find(w)
+    assert isinstance(found, Incident)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("report", "reason", "words", "counted"),
+    [
+        (raised(1, "ValueError", "bad shape"), contract.REASON_USER_ERROR, "rank 1 on digits-1 raised ValueError: bad shape", True),
+        (ended(1, contract.END_EXIT, exit_code=3), contract.REASON_EXIT, "ended with exit code 3", True),
+        (ended(1, contract.END_SIGNAL, signal=9), contract.REASON_SIGNAL, "was killed by SIGKILL", True),
+        (ended(1, contract.END_SIGNAL, signal=99), contract.REASON_SIGNAL, "was killed by signal 99", True),
+        (ended(1, contract.END_START, exit_code=1), contract.REASON_START, "cannot start", True),
+        (ended(1, contract.END_DAMAGED), contract.REASON_DAMAGED, "damaged", False),
+        (ended(1, contract.END_LOST), contract.REASON_CONTAINER_RESTARTED, "container was started again", True),
+        (ended(1, contract.END_STORAGE), contract.REASON_STORAGE, "storage", True),
+        (RankReport(rank=1, state=contract.RANK_ENDED, exit_code=7), contract.REASON_EXIT, "exit code 7", True),
+    ],
+)
+def test_a_ranks_end(report: RankReport, reason: str, words: str, counted: bool) -> None:
+    w = world()
+    w.break_rank(1, report)
+    found = incident(w)
+    assert (found.reason, found.counted, found.rank, found.slot, found.pod, found.node) == (reason, counted, 1, 1, "digits-1", "node-1")
+    assert words in found.message
+    assert found.victims == 2
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        ended(1, contract.END_OK, exit_code=0),
+        ended(1, contract.END_STOPPED, signal=9),
+        RankReport(rank=1, state=contract.RANK_ENDED, exit_code=0),
+        RankReport(rank=1, state=contract.RANK_RUNNING),
+        RankReport(),
+    ],
+)
+def test_what_is_no_failure(report: RankReport) -> None:
+    w = world()
+    w.break_rank(1, report)
+    assert find(w) is None
+
+
+def test_the_earliest_end_is_the_cause_whoever_spoke_first() -> None:
+    w = world()
+    w.break_rank(0, ended(0, contract.END_SIGNAL, signal=6, at=w.now - seconds(1)))
+    w.break_rank(2, raised(2, "ValueError", at=w.now - seconds(3)))
+    found = incident(w)
+    assert (found.rank, found.victims) == (2, 2)
+
+
+def test_agents_clocks_are_corrected() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "First", at=w.now - seconds(1)))
+    # This agent's clock is an hour behind: what it dates an hour back happened just now.
+    w.break_rank(2, raised(2, "Second", at=w.now - timedelta(hours=1)))
+    w.sync(2, clock_offset=timedelta(hours=1))
+    assert incident(w).rank == 0
+
+
+@pytest.mark.parametrize("moment", [float("nan"), float("inf"), 1e300, -1e300])
+def test_a_broken_clock_breaks_nothing(moment: float) -> None:
+    w = world()
+    w.break_rank(1, {**raised(1, "ValueError"), "ended_at": moment})
+    assert incident(w).time == w.now
+
+
+def test_a_communication_error_waits_for_the_word_of_the_lost() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "DistBackendError", "connection closed by peer", communication=True, at=w.now))
+    found = find(w)
+    assert isinstance(found, Undecided)
+    assert found.until == w.now + seconds(2)
+    w.tick(1)
+    w.break_rank(2, ended(2, contract.END_SIGNAL, signal=11, at=w.now))
+    assert (incident(w).rank, incident(w).reason) == (2, contract.REASON_SIGNAL)
+
+
+def test_a_communication_error_alone_is_the_cause_after_two_seconds() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now))
+    w.sync(1, lost_peers=(2, 77))
+    w.tick(2)
+    found = incident(w)
+    assert (found.reason, found.strikes) == (contract.REASON_COMMUNICATION, False)
+    assert found.message.endswith("(not reachable for its peers: digits-2)")
+
+
+def test_nobody_is_waited_for_when_all_have_spoken() -> None:
+    w = world()
+    for slot in range(3):
+        w.break_rank(slot, raised(slot, "DistBackendError", communication=True, at=w.now))
+    assert incident(w).rank == 0
+
+
+def test_a_clock_ahead_does_not_put_off_the_verdict() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now + timedelta(days=1)))
+    assert isinstance(find(w), Undecided)
+    w.tick(2)
+    assert incident(w).reason == contract.REASON_COMMUNICATION
+
+
+def test_a_rank_that_ended_early_is_named_by_the_one_that_needed_it() -> None:
+    w = world()
+    w.break_rank(1, ended(1, contract.END_OK, exit_code=0))
+    assert find(w) is None
+    w.break_rank(0, raised(0, "RankGoneError", "rank 1 returned while others wait in report()", communication=True, at=w.now))
+    w.tick(2)
+    found = incident(w)
+    assert (found.reason, found.rank, found.victims) == (contract.REASON_RANK_ENDED_EARLY, 0, 1)
+    assert "rank 1 returned" in found.message
+
+
+def test_words_about_an_older_attempt_are_stale() -> None:
+    w = world()
+    w.break_rank(1, raised(1, "ValueError"))
+    w.sync(1, attempt=0)
+    assert find(w) is None
+
+
+def test_silence_is_no_verdict() -> None:
+    w = world()
+    w.agents.clear()
+    assert find(w.tick(3600)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "counted", "words"),
+    [
+        ({"phase": PodPhase.FAILED, "exit_code": 80}, contract.REASON_POD_FAILED, True, "ended with exit code 80"),
+        ({"phase": PodPhase.FAILED, "exit_code": 137, "reason": "OOMKilled"}, contract.REASON_OOM, True, "SIGKILL (OOMKilled)"),
+        ({"phase": PodPhase.FAILED, "exit_code": 137, "disrupted": True}, contract.REASON_PREEMPTED, False, "(disruption)"),
+        ({"phase": PodPhase.FAILED, "exit_code": 81}, contract.REASON_POD_FAILED, False, "81"),
+        ({"phase": PodPhase.SUCCEEDED, "exit_code": 0}, contract.REASON_POD_FAILED, False, "exit code 0"),
+        ({"deleting": True}, contract.REASON_POD_LOST, True, "is being deleted"),
+        ({"deleting": True, "disrupted": True}, contract.REASON_PREEMPTED, False, "is being deleted (disruption)"),
+    ],
+)
+def test_a_members_pod(fields: dict[str, Any], reason: str, counted: bool, words: str) -> None:
+    w = world(processes_per_worker=2)
+    w.set_pod(1, **fields)
+    found = incident(w)
+    assert (found.reason, found.counted, found.pod, found.node, found.strikes) == (reason, counted, "digits-1", "node-1", False)
+    assert words in found.message
+    assert found.victims == 4
+
+
+def test_a_pod_that_is_gone() -> None:
+    w = world()
+    w.lose_pod(1)
+    assert (incident(w).reason, incident(w).message) == (contract.REASON_POD_LOST, "digits-1 is gone")
+
+
+def test_a_lost_pod_goes_before_its_peers_communication_errors() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now - seconds(1)))
+    w.lose_pod(1)
+    assert incident(w).reason == contract.REASON_POD_LOST
+
+
+def test_ranks_of_a_pod_that_is_taken_away_are_its_victims() -> None:
+    w = world()
+    w.break_rank(1, ended(1, contract.END_SIGNAL, signal=15, at=w.now - seconds(1)))
+    w.set_pod(1, deleting=True)
+    assert incident(w).reason == contract.REASON_POD_LOST
+
+
+def test_a_rank_that_broke_before_another_pod_failed_is_the_cause() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "ValueError", at=w.now - seconds(5)))
+    w.fail_pod(1, 137)
+    assert incident(w).rank == 0
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "fields", "reason"),
+    [(1, {}, contract.REASON_EXIT), (139, {}, contract.REASON_SIGNAL), (137, {"reason": "OOMKilled"}, contract.REASON_OOM), (80, {}, contract.REASON_EXIT)],
+)
+def test_plain_mode_reads_the_container(exit_code: int, fields: dict[str, Any], reason: str) -> None:
+    w = World.of(workers=2, runtime={"agent": "Disabled"}).run()
+    w.fail_pod(1, exit_code, **fields)
+    assert (incident(w).reason, incident(w).counted, incident(w).exit_code) == (reason, True, exit_code)
+
+
+def test_plain_mode_a_worker_that_succeeded_is_no_loss() -> None:
+    w = World.of(workers=2, runtime={"agent": "Disabled"}).run()
+    w.set_pod(1, phase=PodPhase.SUCCEEDED, exit_code=0)
+    assert find(w) is None
+
+
+def test_texts_are_bounded() -> None:
+    w = world()
+    w.break_rank(1, {**raised(1, "ValueError", "x" * 5000), "error": {"type": "E", "message": "m" * 5000, "traceback": "a" * 5000 + "end"}})
+    failure = incident(w).failure(1)
+    assert len(failure.message) == contract.MESSAGE_LIMIT
+    assert failure.traceback is not None
+    assert (len(failure.traceback), failure.traceback[-3:]) == (contract.TRACEBACK_LIMIT, "end")

@@ -1,0 +1,82 @@
+"""The word for one agent, from the committed job alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.core import T0, World, make_job
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Attempt, Condition, TrainJobStatus
+from trainjob_operator.core.instruct import PLANNED_GRACE_S, instruct
+from trainjob_operator.core.model import AgentView
+
+
+def agent(slot: int, address: str = "10.0.0.9:7000") -> AgentView:
+    return AgentView(slot=slot, pod_uid=f"uid-{slot}", boot=1, heard_at=T0, address=address)
+
+
+def attempt(state: Any = "Running", end_cause: str | None = None, **fields: Any) -> Attempt:
+    values = {"number": 4, "state": state, "started_at": T0, "members": "1,3", "workers": 2, "world_size": 8, "cause": "Started", "end_cause": end_cause}
+    return Attempt(**values | fields)
+
+
+def finished(type_: str) -> TrainJobStatus:
+    return TrainJobStatus(slots="1", conditions=[Condition(type=type_, status="True", reason="Why", message="text", last_transition_time=T0)])
+
+
+AGENTS = {1: agent(1, "10.0.0.1:7000"), 3: agent(3)}
+
+
+@pytest.mark.parametrize(
+    ("status", "slot", "expected"),
+    [
+        (finished("Complete"), 1, {"do": "exit", "exit_code": contract.EXIT_OK}),
+        (finished("Failed"), 1, {"do": "exit", "exit_code": contract.EXIT_JOB_FAILED}),
+        (finished("Failed"), 7, {"do": "exit", "exit_code": contract.EXIT_JOB_FAILED}),
+        (TrainJobStatus(slots="1"), 2, {"do": "exit", "exit_code": contract.EXIT_REMOVED}),
+        (TrainJobStatus(slots="1"), 1, {"do": "hold", "grace_s": 0.0}),
+        (TrainJobStatus(slots="1,3", attempt=attempt()), 3, {"do": "run", "attempt": 4, "index": 1, "workers": 2, "processes": 4, "leader": "10.0.0.1:7000"}),
+        (TrainJobStatus(slots="1,3-4", attempt=attempt()), 4, {"do": "hold"}),
+        (TrainJobStatus(slots="1,3", attempt=attempt("Ended", "KilledBySignal")), 1, {"do": "hold", "grace_s": 0.0}),
+        (TrainJobStatus(slots="1,3", attempt=attempt("Ended", "Scaled")), 1, {"do": "hold", "grace_s": PLANNED_GRACE_S}),
+        (TrainJobStatus(slots="", attempt=attempt("Ended", "Suspended")), 1, {"do": "exit", "exit_code": contract.EXIT_REMOVED, "grace_s": PLANNED_GRACE_S}),
+    ],
+)
+def test_word(status: TrainJobStatus, slot: int, expected: dict[str, Any]) -> None:
+    word, why = instruct(make_job(status), AGENTS, slot, f"uid-{slot}")
+    assert expected.items() <= word.items()
+    assert why
+
+
+@pytest.mark.parametrize("agents", [{}, {1: agent(1, address="")}])
+def test_waits_while_the_leader_is_unknown(agents: dict[int, AgentView]) -> None:
+    job = make_job(TrainJobStatus(slots="1,3", attempt=attempt()))
+    assert instruct(job, agents, 3, "uid-3")[0] == {"do": "wait"}
+
+
+def test_another_pod_of_the_slot_is_not_told_to_run() -> None:
+    job = make_job(TrainJobStatus(slots="1,3", attempt=attempt()))
+    assert instruct(job, AGENTS, 3, "uid-of-a-zombie")[0]["do"] == "wait"
+
+
+def test_agents_of_a_job_that_is_being_deleted_leave() -> None:
+    job = make_job(TrainJobStatus(slots="1"))
+    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": T0})})
+    assert instruct(job, {}, 1, "uid-1")[0]["exit_code"] == contract.EXIT_REMOVED
+
+
+def test_while_pods_start_their_agents_hold() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.start_pods()
+    world.sync(0)
+    assert instruct(world.job, world.agents, 0, world.pod(0).uid)[0]["do"] == "hold"
+
+
+def test_members_agree_on_the_attempt() -> None:
+    world = World.of(workers=4, processes_per_worker=2).run()
+    words = [instruct(world.job, world.agents, slot, world.pod(slot).uid)[0] for slot in range(4)]
+    assert [word["index"] for word in words] == [0, 1, 2, 3]
+    assert {(word["attempt"], word["workers"], word["processes"], word["leader"]) for word in words} == {(1, 4, 2, "10.0.0.0:7000")}

@@ -1,0 +1,179 @@
+"""Suspension, deadlines, the end and what is left after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.core import World, is_steady, raised
+from trainjob_api import contract
+from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, PodPhase
+
+
+def test_suspend_ends_the_attempt_and_removes_the_pods() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.change_spec(suspend=True)
+    world.turn()
+    assert (world.attempt.state, world.attempt.end_cause, world.status.slots) == ("Ended", contract.REASON_SUSPENDED, "")
+    assert (world.status.phase, world.status.holds("Suspended")) == ("Suspended", True)
+    assert world.status.timing.active_seconds == 60
+    world.tick(30)
+    assert world.turn().actions == (DeletePod("digits-0", "uid-1"), DeletePod("digits-1", "uid-2"))
+    world.finish_deletions()
+    assert is_steady(world)
+
+
+def test_resume_begins_a_new_attempt_with_new_pods() -> None:
+    world = World.of(workers=1).run().tick(60)
+    world.change_spec(suspend=True)
+    world.turn()
+    world.set_pod(0, phase=PodPhase.FAILED, exit_code=contract.EXIT_REMOVED)
+    world.tick(1000).turn()
+    world.change_spec(suspend=False)
+    assert world.turn().actions == (CreatePod(1),)
+    world.run()
+    assert (world.attempt.number, world.attempt.members, world.attempt.cause) == (2, "1", contract.REASON_RESUMED)
+    assert (world.status.failures.counted, world.status.timing.active_seconds) == (0, 60)
+
+
+def test_suspended_between_two_attempts_the_next_one_resumes() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.lose_pod(1)
+    world.turn()
+    world.change_spec(suspend=True)
+    world.tick(30).turn()
+    world.finish_deletions()
+    world.turn()
+    world.change_spec(suspend=False)
+    world.run()
+    assert (world.attempt.cause, world.status.failures.counted) == (contract.REASON_RESUMED, 1)
+
+
+def test_a_job_that_is_born_suspended_has_no_pods() -> None:
+    world = World.of(workers=2, suspend=True)
+    decision = world.turn()
+    assert (decision.actions, decision.status.slots, decision.status.phase, decision.status.timing.active_since) == ((), "", "Suspended", None)
+
+
+def test_active_deadline() -> None:
+    world = World.of(workers=1, active_deadline_seconds=100).run()
+    world.tick(50).sync_all()
+    decision = world.turn()
+    assert decision.requeue_after is not None
+    assert decision.requeue_after.total_seconds() == 50
+    world.tick(50).turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None
+    assert (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+    assert world.status.last_failure is not None
+    assert world.status.last_failure.reason == contract.REASON_DEADLINE
+    assert world.attempt.state == "Ended"
+
+
+def test_suspended_time_does_not_count() -> None:
+    world = World.of(workers=1, active_deadline_seconds=100).run()
+    world.tick(60).change_spec(suspend=True)
+    world.turn()
+    world.tick(10_000).turn()
+    assert not world.status.finished
+    world.change_spec(suspend=False)
+    world.run().tick(39).turn()
+    assert not world.status.finished
+    world.tick(1).turn()
+    assert world.status.holds("Failed")
+
+
+def test_start_up_deadline_runs_from_scheduling_until_ranks_run() -> None:
+    world = World.of(workers=2, startup_deadline_seconds=60)
+    world.turn()
+    world.tick(10_000).turn()
+    assert not world.status.finished, "waiting for a node is no failure"
+    world.start_pods()
+    decision = world.turn()
+    assert decision.requeue_after is not None
+    assert decision.requeue_after.total_seconds() == 60
+    world.sync(0)
+    world.tick(60).turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None
+    assert failed.reason == contract.REASON_STARTUP_DEADLINE
+    assert "digits-1" in failed.message
+
+
+def test_start_up_deadline_is_met_by_running_ranks() -> None:
+    world = World.of(workers=2, startup_deadline_seconds=60).run()
+    world.tick(1000).turn()
+    world.agents.clear()
+    world.tick(1000).turn()
+    assert world.status.phase == "Running"
+
+
+def test_a_new_leader_waits_for_agents_before_it_calls_a_start_late() -> None:
+    world = World.of(workers=1, startup_deadline_seconds=60)
+    world.turn()
+    world.start_pods()
+    world.turn()
+    world.tick(59)
+    world.listening_since = world.now
+    assert not world.tick(5).turn().status.finished
+    assert world.tick(25).turn().status.finished
+
+
+def test_plain_start_up_deadline() -> None:
+    world = World.of(workers=1, startup_deadline_seconds=60, runtime={"agent": "Disabled"})
+    world.turn()
+    world.set_pod(0, scheduled=True, reason="ImagePullBackOff")
+    world.turn()
+    world.tick(60).turn()
+    assert world.status.holds("Failed")
+
+
+def finished(**fields: object) -> World:
+    world = World.of(**{"workers": 2, **fields}).run()
+    world.sync(0, completed=True)
+    world.turn()
+    assert world.status.holds("Complete")
+    return world
+
+
+def test_pods_that_still_run_after_thirty_seconds_are_deleted() -> None:
+    world = finished()
+    assert is_steady(world.tick(29))
+    world.set_pod(0, phase=PodPhase.SUCCEEDED)
+    assert world.tick(1).turn().actions == (DeletePod("digits-1", "uid-2"),)
+    assert is_steady(world)
+
+
+@pytest.mark.parametrize(("policy", "at_once", "later"), [("All", {"uid-1"}, {"uid-2"}), ("Running", set(), {"uid-2"}), ("None", set(), set())])
+def test_pod_cleanup(policy: str, at_once: set[str], later: set[str]) -> None:
+    world = finished(pod_cleanup=policy)
+    world.set_pod(0, phase=PodPhase.SUCCEEDED)
+    assert {a.uid for a in world.turn().actions if isinstance(a, DeletePod)} == at_once
+    world.finish_deletions()
+    assert {a.uid for a in world.tick(30).turn().actions if isinstance(a, DeletePod)} == later
+
+
+def test_time_to_live() -> None:
+    world = finished(ttl_seconds_after_finished=100, pod_cleanup="None")
+    decision = world.tick(1).turn()
+    assert decision.requeue_after is not None
+    assert decision.requeue_after.total_seconds() == 99
+    assert world.tick(99).turn().actions == (DeleteJob("job-uid"),)
+
+
+def test_terminal_stays_terminal() -> None:
+    world = finished()
+    before = world.status
+    world.change_spec(suspend=True, workers=7)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.lose_pod(0)
+    world.tick(5).turn()
+    assert world.status == before
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    world = World.of(workers=2).run()
+    world.job = world.job.model_copy(update={"metadata": world.job.metadata.model_copy(update={"deletion_timestamp": world.now})})
+    world.lose_pod(1)
+    decision = world.turn()
+    assert (decision.actions, decision.requeue_after) == ((), None)
+    assert world.attempt.state == "Running"

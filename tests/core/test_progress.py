@@ -1,0 +1,119 @@
+"""Progress, checkpoints and the run, as the agents tell them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from support.core import T0, World, is_steady, raised, seconds
+from trainjob_api import contract
+from trainjob_api.contract import CheckpointReport
+
+
+def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.report(1, total_steps=4, epoch=0, metrics={"loss": 0.5}, time=1.0)
+    world.turn()
+    progress = world.status.progress
+    assert (progress.position, progress.step, progress.percent, progress.metrics, progress.last_report_time) == (1, 1, 25, {"loss": 0.5}, world.now)
+    world.tick(3).report(2)
+    decision = world.turn()
+    assert decision.status.progress == progress
+    assert decision.requeue_after == seconds(7)
+    world.tick(7).turn()
+    assert (world.status.progress.position, world.status.progress.step) == (2, 2)
+    assert is_steady(world)
+
+
+def test_a_minute_of_reports_is_six_writes() -> None:
+    world = World.of(workers=1).run()
+    writes = 0
+    for position in range(1, 121):
+        before = world.status
+        world.tick(0.5).report(position, metrics={"loss": 1 / position})
+        world.turn()
+        writes += world.status != before
+    assert 5 <= writes <= 7
+
+
+def test_time_alone_is_no_progress() -> None:
+    world = World.of(workers=1).run()
+    world.report(1, time=1.0)
+    world.turn()
+    world.tick(60).report(1, time=60.0)
+    assert is_steady(world)
+
+
+def test_at_an_attempts_end_the_newest_is_taken() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.report(1)
+    world.turn()
+    world.tick(1).report(5)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    assert world.status.progress.position == 5
+    assert (world.status.history[-1].position, world.status.failures.since_progress) == (5, 0)
+
+
+def test_position_is_a_high_water_mark() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.report(5)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    world.run().tick(60)
+    world.report(4)
+    world.turn()
+    assert (world.status.progress.position, world.status.progress.step) == (5, 4)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    assert world.status.failures.since_progress == 1, "report 4 had been reached before"
+
+
+def test_words_about_an_older_attempt_do_not_enter() -> None:
+    world = World.of(workers=1).run().tick(60)
+    world.report(7)
+    world.sync(0, attempt=0)
+    world.turn()
+    assert world.status.progress.position == 0
+
+
+def test_broken_numbers_are_left_out() -> None:
+    world = World.of(workers=1).run().tick(60)
+    world.report(10**400, metrics={"nan": float("nan"), "inf": float("inf"), "x" * 500: 1.0} | {f"m{i}": 0.0 for i in range(40)})
+    world.turn()
+    metrics = world.status.progress.metrics
+    assert (world.status.progress.position, world.status.progress.step, len(metrics)) == (0, None, contract.METRICS_LIMIT)
+    assert max(map(len, metrics)) == 64
+
+
+def test_run_and_source_are_written_as_soon_as_known() -> None:
+    world = World.of(workers=2).run()
+    assert world.attempt.run == 1
+    world.sync(0, resumed_from="/data/ml/digits/checkpoints/1-1-4")
+    world.turn()
+    assert world.attempt.resumed_from == "/data/ml/digits/checkpoints/1-1-4"
+
+
+def test_ranks_run_when_every_member_has_joined() -> None:
+    world = World.of(workers=2)
+    for _ in range(2):
+        world.turn()
+        world.start_pods()
+        world.sync_all()
+    world.sync(1, joined=False)
+    world.turn()
+    assert (world.attempt.running_at, world.status.phase) == (None, "Starting")
+    world.tick(1).sync(1, joined=True)
+    world.turn()
+    assert (world.attempt.running_at, world.status.phase) == (T0 + seconds(1), "Running")
+
+
+def test_checkpoints_are_shown() -> None:
+    world = World.of(workers=1).run()
+    latest = CheckpointReport(id="1-1-3", step=3, uri="/data/1-1-3", time=world.now.timestamp(), bytes=10)
+    world.sync(0, latest=latest, best=CheckpointReport(id="1-1-2"), checkpoint_count=2, clock_offset=timedelta(seconds=3))
+    world.turn()
+    shown = world.status.checkpoint
+    assert shown.latest is not None and shown.best is not None
+    assert (shown.latest.id, shown.latest.bytes, shown.latest.time, shown.best.id, shown.count) == ("1-1-3", 10, world.now, "1-1-2", 2)
+    world.tick(60).sync(0, clock_offset=timedelta(seconds=4))
+    assert is_steady(world)

@@ -1,0 +1,266 @@
+"""Slots, members, scaling, and when an attempt may begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.core import World, is_steady, raised
+from trainjob_api import contract
+from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
+
+
+def test_slots_are_listed_before_their_pods_are_created() -> None:
+    world = World.of(workers=3)
+    decision = world.turn()
+    assert (decision.status.slots, decision.status.next_slot) == ("0-2", 3)
+    assert decision.actions == (EnsureService(), CreatePod(0), CreatePod(1), CreatePod(2))
+
+
+def test_new_slots_start_above_every_pod_of_the_name() -> None:
+    world = World.of(workers=2)
+    world.pods["stranger"] = PodView(slot=6, name="stranger", uid="x", phase=PodPhase.RUNNING, owned=False)
+    world.pods["liar"] = PodView(slot=10**12, name="liar", uid="y", phase=PodPhase.RUNNING, owned=False)
+    assert world.turn().status.slots == "7-8"
+
+
+def test_a_listed_slot_without_a_pod_is_created_under_its_name_before_it_was_a_member() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.lose_pod(1)
+    assert world.turn().actions == (CreatePod(1),)
+    assert world.status.failures.counted == 0
+
+
+def test_a_name_taken_by_somebody_else_gives_the_next_slot() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.pods["digits-1"] = replace(world.pod(1), uid="foreign", owned=False)
+    decision = world.turn()
+    assert decision.status.slots == "0,2"
+    assert decision.actions == (CreatePod(2),)
+
+
+def test_a_lost_members_slot_is_never_used_again() -> None:
+    world = World.of(workers=3).run()
+    world.lose_pod(1)
+    decision = world.turn()
+    assert (decision.status.slots, decision.status.next_slot) == ("0,2-3", 4)
+    assert decision.actions == (CreatePod(3),)
+    assert world.attempt.state == "Ended"
+    world.run()
+    assert (world.attempt.number, world.attempt.members) == (2, "0,2-3")
+    assert {name: pod.uid for name, pod in world.pods.items()} == {"digits-0": "uid-1", "digits-2": "uid-3", "digits-3": "uid-4"}
+
+
+def test_pods_that_status_does_not_account_for_are_deleted_unless_finished() -> None:
+    world = World.of(workers=1).run()
+    world.pods["digits-8"] = PodView(slot=8, name="digits-8", uid="u8", phase=PodPhase.RUNNING)
+    world.pods["digits-9"] = PodView(slot=9, name="digits-9", uid="u9", phase=PodPhase.FAILED)
+    world.pods["digits-7"] = PodView(slot=7, name="digits-7", uid="u7", phase=PodPhase.RUNNING, owned=False)
+    world.pods["twin"] = PodView(slot=0, name="twin", uid="u0", phase=PodPhase.RUNNING)
+    assert set(world.turn().actions) == {DeletePod("digits-8", "u8"), DeletePod("twin", "u0")}
+    assert is_steady(world)
+
+
+def test_members_must_have_synced_and_be_quiet() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.start_pods()
+    world.sync(0)
+    assert "digits-1" in world.turn().why
+    world.sync(1, quiet=False)
+    assert world.turn().status.attempt is None
+    world.sync(1, quiet=True, draining=True)
+    assert world.turn().status.attempt is None
+    world.sync(1, draining=False, address="")
+    assert world.turn().status.attempt is None
+    world.sync(1, address="10.0.0.1:7000")
+    assert world.turn().status.attempt is not None
+
+
+def test_an_agent_of_another_pod_of_that_name_does_not_count() -> None:
+    world = World.of(workers=1)
+    world.turn()
+    world.start_pods()
+    world.sync(0)
+    world.agents[0] = replace(world.agents[0], pod_uid="uid-of-the-dead")
+    assert world.turn().status.attempt is None
+
+
+def test_a_rank_failure_restarts_in_place_in_one_write() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.sync(0, quiet=False)
+    world.sync(1, quiet=False, ranks=(raised(1, "ValueError"),))
+    decision = world.turn()
+    assert decision.actions == ()
+    assert (world.attempt.number, world.attempt.state, world.attempt.members) == (2, "Running", "0-1")
+    assert world.status.history[-1].end_cause == contract.REASON_USER_ERROR
+
+
+def test_without_everyone_the_end_is_written_first() -> None:
+    world = World.of(workers=2).run().tick(60)
+    del world.agents[0]  # a new operator: this agent has not synced yet
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (1, "Ended")
+    world.sync(0, attempt=1, quiet=False)
+    world.turn()
+    assert world.attempt.state == "Ended", "its ranks still live"
+    world.sync(0, quiet=True)
+    world.sync(1, quiet=True)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+    assert world.status.failures.counted == 1
+
+
+def test_a_member_that_its_peers_lost_speaks_for_itself_first() -> None:
+    world = World.of(workers=3).run().tick(60)
+    world.sync(0, lost_peers=(2,), ranks=(raised(0, "DistBackendError", communication=True, at=world.now),))
+    world.tick(3).turn()
+    assert world.attempt.state == "Ended"
+    world.sync(1, quiet=True)
+    world.sync(0, quiet=True)
+    assert world.turn().status.attempt == world.attempt
+    world.tick(1).sync(2, quiet=True)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+
+
+def test_the_uploads_of_a_leaving_worker_are_waited_for() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.sync(1, uploads=2)
+    world.set_pod(1, deleting=True)
+    world.turn()
+    world.start_pods()
+    world.sync(2)
+    world.sync(0, quiet=True)
+    decision = world.turn()
+    assert (world.attempt.number, decision.why) == (1, "waiting for 2 uploads of removed workers")
+    world.sync(1, uploads=0)
+    world.turn()
+    assert (world.attempt.number, world.attempt.members) == (2, "0,2")
+
+
+def test_uploads_that_stand_still_hold_nobody_for_ever() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.sync(1, uploads=2)
+    world.set_pod(1, deleting=True)
+    world.turn()
+    world.start_pods()
+    world.tick(30).sync_all()
+    world.turn()
+    assert world.attempt.number == 2
+
+
+def test_the_second_strike_replaces_only_that_pod() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    world.run().tick(60)
+    world.break_rank(1, raised(1, "ValueError"))
+    decision = world.turn()
+    assert CreatePod(2, ("node-1",)) in decision.actions
+    assert (world.status.slots, world.status.failures.avoid_nodes) == ("0,2", ["node-1"])
+    assert not any(isinstance(a, DeletePod) for a in decision.actions), "its agent was told to exit and may do so by itself"
+    world.tick(30)
+    assert DeletePod("digits-1", "uid-2") in world.turn().actions
+    world.finish_deletions()
+    world.run()
+    assert world.attempt.members == "0,2"
+
+
+def test_more_workers_join_when_they_are_up() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.change_spec(workers=4)
+    decision = world.turn()
+    assert decision.actions == (CreatePod(2), CreatePod(3))
+    assert (world.attempt.number, world.attempt.state) == (1, "Running"), "training goes on meanwhile"
+    world.run()
+    assert (world.attempt.number, world.attempt.members, world.attempt.cause) == (2, "0-3", contract.REASON_SCALED)
+    assert world.status.failures.counted == 0
+
+
+def test_a_new_worker_that_dies_costs_the_running_attempt_nothing() -> None:
+    world = World.of(workers=1, failure_policy={"maxFailures": 0}).run().tick(60)
+    world.change_spec(workers=2)
+    for expected in ("0,2", "0", "0"):
+        world.turn()
+        world.start_pods()
+        last = max(world.pods.values(), key=lambda pod: pod.slot)
+        world.fail_pod(last.slot)
+        assert world.turn().status.slots == expected, "the second one in a row waits"
+    assert (world.attempt.number, world.attempt.state, world.status.failures.counted) == (1, "Running", 0)
+    world.tick(1)
+    assert world.turn().status.slots == "0,3"
+
+
+def test_fewer_workers_at_once() -> None:
+    world = World.of(workers=3).run().tick(60)
+    world.change_spec(workers=2)
+    decision = world.turn()
+    assert (world.attempt.number, world.attempt.members, world.status.slots) == (2, "0-1", "0-1")
+    assert decision.actions == ()
+    world.tick(30)
+    assert world.turn().actions == (DeletePod("digits-2", "uid-3"),)
+
+
+def test_a_foreign_service_is_waited_for() -> None:
+    world = World.of(workers=1)
+    world.service = ServiceView(name="digits", owned=False)
+    decision = world.turn()
+    assert (decision.actions, decision.status.slots) == ((), "")
+    condition = decision.status.condition("ResourcesCreated")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", contract.REASON_SERVICE_CONFLICT)
+    world.service = None
+    world.run()
+
+
+def plain(**fields: object) -> World:
+    return World.of(**{"workers": 2, "runtime": {"agent": "Disabled"}, **fields})
+
+
+def test_plain_mode_commits_the_attempt_before_its_pods() -> None:
+    world = plain()
+    decision = world.turn()
+    assert (world.attempt.number, world.attempt.state, world.attempt.members, world.attempt.world_size) == (1, "Running", "0-1", 2)
+    assert decision.actions == (EnsureService(), CreatePod(0), CreatePod(1))
+
+
+def test_plain_mode_pods_that_were_not_created_yet_are_no_loss() -> None:
+    world = plain()
+    world.turn()
+    world.lose_pod(1)  # the operator died between the two creates
+    assert world.turn().actions == (CreatePod(1),)
+    assert world.status.failures.counted == 0
+
+
+def test_plain_mode_recreates_the_group_when_the_old_one_is_gone() -> None:
+    world = plain().run().tick(60)
+    world.fail_pod(1)
+    decision = world.turn()
+    assert decision.actions == (DeletePod("digits-0", "uid-1", 5),)
+    assert (world.attempt.state, world.status.slots) == ("Ended", "")
+    assert world.turn().why == "waiting for 1 pods of attempt 1 to be gone"
+    world.finish_deletions()
+    assert world.turn().actions == (CreatePod(2), CreatePod(3))
+    assert (world.attempt.number, world.attempt.members) == (2, "2-3")
+    assert "digits-1" in world.pods, "the finished pod keeps its log"
+
+
+def test_plain_mode_a_dead_node_does_not_hold_the_group_for_ever() -> None:
+    world = plain().run().tick(60)
+    world.lose_pod(1)
+    world.turn()
+    assert world.attempt.state == "Ended"
+    world.tick(60).turn()
+    assert world.attempt.number == 2
+
+
+def test_plain_mode_scales_by_a_new_group() -> None:
+    world = plain().run().tick(60)
+    world.change_spec(workers=1)
+    assert world.turn().actions == (DeletePod("digits-0", "uid-1"), DeletePod("digits-1", "uid-2"))
+    world.finish_deletions()
+    world.turn()
+    assert (world.attempt.members, world.attempt.cause, world.status.failures.counted) == ("2", contract.REASON_SCALED, 0)
