@@ -225,3 +225,17 @@ def test_texts_are_bounded() -> None:
     assert len(failure.message) == contract.MESSAGE_LIMIT
     assert failure.traceback is not None
     assert (len(failure.traceback), failure.traceback[-3:]) == (contract.TRACEBACK_LIMIT, "end")
+
+
+def test_a_pod_that_failed_before_another_rank_broke_is_the_cause() -> None:
+    w = world()
+    w.fail_pod(1, 137)
+    w.tick(5).break_rank(0, raised(0, "ValueError", at=w.now))
+    assert incident(w).pod == "digits-1"
+
+
+def test_ranks_of_a_preempted_pod_are_no_failure() -> None:
+    w = world()
+    w.break_rank(1, ended(1, contract.END_SIGNAL, signal=15, at=w.now - seconds(5)))
+    w.fail_pod(1, 143, disrupted=True)
+    assert (incident(w).reason, incident(w).counted) == (contract.REASON_PREEMPTED, False)

@@ -177,3 +177,23 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     decision = world.turn()
     assert (decision.actions, decision.requeue_after) == ((), None)
     assert world.attempt.state == "Running"
+
+
+def test_active_time_adds_up_over_suspensions() -> None:
+    world = World.of(workers=1).run()
+    for total in (60, 120):
+        world.tick(60).change_spec(suspend=True)
+        world.turn()
+        assert world.status.timing.active_seconds == total
+        world.tick(1000).change_spec(suspend=False)
+        world.run()
+
+
+def test_the_newest_progress_is_kept_when_the_job_is_suspended() -> None:
+    world = World.of(workers=1).run()
+    world.report(1)
+    world.turn()
+    world.tick(1).report(2)
+    world.change_spec(suspend=True)
+    world.turn()
+    assert world.status.progress.position == 2

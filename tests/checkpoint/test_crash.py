@@ -1,0 +1,172 @@
+"""Processes killed at every single file operation of share, commit, retain and claim; and others that act in between."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from support.checkpoint import Interposed, Job, cut_off
+from trainjob.checkpoint import runs, stored
+from trainjob.checkpoint.errors import CheckpointError
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.path_store import PathStore
+from trainjob.checkpoint.retention import Policy
+from trainjob.checkpoint.retire import Retainer, remove
+from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.shares import commit
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new_checkpoint_and_can_be_finished(tmp_path: Path, after: bool) -> None:
+    for at in itertools.count(1):
+        job = Job(tmp_path / str(at))
+        job.save("1-1-1")
+        job.stage("1-1-2")
+        killed = cut_off(lambda job=job: job.save("1-1-2"), at, after=after)
+        assert job.good() in (["1-1-1"], ["1-1-1", "1-1-2"])
+        job.save("1-1-2")
+        assert job.good() == ["1-1-1", "1-1-2"]
+        assert not [p for p in job.folder.rglob(".trainjob-tmp-*") if "checkpoints" in p.parts and p.parent.name != "checkpoints"]
+        if not killed:
+            assert at > 20
+            break
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_retention_that_is_killed_anywhere_keeps_what_it_must_and_can_be_finished(tmp_path: Path, after: bool) -> None:
+    def retain(job: Job) -> None:
+        Retainer(job.store, 1).retain(Policy(keep=2), {CheckpointId(1, 1, 2)})
+
+    for at in itertools.count(1):
+        job = Job(tmp_path / str(at))
+        for id_ in ("1-1-1", "1-1-2", "1-1-3", "1-1-4", "1-1-5"):
+            job.save(id_)
+        killed = cut_off(lambda job=job: retain(job), at, after=after)
+        assert set(job.good()) >= {"1-1-2", "1-1-4", "1-1-5"}
+        retain(job)
+        retain(job)
+        assert job.good() == ["1-1-2", "1-1-4", "1-1-5"]
+        assert job.folders() == ["1-1-2", "1-1-4", "1-1-5"]
+        if not killed:
+            assert at > 10
+            break
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_claim_that_is_killed_anywhere_is_made_once(tmp_path: Path, after: bool) -> None:
+    for at in itertools.count(1):
+        store = PathStore(str(tmp_path / str(at)))
+        killed = cut_off(lambda store=store: settle(store, "uid-1", "auto", []), at, after=after)
+        assert settle(store, "uid-1", "auto", []).run == 1
+        assert settle(store, "uid-2", "auto", []).run == 2
+        assert runs.numbers(store) == [1, 2]
+        if not killed:
+            break
+
+
+def test_a_removal_between_any_two_steps_of_an_older_leaders_commit_is_never_a_torn_restore(tmp_path: Path) -> None:
+    """The zombie may fail or succeed; what readers see verifies, and the next retention leaves nothing of it."""
+    for at in itertools.count(1):
+        job = Job(tmp_path / str(at))
+        job.save("1-2-5")
+        job.share("1-1-3", 0)
+        job.share("1-1-3", 1)
+        zombie = Interposed(job.store, at, lambda job=job: remove(job.store, CheckpointId(1, 1, 3)))
+        try:
+            commit(zombie, job.note("1-1-3"), "zombie")
+        except CheckpointError:
+            pass
+        if zombie.calls < at:
+            break
+        assert job.good() == ["1-2-5"]
+        Retainer(job.store, 1).retain(Policy(keep=2), set())
+        assert job.folders() == ["1-2-5"]
+
+
+def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_torn_restore(tmp_path: Path) -> None:
+    for at in itertools.count(1):
+        job = Job(tmp_path / str(at))
+        job.save("1-2-5")
+        job.share("1-1-3", 0)
+        job.share("1-1-3", 1)
+
+        def zombie(job: Job = job) -> None:
+            try:
+                commit(job.store, job.note("1-1-3"), "zombie")
+            except CheckpointError:
+                pass
+            assert set(job.good()) <= {"1-1-3", "1-2-5"}
+
+        store = Interposed(job.store, at, zombie)
+        remove(store, CheckpointId(1, 1, 3))
+        if store.calls < at:
+            break
+        assert job.good() == job.folders() == ["1-2-5"]
+
+
+def test_everything_is_on_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that loses power: bytes before their name, names before the record that speaks of them."""
+    synced: list[str] = []
+    published: list[tuple[str, set[str]]] = []
+    fsync, link = os.fsync, os.link
+
+    def record_fsync(fd: int) -> None:
+        fsync(fd)
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    def record_link(source: str, target: str) -> None:
+        assert source in synced
+        link(source, target)
+        published.append((target, set(synced)))
+        synced[:] = [path for path in synced if path != os.path.dirname(target)]
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "link", record_link)
+    job = Job(tmp_path)
+    job.save("1-1-1")
+    assert len(published) == 3 + 2 + 1
+    for number, (target, before) in enumerate(published):
+        if target.endswith(".json"):
+            assert {os.path.dirname(earlier) for earlier, _ in published[:number]} <= before
+    assert os.path.dirname(published[-1][0]) in synced
+
+
+def test_two_attempts_that_store_one_checkpoint_at_once_make_one_whole_one(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for index in range(1, 11):
+        id_ = f"1-1-{index}"
+        job.stage(id_)
+        pids = []
+        for _ in range(3):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    job.save(id_)
+                    code = 0
+                finally:
+                    os._exit(code)
+            pids.append(pid)
+        assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0, 0, 0]
+    assert job.good() == [f"1-1-{index}" for index in range(1, 11)]
+
+
+def test_many_claimers_at_once_take_different_runs(tmp_path: Path) -> None:
+    store = PathStore(str(tmp_path))
+    pids = []
+    for n in range(6):
+        pid = os.fork()
+        if pid == 0:
+            code = 99
+            try:
+                code = settle(store, f"uid-{n // 2}", "auto", []).run
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    got = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert got[0::2] == got[1::2]
+    assert sorted(got[0::2]) == [1, 2, 3]
+    assert stored.ids(store) == []

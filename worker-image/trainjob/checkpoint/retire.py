@@ -1,0 +1,108 @@
+"""Removing what retention does not keep, in an order that can be cut off anywhere and begun again.
+
+A mark first (from then on readers pass the checkpoint over and no commit succeeds), then the manifest, the files, the mark. Only folders of the
+job's own run are touched, and nothing any more once a later run exists. Called by the storage child of rank 0's agent after a commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Tuple
+
+from trainjob.checkpoint import layout, runs, stored
+from trainjob.checkpoint.errors import DamagedError
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.retention import Policy, Scored, plan
+from trainjob.checkpoint.store import Store
+
+
+class Summary(NamedTuple):
+    """What is shown of a committed checkpoint, and what it is scored by."""
+
+    id: CheckpointId
+    step: Optional[int]
+    time: float
+    total_bytes: int
+    metrics: Dict[str, Any]
+
+
+class Retained(NamedTuple):
+    """What was removed, and what is there now."""
+
+    removed: Tuple[CheckpointId, ...]
+    committed: int
+    latest: Optional[Summary]
+    best: Optional[Summary]
+    warnings: Tuple[str, ...]
+
+
+class Retainer:
+    """Retention of one run in one store; remembers manifests that it has read, as they never change."""
+
+    def __init__(self, store: Store, run: int) -> None:
+        self._store = store
+        self._run = run
+        self._known: Dict[CheckpointId, Summary] = {}
+
+    def retain(self, policy: Policy, protect: Collection[CheckpointId]) -> Retained:
+        """Remove what the policy does not keep and what earlier calls or attempts left unfinished. Raises StoreError."""
+        committed, leftover = self._look()
+        planned = plan([Scored(s.id, s.metrics) for s in committed], policy, protect)
+        removed: List[CheckpointId] = []
+        if policy.keep is not None and planned.latest is not None:
+            for id_ in sorted([*planned.remove, *self._abandoned(leftover, planned.latest, protect)]):
+                if runs.later_run_exists(self._store, self._run):
+                    break
+                remove(self._store, id_)
+                removed.append(id_)
+        by_id = {s.id: s for s in committed}
+        count = len(by_id) - len(by_id.keys() & set(removed))
+        latest = by_id.get(planned.latest) if planned.latest else None
+        best = by_id.get(planned.best) if planned.best else None
+        return Retained(tuple(id_ for id_ in removed if id_ in by_id), count, latest, best, planned.warnings)
+
+    def _look(self) -> Tuple[List[Summary], Dict[CheckpointId, bool]]:
+        """Committed checkpoints, and the other folders with whether their removal has begun or they are damaged."""
+        committed: List[Summary] = []
+        leftover: Dict[CheckpointId, bool] = {}
+        for id_ in stored.ids(self._store, self._run):
+            names = {name for name, _ in self._store.names(layout.own_folder(id_))}
+            summary = None
+            if layout.MANIFEST in names and not names & {layout.RETIRED, layout.DAMAGED}:
+                summary = self._summary(id_)
+            if summary is None:
+                leftover[id_] = bool(names & {layout.RETIRED, layout.DAMAGED, layout.MANIFEST}) or not self._store.sizes(layout.folder(id_))
+            else:
+                committed.append(summary)
+        return committed, leftover
+
+    def _summary(self, id_: CheckpointId) -> Optional[Summary]:
+        if id_ not in self._known:
+            try:
+                manifest = stored.load(self._store, layout.folder(id_), id_)
+            except DamagedError:
+                return None
+            if manifest is None:
+                return None
+            note = manifest.note
+            self._known[id_] = Summary(id_, note.step, note.time, note.total_bytes, dict(note.metrics))
+        return self._known[id_]
+
+    @staticmethod
+    def _abandoned(leftover: Dict[CheckpointId, bool], latest: CheckpointId, protect: Collection[CheckpointId]) -> List[CheckpointId]:
+        # An unfinished upload of this attempt may still go on. One of an earlier attempt goes on only if a member holds it, and then it is protected.
+        return [id_ for id_, dead in leftover.items() if id_ < latest and id_ not in protect and (dead or id_.attempt < latest.attempt)]
+
+
+def remove(store: Store, id_: CheckpointId) -> None:
+    """Remove a checkpoint, or go on with a removal that was cut off."""
+    prefix, mark = layout.folder(id_), layout.retired_key(id_)
+    keys = set(store.sizes(prefix))
+    if keys:
+        store.create(mark, b"{}\n")
+    # The manifest again at the end: an older leader that did not see the mark may have published it meanwhile.
+    store.delete(layout.manifest_key(id_))
+    for key in sorted(keys - {mark, layout.manifest_key(id_)}):
+        store.delete(key)
+    store.delete(layout.manifest_key(id_))
+    store.delete(mark)
+    store.prune(prefix)

@@ -1,0 +1,105 @@
+"""The narrow boundary to a job's storage, and how a URI becomes a store.
+
+Keys are relative paths with `/` (see `layout.py`). Exclusive names are written once by whoever comes first and never overwritten: that
+is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py`; an object store comes beside it. Every
+method may raise StoreError; none retries.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, List, NamedTuple, Optional, Protocol, Tuple
+
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.transfer import Progress
+
+
+class Stored(NamedTuple):
+    """A file on storage: size in bytes and its checksum by `algorithm`."""
+
+    size: int
+    checksum: str
+    algorithm: str
+
+
+class Store(Protocol):
+    """A job's folder on storage."""
+
+    def uri(self, key: str = "") -> str:
+        """Where `key` lies, for people and for other processes; without a key the folder itself."""
+        ...
+
+    def probe(self) -> None:
+        """Make the folder and try what a commit needs. Raises StoreError with the sentence that the user reads."""
+        ...
+
+    def read(self, key: str) -> Optional[bytes]:
+        """The whole of a small file; None when it is not there."""
+        ...
+
+    def size(self, key: str) -> Optional[int]:
+        """Size in bytes; None when there is no such file."""
+        ...
+
+    def names(self, folder: str) -> List[Tuple[str, bool]]:
+        """(name, is a folder) of what lies directly in a folder; nothing when it is not there. Unfinished files are left out."""
+        ...
+
+    def sizes(self, folder: str) -> Dict[str, int]:
+        """Size by key of all files below a folder, unfinished ones included; nothing when it is not there."""
+        ...
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write a file that must not be there yet, whole and durable or not at all. False: the name is taken (perhaps by this very call,
+        whose reply was lost: read it back and compare)."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write a file, over an older one if there is one; readers see the old or the new one, whole."""
+        ...
+
+    def upload(self, key: str, source: str, progress: Progress) -> Stored:
+        """Copy a local file to an exclusive name. The same file there already is fine; another one raises StoreError (conflict).
+
+        The bytes are durable when this returns, the name after `flush`.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Make the names durable that were uploaded through this object."""
+        ...
+
+    def checksum(self, key: str, progress: Progress) -> Optional[Stored]:
+        """Read a file through; None when it is not there."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove a file; nothing happens when it is not there."""
+        ...
+
+    def tidy(self, folder: str) -> None:
+        """Remove unfinished files below a folder: what killed processes left. Whoever still writes one fails."""
+        ...
+
+    def prune(self, folder: str) -> None:
+        """Remove a folder's empty folders and itself, as far as they are empty."""
+        ...
+
+
+def open_store(uri: str) -> Store:
+    """The store of a job's folder: an absolute path, or file:// and an absolute path. Touches nothing. Raises StoreError for anything else."""
+    from trainjob.checkpoint.path_store import PathStore
+
+    scheme = uri.split("://", 1)[0].lower() if "://" in uri else ""
+    if scheme == "file":
+        from urllib.parse import unquote, urlsplit  # here: it would be a tenth of the storage child's start
+
+        return PathStore(unquote(urlsplit(uri).path))
+    if scheme:
+        raise StoreError(
+            errors.INVALID, f"storage {uri!r}: {scheme}:// is not supported by this version. Give the absolute path of a folder that all workers mount."
+        )
+    if not os.path.isabs(uri):
+        raise StoreError(errors.INVALID, f"storage {uri!r} is not an absolute path. Give one, for example {os.path.abspath(uri or 'checkpoints')}.")
+    return PathStore(uri)

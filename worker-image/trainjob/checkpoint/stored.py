@@ -1,0 +1,136 @@
+"""Checkpoints as they lie on storage: which there are, whether one is good, and its full verification.
+
+A checkpoint folder is a key prefix in a store: `checkpoints/<id>` in a job's folder, or "" in a store that is the checkpoint folder itself
+(resumeFrom: a path). Without a manifest, or with the mark `retired.json`, it does not exist. Good means: manifest whole, every
+file there in its size, no mark `damaged.json`. Called by everything that chooses, lists or restores.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Iterator, List, Optional
+
+from trainjob.checkpoint import errors, layout, transfer
+from trainjob.checkpoint.errors import DamagedError, StoreError
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.manifest import FileEntry, Manifest
+from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.transfer import Progress
+
+_THREADS = 4
+
+
+def ids(store: Store, run: Optional[int] = None) -> List[CheckpointId]:
+    """Every checkpoint folder there is, committed or not, oldest first."""
+    found = []
+    for name, is_folder in store.names(layout.CHECKPOINTS):
+        try:
+            id_ = CheckpointId.parse(name)
+        except ValueError:
+            continue
+        if is_folder and run in (None, id_.run):
+            found.append(id_)
+    return sorted(found)
+
+
+def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Optional[Manifest]:
+    """The manifest of a good checkpoint; None when the folder holds no checkpoint. Raises DamagedError naming file, expected and found."""
+    manifest = read_manifest(store, prefix, expected)
+    if manifest is None:
+        return None
+    mark = store.read(_join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"))
+    if mark is not None:
+        raise DamagedError(f"checkpoint {store.uri(prefix)} was found damaged before: {_why(mark)}")
+    sizes = store.sizes(prefix)
+    for entry in manifest.entries:
+        key = _join(prefix, entry.path)
+        if sizes.get(key) != entry.size:
+            raise _wrong_size(store, key, entry, sizes.get(key))
+    return manifest
+
+
+def read_manifest(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Optional[Manifest]:
+    """The manifest alone, files not looked at; None without one or once removal has begun. Raises DamagedError when it does not parse."""
+    key = _join(prefix, f"{layout.RESERVED}/{layout.MANIFEST}")
+    text = store.read(key)
+    if text is None or store.size(_join(prefix, f"{layout.RESERVED}/{layout.RETIRED}")) is not None:
+        return None
+    try:
+        manifest = Manifest.loads(text)
+    except ValueError as error:
+        raise DamagedError(f"{store.uri(key)} is damaged: {error}") from None
+    if expected not in (None, manifest.id):
+        raise DamagedError(f"{store.uri(key)} is damaged: expected the manifest of {expected}, found that of {manifest.id}")
+    return manifest
+
+
+def newest_good(store: Store, run: int, warnings: List[str], upto: Optional[CheckpointId] = None) -> Optional[Manifest]:
+    """The newest good checkpoint of a run (not newer than `upto`); damaged ones are passed over, each with a warning."""
+    return next(good(store, run, warnings, upto), None)
+
+
+def good(store: Store, run: int, warnings: List[str], upto: Optional[CheckpointId] = None) -> Iterator[Manifest]:
+    """Good checkpoints of a run, newest first, each looked at only when it is asked for."""
+    for id_ in reversed(ids(store, run)):
+        if upto is not None and id_ > upto:
+            continue
+        try:
+            manifest = load(store, layout.folder(id_), id_)
+        except DamagedError as error:
+            warnings.append(f"checkpoint {id_} is skipped for the one before: {error}")
+            continue
+        if manifest is not None:
+            yield manifest
+
+
+def verify(store: Store, prefix: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
+    """Read every file and compare sizes and checksums. Raises DamagedError (and leaves the mark), or StoreError when there is no checkpoint."""
+    try:
+        manifest = load(store, prefix, expected)
+        if manifest is None:
+            raise StoreError(
+                errors.LOST, f"{store.uri(prefix)} holds no checkpoint: it has no {layout.RESERVED}/{layout.MANIFEST}; likely it was removed by retention."
+            )
+        transfer.each(manifest.entries, lambda entry: _check(store, _join(prefix, entry.path), entry, progress), _THREADS)
+    except DamagedError as error:
+        mark_damaged(store, prefix, str(error))
+        raise
+    return manifest
+
+
+def mark_damaged(store: Store, prefix: str, why: str) -> None:
+    """Leave the mark that readers pass over; the first reason stays. A folder that cannot be written stays unmarked: every reader checks anew."""
+    try:
+        store.create(_join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"), json.dumps({"why": why}).encode())
+    except StoreError as error:
+        if error.kind not in (errors.READ_ONLY, errors.FULL):
+            raise
+
+
+def _check(store: Store, key: str, entry: FileEntry, progress: Progress) -> None:
+    if entry.algorithm != transfer.ALGORITHM:
+        raise StoreError(
+            errors.INVALID,
+            f"{store.uri(key)} has a checksum by {entry.algorithm}, which is not available here; this version of trainjob knows {transfer.ALGORITHM}",
+        )
+    found = store.checksum(key, progress)
+    if found is None or found.size != entry.size:
+        raise _wrong_size(store, key, entry, None if found is None else found.size)
+    if found.checksum != entry.checksum:
+        raise DamagedError(f"{store.uri(key)} is damaged: expected {entry.algorithm} {entry.checksum} over {entry.size} bytes, found {found.checksum}")
+
+
+def _wrong_size(store: Store, key: str, entry: FileEntry, found: Optional[int]) -> DamagedError:
+    what = "no such file" if found is None else f"{found} bytes"
+    return DamagedError(f"{store.uri(key)} is damaged: expected {entry.size} bytes, found {what}")
+
+
+def _why(mark: bytes) -> str:
+    try:
+        return str(json.loads(mark)["why"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return "no reason noted"
+
+
+def _join(prefix: str, path: str) -> str:
+    return f"{prefix}/{path}" if prefix else path

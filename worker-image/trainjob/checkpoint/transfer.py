@@ -1,0 +1,128 @@
+"""Moving bytes between files: fast copies within staging, and copies to storage that are checksummed on the way.
+
+Checksums are zlib's CRC-32 in blocks: it releases the GIL, so several files go at once. The checksum is taken of the very bytes
+that are written, which is why storage copies never use copy_file_range. Used by staging and the path store.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import queue
+import threading
+import zlib
+from typing import Callable, Iterable, List, Optional, Tuple, TypeVar
+
+ALGORITHM = "crc32"
+BLOCK = 1 << 20
+_FICLONE = 0x40049409
+_WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just moved; from any thread."""
+T = TypeVar("T")
+
+
+def nothing(_count: int) -> None:
+    """A Progress that nobody watches."""
+
+
+def clone(source: int, target: int) -> int:
+    """Fill an empty file from another, sharing blocks where the file system can (reflink, never a hard link). Returns the bytes written."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+        return os.fstat(target).st_size
+    except OSError:
+        pass
+    total = 0
+    try:
+        while True:
+            count = os.copy_file_range(source, target, 1 << 30)
+            if not count:
+                break
+            total += count
+    except OSError as error:
+        # Some file systems cannot copy in the kernel; running out of space must surface.
+        if total or error.errno in _WRITE_FAILURES:
+            raise
+    # copy_file_range answers 0 for some pseudo files that do have bytes: the plain loop has the last word.
+    return total + copy(source, target)[0]
+
+
+def copy(source: int, target: int, progress: Progress = nothing) -> Tuple[int, str]:
+    """Copy from the current positions to the end; (bytes, checksum of what was written)."""
+    total, crc = 0, 0
+    buffer = bytearray(BLOCK)
+    view = memoryview(buffer)
+    while True:
+        count = os.readv(source, [buffer])
+        if not count:
+            return total, f"{crc:08x}"
+        crc = zlib.crc32(view[:count], crc)
+        done = 0
+        while done < count:
+            done += os.write(target, view[done:count])
+        total += count
+        progress(count)
+
+
+def checksum(source: int, progress: Progress = nothing) -> Tuple[int, str]:
+    """(bytes, checksum) from the current position to the end."""
+    total, crc = 0, 0
+    buffer = bytearray(BLOCK)
+    view = memoryview(buffer)
+    while True:
+        count = os.readv(source, [buffer])
+        if not count:
+            return total, f"{crc:08x}"
+        crc = zlib.crc32(view[:count], crc)
+        total += count
+        progress(count)
+
+
+def same_bytes(one: str, other: str) -> bool:
+    """Whether two files of one size hold the same bytes."""
+    with open(one, "rb", buffering=0) as a, open(other, "rb", buffering=0) as b:
+        left, right = bytearray(BLOCK), bytearray(BLOCK)
+        while True:
+            n, m = a.readinto(left), b.readinto(right)
+            if n != m or memoryview(left)[:n] != memoryview(right)[:m]:
+                return False
+            if not n:
+                return True
+
+
+def each(items: Iterable[T], work: Callable[[T], None], threads: int) -> None:
+    """`work` on every item, some at a time. The first error stops the rest and is raised, once no thread is at work any more."""
+    waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
+    count = 0
+    for item in items:
+        waiting.put(item)
+        count += 1
+    failed: List[BaseException] = []
+
+    def run() -> None:
+        while not failed:
+            item = _next(waiting)
+            if item is None:
+                return
+            try:
+                work(item[0])
+            except BaseException as error:  # carried to the caller's thread, whatever it is
+                failed.append(error)
+
+    team = [threading.Thread(target=run, name=f"transfer-{n}", daemon=True) for n in range(min(threads, count) - 1)]
+    for thread in team:
+        thread.start()
+    run()
+    for thread in team:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _next(waiting: queue.SimpleQueue[T]) -> Optional[Tuple[T]]:
+    try:
+        return (waiting.get_nowait(),)
+    except queue.Empty:
+        return None
