@@ -246,6 +246,8 @@ REASON_SCALED = "Scaled"
 """The number of workers changed."""
 REASON_PREEMPTED = "Preempted"
 """The pod was disrupted (DisruptionTarget): replaced, not counted."""
+REASON_INTERRUPTED = "Interrupted"
+"""A worker stopped its ranks on a word that no longer held (a change of the leading operator); not counted."""
 REASON_CONTAINER_RESTARTED = "ContainerRestarted"
 """The trainer container was started again, and how its ranks ended is not known."""
 

@@ -122,7 +122,7 @@ class Reconciler:
     async def turn(self, key: JobKey) -> None:
         """Look, decide, act, and ask for the next turn. Raises what the cluster raises."""
         try:
-            observed = await observe(self._cluster, key, self._coordinator.views(key), self._coordinator.listening_since)
+            observed = await observe(self._cluster, key, self._coordinator.views, self._coordinator.listening_since)
         except NotFound:
             self._gone(key)
             return

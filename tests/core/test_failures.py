@@ -10,7 +10,7 @@ import pytest
 from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
-from trainjob_operator.core.failures import Incident, Undecided, find_incident
+from trainjob_operator.core.failures import INTERRUPTED_WAIT_S, Incident, Undecided, find_incident
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.turn import Turn
 
@@ -58,7 +58,6 @@ def test_a_ranks_end(report: RankReport, reason: str, words: str, counted: bool)
     "report",
     [
         ended(1, contract.END_OK, exit_code=0),
-        ended(1, contract.END_STOPPED, signal=9),
         RankReport(rank=1, state=contract.RANK_ENDED, exit_code=0),
         RankReport(rank=1, state=contract.RANK_RUNNING),
         RankReport(),
@@ -68,6 +67,23 @@ def test_what_is_no_failure(report: RankReport) -> None:
     w = world()
     w.break_rank(1, report)
     assert find(w) is None
+
+
+def test_ranks_that_their_agent_stopped_without_a_cause_end_the_attempt_uncounted_after_a_while() -> None:
+    w = world()
+    w.break_rank(1, ended(1, contract.END_STOPPED, signal=9, at=w.now))
+    assert isinstance(find(w), Undecided)
+    w.tick(INTERRUPTED_WAIT_S)
+    found = incident(w)
+    assert (found.reason, found.counted, found.strikes, found.rank) == (contract.REASON_INTERRUPTED, False, False, 1)
+    assert "was stopped by its agent" in found.message
+
+
+def test_a_cause_that_comes_in_meanwhile_wins_over_stopped_ranks() -> None:
+    w = world()
+    w.break_rank(1, ended(1, contract.END_STOPPED, signal=9, at=w.now))
+    w.break_rank(2, raised(2, "ValueError", at=w.now))
+    assert incident(w).rank == 2
 
 
 def test_the_earliest_end_is_the_cause_whoever_spoke_first() -> None:

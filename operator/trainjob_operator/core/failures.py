@@ -23,13 +23,16 @@ from trainjob_operator.core.turn import Turn
 COMMUNICATION_WAIT_S = 2.0
 """How long an error that speaks of a lost peer waits for the word of the one that was lost."""
 
+INTERRUPTED_WAIT_S = 5.0
+"""How long ranks that their own agent stopped wait for a cause from elsewhere."""
+
 OOM_KILLED = "OOMKilled"
 """The kubelet's word for a container that the kernel's memory limit ended."""
 
 AGENT_EXITS = frozenset({contract.EXIT_JOB_FAILED, contract.EXIT_NO_COORDINATOR, contract.EXIT_REMOVED, contract.EXIT_LAUNCHER_DIED, contract.EXIT_BAD_CONFIG})
 """Exit codes that are the agent's own and say nothing of the user's code."""
 
-_UNCOUNTED = frozenset({contract.REASON_PREEMPTED, contract.REASON_DAMAGED})
+_UNCOUNTED = frozenset({contract.REASON_PREEMPTED, contract.REASON_DAMAGED, contract.REASON_INTERRUPTED})
 _NO_STRIKE = frozenset({contract.REASON_COMMUNICATION, contract.REASON_RANK_ENDED_EARLY, contract.REASON_STORAGE, contract.REASON_START})
 
 
@@ -105,7 +108,7 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     if first is not None:
         return _of_rank(turn, first)
     if not ends:
-        return None
+        return _interrupted(turn)
     until = after(ends[0].time, COMMUNICATION_WAIT_S)
     if turn.now < until and not _all_have_ended(turn):
         return Undecided(until, f"rank {ends[0].rank} lost a peer; waiting for that peer's own word")
@@ -138,6 +141,27 @@ def _broken_ranks(turn: Turn) -> Iterator[_RankEnd]:
         for report in view.ranks:
             if report.get("state") == contract.RANK_ENDED and _kind(report) not in (contract.END_OK, contract.END_STOPPED):
                 yield _RankEnd(slot=slot, pod=pod, report=report, time=_ended_at(report, view, turn.now))
+
+
+def _interrupted(turn: Turn) -> Incident | Undecided | None:
+    """Ranks of the running attempt that their agent stopped, though nothing broke: it acted on a word of an older leader.
+
+    An agent starts no attempt twice, so the attempt cannot go on.
+    """
+    stopped = [
+        _RankEnd(slot=slot, pod=turn.kids.live.get(slot), report=report, time=_ended_at(report, view, turn.now))
+        for slot in turn.members()
+        if (view := turn.word(slot)) is not None and not view.draining  # a draining pod's own end is the cause, and it will come
+        for report in view.ranks
+        if report.get("state") == contract.RANK_ENDED and _kind(report) == contract.END_STOPPED
+    ]
+    if not stopped:
+        return None
+    first = min(stopped, key=lambda end: (end.time, end.rank))
+    until = after(first.time, INTERRUPTED_WAIT_S)
+    if turn.now < until:
+        return Undecided(until, f"rank {first.rank} was stopped by its agent; waiting for a cause")
+    return _of_rank(turn, first)
 
 
 def _kind(report: RankReport) -> str:
@@ -219,6 +243,7 @@ def _reason_of_rank(turn: Turn, end: _RankEnd) -> str:
         contract.END_STORAGE: contract.REASON_STORAGE,
         contract.END_LOST: contract.REASON_CONTAINER_RESTARTED,
         contract.END_SIGNAL: contract.REASON_SIGNAL,
+        contract.END_STOPPED: contract.REASON_INTERRUPTED,
     }
     if kind != contract.END_EXCEPTION and end.pod is not None and end.pod.reason == OOM_KILLED:
         return contract.REASON_OOM

@@ -20,6 +20,7 @@ _WITHOUT_ERROR = {
     contract.END_LOST: "ended while its agent was down: the container was started again",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged",
     contract.END_STORAGE: "cannot use the job's storage",
+    contract.END_STOPPED: "was stopped by its agent, though nothing had broken",
 }
 
 
