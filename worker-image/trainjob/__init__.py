@@ -1,1 +1,102 @@
-"""TrainJob's training side."""
+"""TrainJob: distributed PyTorch training that starts fast, shows what it does, and comes back by itself.
+
+What user code imports. Every name is loaded when it is first used (PEP 562), so that `import trainjob` costs nothing
+and pulls in neither torch nor pydantic; the agent, the rank's boot and the command line rely on that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Dict, List
+
+if TYPE_CHECKING:
+    from trainjob.launch import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TorchConfig, TorchTrainer, TrainingFailedError, UserCallback
+    from trainjob.session.calls import CheckpointUploadMode, barrier, broadcast_from_rank_zero, get_checkpoint, get_context, log, report
+    from trainjob.session.checkpoint import Checkpoint
+    from trainjob.session.context import TrainContext
+    from trainjob.session.errors import (
+        AgentLostError,
+        BarrierMismatchError,
+        BarrierTimeoutError,
+        CheckpointDamagedError,
+        CheckpointError,
+        CollectiveError,
+        NotInWorkerError,
+        RankGoneError,
+        StorageError,
+        TrainJobError,
+    )
+    from trainjob.torch import enable_reproducibility, get_device, get_devices, prepare_data_loader, prepare_model
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentLostError",
+    "BarrierMismatchError",
+    "BarrierTimeoutError",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointDamagedError",
+    "CheckpointError",
+    "CheckpointUploadMode",
+    "CollectiveError",
+    "FailureConfig",
+    "NotInWorkerError",
+    "RankGoneError",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "StorageError",
+    "TorchConfig",
+    "TorchTrainer",
+    "TrainContext",
+    "TrainJobError",
+    "TrainingFailedError",
+    "UserCallback",
+    "barrier",
+    "broadcast_from_rank_zero",
+    "enable_reproducibility",
+    "get_checkpoint",
+    "get_context",
+    "get_device",
+    "get_devices",
+    "log",
+    "prepare_data_loader",
+    "prepare_model",
+    "report",
+]
+
+_MODULES: Dict[str, str] = {
+    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero get_checkpoint get_context log report",
+    "trainjob.session.checkpoint": "Checkpoint",
+    "trainjob.session.context": "TrainContext",
+    "trainjob.session.errors": (
+        "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError CollectiveError NotInWorkerError "
+        "RankGoneError StorageError TrainJobError"
+    ),
+    "trainjob.torch": "enable_reproducibility get_device get_devices prepare_data_loader prepare_model",
+    "trainjob.launch": "CheckpointConfig FailureConfig Result RunConfig ScalingConfig TorchConfig TorchTrainer TrainingFailedError UserCallback",
+}
+_HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
+_SUBMODULES = frozenset(("collective", "compat", "errors", "torch"))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_nearest(name)}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*__all__, *_SUBMODULES], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

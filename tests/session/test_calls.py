@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainjob
+from support.fake_agent import FakeAgent
+from trainjob import Checkpoint, CheckpointUploadMode, session
+from trainjob.session import errors, link, rank_state
+from trainjob_api import contract
+
+StartAgent = Callable[..., FakeAgent]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: trainjob.report({"a": 1}),
+        lambda: trainjob.log({"a": 1}),
+        trainjob.get_context,
+        trainjob.get_checkpoint,
+        trainjob.barrier,
+        lambda: trainjob.broadcast_from_rank_zero(1),
+    ],
+)
+def test_outside_a_worker_each_call_says_how_to_run(fresh_session: None, call: Callable[[], Any]) -> None:
+    with pytest.raises(trainjob.NotInWorkerError) as caught:
+        call()
+    assert "tj run" in str(caught.value) and "TorchTrainer" in str(caught.value)
+
+
+def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
+    agent = start_agent(world_size=2, rank=1, attempt=3)
+    context = trainjob.get_context()
+    assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_local_world_size(), context.get_node_rank()) == (
+        2,
+        1,
+        1,
+        2,
+        0,
+    )
+    assert (context.get_job_name(), context.get_experiment_name(), context.get_trial_name(), context.get_attempt()) == ("digits", "digits", "digits", 3)
+    assert context.get_storage() == str(agent.root)
+    agent.wait_for("hello", lambda: agent.hellos)
+    assert agent.hellos == [{"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid()}]
+
+
+def test_a_damaged_environment_is_named(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_agent()
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(errors.TrainJobError, match="RANK='first'"):
+        trainjob.get_context()
+
+
+def test_a_report_carries_everything(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    trainjob.report({"loss": 0.5}, step=10, total_steps=100, epoch=2)
+    sent = agent.reports[0][0]
+    assert sent == {
+        "op": "collective",
+        "n": 1,
+        "kind": "report",
+        "timeout_s": None,
+        "metrics": {"loss": 0.5},
+        "step": 10,
+        "total_steps": 100,
+        "epoch": 2,
+        "checkpoint": None,
+        "stop": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "delete"),
+    [
+        ({}, "ASYNC", False),
+        ({"checkpoint_upload_mode": CheckpointUploadMode.ASYNC}, "ASYNC", True),
+        ({"checkpoint_upload_mode": "SYNC"}, "SYNC", False),
+        ({"checkpoint_upload_mode": "no_upload", "delete_local_checkpoint_after_upload": True}, "NO_UPLOAD", True),
+        ({"checkpoint_upload_mode": CheckpointUploadMode.ASYNC, "delete_local_checkpoint_after_upload": False}, "ASYNC", False),
+    ],
+)
+def test_the_upload_mode_says_whether_files_may_go(start_agent: StartAgent, tmp_path: Path, options: dict[str, Any], mode: str, delete: bool) -> None:
+    agent = start_agent()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    checkpoint = Checkpoint.from_directory(str(folder))
+    checkpoint.set_metadata({"epoch": 1})
+    trainjob.report({}, checkpoint=checkpoint, **options)
+    assert agent.reports[0][0]["checkpoint"] == {"path": str(folder), "delete": delete, "mode": mode, "metadata": {"epoch": 1}}
+    assert folder.exists() is not delete
+
+
+def test_bad_arguments_are_refused_before_anything_is_sent(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    agent = start_agent()
+    with pytest.raises(ValueError, match="checkpoint_upload_mode='later'"):
+        trainjob.report({}, checkpoint=Checkpoint(str(tmp_path)), checkpoint_upload_mode="later")
+    with pytest.raises(errors.CheckpointError, match="from_directory"):
+        trainjob.report({}, checkpoint=str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"step=1\.5"):
+        trainjob.report({}, step=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"log\(\): metrics\['x'\]"):
+        trainjob.log({"x": object()})
+    with pytest.raises(ValueError, match="timeout_s=0"):
+        trainjob.barrier(timeout_s=0)
+    monkeypatch.setenv(contract.ENV_BARRIER_TIMEOUT_S, "soon")
+    with pytest.raises(ValueError, match="'soon' is no number"):
+        trainjob.barrier()
+    assert agent.reports == []
+
+
+def test_the_time_out_can_come_from_the_environment(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = start_agent()
+    monkeypatch.setenv(contract.ENV_BARRIER_TIMEOUT_S, "12.5")
+    trainjob.report({})
+    assert agent.reports[0][0]["timeout_s"] == 12.5
+
+
+def test_checkpoint_dir_name_is_accepted_with_one_warning(start_agent: StartAgent) -> None:
+    start_agent()
+    with pytest.warns(UserWarning, match="checkpoint_dir_name is ignored"):
+        trainjob.report({}, checkpoint_dir_name="best")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainjob.report({}, checkpoint_dir_name="best")
+
+
+def test_the_agents_warnings_reach_the_user(start_agent: StartAgent) -> None:
+    start_agent().warnings = ["rank 0 and rank 1 gave different bytes for model.pt"]
+    with pytest.warns(UserWarning, match="different bytes"):
+        trainjob.report({})
+
+
+def test_stop_ends_the_rank_inside_report(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    session.stop_criterion = lambda metrics: metrics["epoch"] >= 2
+    trainjob.report({"epoch": 1})
+    with pytest.raises(SystemExit) as caught:
+        trainjob.report({"epoch": 2})
+    assert caught.value.code == 0
+    assert [report[0]["stop"] for report in agent.reports] == [False, True]
+
+
+def test_logs_arrive_in_order_before_the_report_that_follows(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    for step in range(1200):
+        trainjob.log({"loss": step / 2}, step=step)
+    trainjob.report({})
+    assert [row["step"] for row in agent.rows] == list(range(1200))
+    assert agent.rows[3]["metrics"] == {"loss": 1.5} and agent.rows[3]["time"] > 0
+
+
+def test_logs_arrive_by_themselves(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    trainjob.log({"loss": 1.0})
+    agent.wait_for("the row", lambda: agent.rows)
+    assert agent.rows[0]["step"] is None
+
+
+def test_the_resumed_checkpoint_then_the_reported_ones(start_agent: StartAgent, tmp_path: Path) -> None:
+    old = tmp_path / "1-1-9"
+    old.mkdir()
+    start_agent(resume_from=old, attempt=2)
+    first = trainjob.get_checkpoint()
+    assert first is not None and (first.id, first.step, first.epoch, first.metrics) == ("1-1-9", 7, 1, {"loss": 0.5})
+    assert trainjob.get_checkpoint() is first
+    trainjob.report({"x": 1}, checkpoint=Checkpoint.from_dict({"epoch": 5}))
+    newer = trainjob.get_checkpoint()
+    assert newer is not None and newer.id == "1-2-1" and newer.to_dict() == {"epoch": 5}
+
+
+def test_without_a_checkpoint_there_is_none(start_agent: StartAgent) -> None:
+    start_agent()
+    assert trainjob.get_checkpoint() is None
+
+
+def test_a_dict_checkpoints_files_are_handed_over(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    checkpoint = Checkpoint.from_dict({"a": 1})
+    trainjob.report({}, checkpoint=checkpoint)
+    assert agent.reports[0][0]["checkpoint"]["delete"] is True
+    with pytest.raises(errors.CheckpointError, match="get_checkpoint"):
+        checkpoint.to_dict()
+
+
+def test_rank_state_goes_with_reports_and_comes_back(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent()
+    rank_state.register("early", lambda: {"position": 3}, lambda saved: None)
+    trainjob.report({}, checkpoint=Checkpoint.from_dict({}))
+    link.disconnect()
+    rank_state.clear()
+    trainjob.session.calls.reset()
+    agent.resume_from = agent.checkpoint_path("1-1-1")
+    given: list[rank_state.Saved] = []
+    rank_state.register("early", lambda: None, given.append)
+    trainjob.get_checkpoint()
+    rank_state.register("early", lambda: None, given.append)
+    assert given == [rank_state.Saved({"position": 3}, rank=0, world_size=1)] * 2
+
+
+def test_a_torn_rank_state_is_worded(start_agent: StartAgent, tmp_path: Path) -> None:
+    states = tmp_path / "1-1-1" / ".trainjob"
+    states.mkdir(parents=True)
+    (states / "rank-0.state").write_bytes(b"\x80\x04torn")
+    start_agent(resume_from=states.parent)
+    with pytest.raises(errors.CheckpointError, match="state of rank 0"):
+        trainjob.get_checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (contract.FAIL_RANK_GONE, errors.RankGoneError),
+        (contract.FAIL_TIMEOUT, errors.BarrierTimeoutError),
+        (contract.FAIL_MISMATCH, errors.BarrierMismatchError),
+        (contract.FAIL_STAGING, errors.CheckpointError),
+        (contract.FAIL_DAMAGED, errors.CheckpointDamagedError),
+        (contract.FAIL_STORAGE, errors.StorageError),
+        ("something of a newer agent", errors.CollectiveError),
+    ],
+)
+def test_the_agents_refusal_is_an_error_of_its_kind(start_agent: StartAgent, reason: str, kind: type[errors.CollectiveError]) -> None:
+    start_agent().refuse = {"reason": reason, "message": "rank 3 (pod a-3) exited with 1", "ranks": [3]}
+    with pytest.raises(kind, match="rank 3") as caught:
+        trainjob.barrier()
+    assert type(caught.value) is kind and caught.value.ranks == [3]
+
+
+def test_a_lost_agent_is_said(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    trainjob.barrier()
+    agent.drop_connections()
+    with pytest.raises(errors.AgentLostError, match="closed the connection"):
+        trainjob.barrier()
+
+
+def test_an_agent_that_is_not_there_is_said(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_agent()
+    monkeypatch.setenv(contract.ENV_AGENT_SOCKET, "/nowhere/socket")
+    with pytest.raises(errors.AgentLostError, match="/nowhere/socket"):
+        trainjob.barrier()
+
+
+def test_broadcast_gives_rank_zeros_data_and_warns_when_large(start_agent: StartAgent) -> None:
+    start_agent()
+    assert trainjob.broadcast_from_rank_zero({"a": (1, 2)}) == {"a": (1, 2)}
+    with pytest.warns(UserWarning, match=r"2\.0 MiB"):
+        trainjob.broadcast_from_rank_zero(b"x" * 2 * 1024 * 1024)
+    with pytest.raises(ValueError, match="cannot be pickled"):
+        trainjob.broadcast_from_rank_zero(lambda: 1)
+
+
+def test_threads_queue_up_and_keep_their_numbers(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    threads = [threading.Thread(target=lambda: [trainjob.report({}) for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [report[0]["n"] for report in agent.reports] == list(range(1, 81))
+
+
+def test_a_forked_child_is_refused_and_the_parent_goes_on(start_agent: StartAgent) -> None:
+    start_agent()
+    trainjob.barrier()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            trainjob.barrier()
+        except trainjob.NotInWorkerError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    assert f"forked child of rank process {os.getpid()}" in said
+    trainjob.barrier()
+
+
+def test_a_child_process_that_inherits_the_environment_is_refused(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_agent()
+    monkeypatch.setenv(contract.ENV_RANK_PID, "1")
+    with pytest.raises(trainjob.NotInWorkerError, match=r"started by rank 0 \(pid 1\)"):
+        trainjob.report({})

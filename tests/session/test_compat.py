@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+import trainjob
+from support.fake_agent import FakeAgent
+from trainjob.compat import ray
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train.report",
+        "train.get_context",
+        "train.get_checkpoint",
+        "train.Checkpoint",
+        "train.CheckpointUploadMode",
+        "train.ScalingConfig",
+        "train.RunConfig",
+        "train.FailureConfig",
+        "train.CheckpointConfig",
+        "train.Result",
+        "train.UserCallback",
+        "train.collective.barrier",
+        "train.collective.broadcast_from_rank_zero",
+        "train.torch.TorchTrainer",
+        "train.torch.TorchConfig",
+    ],
+)
+def test_a_name_is_ours(name: str) -> None:
+    found: Any = ray
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found is getattr(trainjob, name.rpartition(".")[2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["prepare_model", "prepare_data_loader", "get_device", "get_devices", "enable_reproducibility"])
+def test_a_torch_name_is_ours(name: str) -> None:
+    pytest.importorskip("torch")
+    assert getattr(ray.train.torch, name) is getattr(trainjob, name) is getattr(trainjob.torch, name)
+
+
+def test_a_loop_as_people_write_it(start_agent: Callable[..., FakeAgent]) -> None:
+    agent = start_agent()
+    ray.shutdown()
+    with pytest.warns(UserWarning, match="its arguments are not used"):
+        ray.init(address="auto")
+    assert ray.is_initialized()
+    assert ray.train.get_checkpoint() is None
+    for epoch in range(2):
+        ray.train.report({"epoch": epoch}, checkpoint=ray.train.Checkpoint.from_dict({"epoch": epoch}))
+    ray.train.collective.barrier()
+    with ray.train.get_checkpoint().as_directory() as folder:
+        assert folder.endswith("1-1-2")
+    assert ray.train.get_context().get_world_size() == 1 and len(agent.reports) == 2
+    ray.shutdown()
+    assert not ray.is_initialized()
+
+
+def test_init_warns_once() -> None:
+    ray.shutdown()
+    with pytest.warns(UserWarning, match="does nothing here"):
+        ray.init()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ray.init(num_cpus=4)
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        ("ray", "remote", "tasks and actors"),
+        ("ray", "initi", "nearest thing is ray.init."),
+        ("ray", "data", "prepare_data_loader"),
+        ("ray", "tune", "TrainJob per trial"),
+        ("ray.train", "reprot", "nearest thing is ray.train.report"),
+        ("ray.train", "get_dataset_shard", "prepare_data_loader"),
+        ("ray.train", "zzzz", "ray.train has Checkpoint, "),
+        ("ray.train.torch", "accelerate", "torch.autocast"),
+        ("ray.train.torch", "prepare_models", "nearest thing is ray.train.torch.prepare_model"),
+        ("ray.train.collective", "allreduce", "torch.distributed"),
+    ],
+)
+def test_what_is_absent_names_the_nearest_thing(module: str, name: str, words: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(import_module(f"trainjob.compat.{module}"), name)
+    assert f"{module}.{name} has no counterpart" in str(caught.value) and words in str(caught.value)
+
+
+def test_import_forms_work() -> None:
+    from trainjob.compat.ray import train
+    from trainjob.compat.ray.train import Checkpoint, report
+    from trainjob.compat.ray.train.torch import TorchTrainer
+
+    assert (train.report, Checkpoint, TorchTrainer) == (report, trainjob.Checkpoint, trainjob.TorchTrainer)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainjob.session import errors
+from trainjob.session.failure import describe, format_traceback, is_communication
+
+DistBackendError = type("DistBackendError", (RuntimeError,), {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:33261"),
+        RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.7]:4312: Connection reset by peer"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:146] writev [10.0.0.7]:4312: Broken pipe"),
+        RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
+        RuntimeError("Application timeout caused pair closure"),
+        RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:1331, unhandled system error (run with NCCL_DEBUG=INFO for details)"),
+        RuntimeError("Socket Timeout"),
+        RuntimeError("The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500)."),
+        RuntimeError("wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1"),
+        RuntimeError("Timed out after 61 seconds waiting for clients. 1/2 clients joined."),
+        DistBackendError("anything"),
+        errors.RankGoneError("rank 1 ended", [1]),
+        errors.BarrierTimeoutError("rank 1 is missing", [1]),
+        errors.AgentLostError("gone"),
+    ],
+)
+def test_a_lost_peer_is_communication(error: BaseException) -> None:
+    assert is_communication(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        BrokenPipeError(32, "Broken pipe"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        ValueError("Connection closed by peer"),
+        errors.BarrierMismatchError("rank 0 called report, rank 1 barrier"),
+        errors.CheckpointError("no space left"),
+    ],
+)
+def test_the_users_own_error_is_not(error: BaseException) -> None:
+    assert not is_communication(error)
+
+
+def test_what_it_was_raised_from_counts() -> None:
+    try:
+        try:
+            raise RuntimeError("gloo: Connection closed by peer")
+        except RuntimeError as lost:
+            raise ValueError("evaluation failed") from lost
+    except ValueError as error:
+        assert is_communication(error)
+    try:
+        try:
+            raise RuntimeError("gloo: Connection closed by peer")
+        except RuntimeError:
+            raise ValueError("unrelated") from None
+    except ValueError as error:
+        assert not is_communication(error)
+
+
+def _raised(tmp_path: Path, source: str, name: str = "train.py") -> BaseException:
+    """The exception that a script of this text raises, with its real frames."""
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(source))
+    namespace: dict[str, Any] = {"__name__": "user"}
+    try:
+        exec(compile(path.read_text(), str(path), "exec"), namespace)
+    except Exception as error:
+        return error
+    raise AssertionError("the script did not raise")
+
+
+def test_wrapper_frames_go_and_the_users_stay(tmp_path: Path) -> None:
+    _raised(tmp_path, "def call(f):\n    f()\nraise KeyError", "torch/nn/modules/module.py")
+    error = _raised(
+        tmp_path,
+        f"""
+        import importlib.util
+        spec = importlib.util.spec_from_file_location("wrapped", {str(tmp_path / "torch/nn/modules/module.py")!r})
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except KeyError:
+            pass
+        def forward():
+            raise ValueError("bad shape")
+        module.call(forward)
+        """,
+    )
+    text = format_traceback(error)
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("ValueError: bad shape")
+    assert "in forward" in text and "module.call(forward)" in text
+    assert "module.py" not in text
+    assert "importlib" not in text
+
+
+def test_a_session_error_points_at_the_users_line(fresh_session: None, tmp_path: Path) -> None:
+    error = _raised(tmp_path, "import trainjob\ntrainjob.barrier()")
+    text = format_traceback(error)
+    assert "trainjob.barrier()" in text
+    assert "calls.py" not in text and "link.py" not in text
+
+
+def test_long_tracebacks_lose_library_frames_first(tmp_path: Path) -> None:
+    library = tmp_path / "lib/site-packages/deep.py"
+    library.parent.mkdir(parents=True)
+    # Frames that differ, or the traceback module folds them into one.
+    steps = "\n".join(f"def step_{i}():\n    step_{i + 1}()" for i in range(40))
+    library.write_text(steps + "\ndef step_40():\n    raise RuntimeError('at the bottom')\n")
+    error = _raised(
+        tmp_path, f"import sys\nsys.path.insert(0, {str(library.parent)!r})\nimport deep\nsys.path.pop(0)\ndef train():\n    deep.step_0()\ntrain()"
+    )
+    text = format_traceback(error)
+    assert len(text) <= 2048
+    assert "in train" in text
+    assert "39 library frames left out" not in text.splitlines()[0]
+    assert "library frames left out" in text
+    assert "in step_40" in text and text.endswith("RuntimeError: at the bottom")
+
+
+def test_the_tail_is_kept_and_bounded(tmp_path: Path) -> None:
+    error = _raised(tmp_path, "raise ValueError('x' * 5000 + 'the end')")
+    text = format_traceback(error)
+    assert len(text) == 2048 and text.startswith("...") and text.endswith("the end")
+    assert len(describe(error)["message"]) == 1024
+
+
+def test_causes_are_told(tmp_path: Path) -> None:
+    error = _raised(tmp_path, "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('no a') from e")
+    text = format_traceback(error)
+    assert text.index("KeyError: 'a'") < text.index("direct cause") < text.index("ValueError: no a")
+
+
+def test_an_exception_whose_str_raises() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    assert describe(Broken())["message"] == "<str() of the Broken raised RuntimeError>"
+
+
+def test_types_are_named_as_users_know_them() -> None:
+    assert describe(ValueError("x"))["type"] == "ValueError"
+    assert describe(errors.RankGoneError("x"))["type"] == "trainjob.session.errors.RankGoneError"

@@ -1,0 +1,122 @@
+"""What prepare_model makes of models, on two gloo ranks; run by test_model.py as a rank's script."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import trainjob
+from trainjob.torch import reproducible
+
+
+class Tied(nn.Module):
+    """Blocks in a ModuleList, nested Sequentials, and an embedding whose weight the head uses directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4)])
+        self.head = nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        out: torch.Tensor = self.head(x)
+        return out
+
+
+def ddp_is_used_and_its_arguments_win() -> None:
+    model = trainjob.prepare_model(nn.Linear(3, 2), parallel_strategy_kwargs={"find_unused_parameters": True})
+    assert isinstance(model, DistributedDataParallel) and model.find_unused_parameters
+    frozen = nn.Linear(3, 2).requires_grad_(False)
+    assert trainjob.prepare_model(frozen) is frozen
+    plain = nn.Linear(3, 2)
+    assert trainjob.prepare_model(plain, parallel_strategy=None) is plain
+
+
+def fsdp_shards_blocks_and_root_and_trains_as_one_rank_would() -> None:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+    torch.manual_seed(0)
+    model: Any = trainjob.prepare_model(Tied(), parallel_strategy="fsdp", parallel_strategy_kwargs={"reshard_after_forward": False})
+    torch.manual_seed(0)
+    alone = Tied()
+    sharded = [name for name, module in model.named_modules() if isinstance(module, FSDPModule)]
+    assert sharded == ["", "blocks.0", "blocks.1"], sharded
+    assert all(isinstance(parameter, DTensor) for parameter in model.parameters())
+    batches = torch.arange(8).reshape(2, 4)
+    model(batches[dist.get_rank()]).square().mean().backward()
+    alone(batches).square().mean().backward()
+    for ours, one in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.full_tensor(), one.grad)
+
+
+def buckets_are_fixed_before_the_first_step(**kwargs: Any) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    net[0].weight.grad = torch.ones(5, 3)
+    model: Any = trainjob.prepare_model(net, parallel_strategy_kwargs=kwargs)
+    assert torch.equal(net[0].weight.grad, torch.ones(5, 3)) and net[2].weight.grad is None
+    net[0].weight.grad = None
+    torch.manual_seed(0)
+    alone = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    inputs = torch.randn(2, 4, 3)
+    for _ in range(3):
+        assert not model.reducer._rebuild_buckets(), "DDP wants to rebuild"
+        model(inputs[dist.get_rank()]).square().mean().backward()
+        alone(inputs).square().mean().backward()
+        for ours, one in zip(net.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, one.grad)
+    assert not model.reducer._rebuild_buckets()
+    assert model.static_graph is bool(kwargs.get("static_graph"))
+
+
+def gradients_of_zeros_reach_nobody() -> None:
+    sparse: Any = trainjob.prepare_model(nn.Embedding(8, 4, sparse=True))
+    for _ in range(2):
+        sparse(torch.tensor([1, 2])).sum().backward()
+        assert not sparse.reducer._rebuild_buckets()
+    assert sparse.module.weight.grad.is_sparse and not sparse.find_unused_parameters
+    hooked = nn.Linear(3, 2)
+    calls: list[torch.Tensor] = []
+    hooked.weight.register_post_accumulate_grad_hook(calls.append)
+    model: Any = trainjob.prepare_model(hooked)
+    assert calls == []
+    model(torch.ones(1, 3)).sum().backward()
+    assert len(calls) == 1 and not model.reducer._rebuild_buckets()
+
+
+def main() -> None:
+    context = trainjob.get_context()
+    try:
+        trainjob.prepare_model(nn.Linear(1, 1))
+    except trainjob.TrainJobError as error:
+        assert "init_process_group" in str(error)
+    else:
+        raise AssertionError("without a process group it must say so")
+    dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=context.get_world_rank(), world_size=2)
+    assert trainjob.get_device() == torch.device("cpu") or torch.cuda.is_available()
+    ddp_is_used_and_its_arguments_win()
+    fsdp_shards_blocks_and_root_and_trains_as_one_rank_would()
+    trainjob.enable_reproducibility()
+    assert reproducible.seed() == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # DDP: unused parameters were looked for and none was found
+        for kwargs in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.00001}, {"find_unused_parameters": True}):
+            buckets_are_fixed_before_the_first_step(**kwargs)
+        gradients_of_zeros_reach_nobody()
+    print("all fine", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import trainjob
+from support.fake_agent import FakeAgent
+from support.fork_ranks import run_forked
+from trainjob.torch.device import get_devices
+
+BeRank = Callable[[int, int], None]
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    with FakeAgent(tmp_path / "job", 2) as agent:
+        ended = run_forked(
+            [{**agent.environ(rank), "STORE": str(tmp_path / "store")} for rank in range(2)], Path(__file__).with_name("loop_model.py"), tmp_path
+        )
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all fine") == 2
+
+
+def test_one_rank_is_not_wrapped(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    model = torch.nn.Linear(2, 2)
+    assert trainjob.prepare_model(model) is model
+    assert trainjob.prepare_model(model, move_to_device="meta", parallel_strategy=None).weight.device.type == "meta"
+
+
+def test_another_strategy_is_refused(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    with pytest.raises(ValueError, match="'deepspeed': one of 'ddp', 'fsdp'"):
+        trainjob.prepare_model(torch.nn.Linear(1, 1), parallel_strategy="deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("visible", "local_rank", "local_world_size", "mine"),
+    [(0, 1, 2, ["cpu"]), (4, 1, 2, ["cuda:2", "cuda:3"]), (2, 1, 2, ["cuda:1"]), (1, 3, 4, ["cuda:0"]), (4, 0, 1, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"])],
+)
+def test_the_visible_gpus_are_split(
+    be_rank: BeRank, monkeypatch: pytest.MonkeyPatch, visible: int, local_rank: int, local_world_size: int, mine: list[str]
+) -> None:
+    be_rank(local_rank, max(local_world_size, 1))
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_world_size))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: visible > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    assert [str(device) for device in get_devices()] == mine
+    assert str(trainjob.get_device()) == mine[0]

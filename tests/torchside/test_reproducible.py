@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import trainjob
+from trainjob.session import rank_state
+from trainjob.torch import reproducible
+
+BeRank = Callable[[int, int], None]
+
+
+def _draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def test_all_ranks_begin_with_the_same_seed(be_rank: BeRank) -> None:
+    drawn = []
+    for rank in (0, 1):
+        be_rank(rank, 2)
+        trainjob.enable_reproducibility(5)
+        drawn.append(_draw())
+    trainjob.enable_reproducibility(6)
+    assert drawn[0] == drawn[1] != _draw()
+    assert torch.are_deterministic_algorithms_enabled() and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_outside_a_worker_it_says_how_to_run(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINJOB_AGENT_SOCKET", raising=False)
+    with pytest.raises(trainjob.NotInWorkerError, match="tj run"):
+        trainjob.enable_reproducibility()
+
+
+def test_a_seed_is_a_whole_number(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    with pytest.raises(ValueError, match="seed=-1"):
+        trainjob.enable_reproducibility(-1)
+
+
+def _resume(state: object, world_size: int = 1) -> None:
+    rank_state._providers["random"].set(rank_state.Saved(state, 0, world_size))
+
+
+def test_states_come_back_at_once_and_again_at_the_first_batch(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    trainjob.enable_reproducibility()
+    _draw()
+    state = rank_state._providers["random"].get()
+    expected = _draw()
+    be_rank(0, 1)
+    trainjob.enable_reproducibility()
+    _resume(state)
+    assert _draw() == expected
+    loader = trainjob.prepare_data_loader(torch.utils.data.DataLoader([1.0, 2.0, 3.0]))  # type: ignore[arg-type]
+    next(iter(loader))
+    assert _draw() == expected, "a look at the data leaves the states to be set again"
+    _draw()
+    drawn = [_draw() for _ in loader]
+    assert drawn[0] == expected and drawn[1] != expected
+    for _ in loader:
+        assert _draw() != expected
+
+
+def test_another_number_of_ranks_is_said(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    trainjob.enable_reproducibility()
+    with pytest.warns(UserWarning, match="taken with 4 ranks and the job has 1"):
+        _resume(rank_state._providers["random"].get(), world_size=4)
+
+
+def test_drawing_from_a_seed_leaves_the_generators_alone(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    trainjob.enable_reproducibility()
+    kept = random.getstate(), torch.get_rng_state().tolist()
+    with reproducible.drawing_from(7):
+        inside = _draw()
+    assert (random.getstate(), torch.get_rng_state().tolist()) == kept
+    with reproducible.drawing_from(7):
+        assert _draw() == inside

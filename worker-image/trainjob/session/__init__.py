@@ -1,0 +1,13 @@
+"""Inside a rank: the calls that user code makes while it trains (report, log, checkpoints, barrier) and a rank's boot.
+
+Called by user code through `trainjob`, by the agent (`python -m trainjob.session.rank`) and by the launcher's worker
+main. Talks to the agent in the same pod over a Unix socket and to nobody else. Must not import torch, must run on
+Python 3.9 with the standard library alone, and must import nothing here: `rank.py` runs before each rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional
+
+stop_criterion: Optional[Callable[[Dict[str, Any]], bool]] = None
+"""Set by the launcher's worker main: rank 0 asks it with each report's metrics; when it says True, every rank ends with exit code 0 inside that report()."""

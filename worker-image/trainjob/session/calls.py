@@ -1,0 +1,216 @@
+"""What user code calls while it trains: report, log, get_context, get_checkpoint, barrier, broadcast_from_rank_zero.
+
+Exported lazily by `trainjob`. Each checks its arguments here, where they enter, and passes plain messages to `link`;
+what they mean is decided by the agents. report(), barrier() and broadcast_from_rank_zero() are collectives: every
+rank makes the same calls in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from enum import Enum
+from typing import Any, Dict, Mapping, Optional, Set, TypeVar, Union
+
+from trainjob import session
+from trainjob.session import rank_state
+from trainjob.session.checkpoint import Checkpoint
+from trainjob.session.context import TrainContext
+from trainjob.session.errors import CheckpointError
+from trainjob.session.link import link
+from trainjob.session.metrics import plain
+from trainjob_api import contract
+
+T = TypeVar("T")
+
+BROADCAST_WARN_BYTES = 1024 * 1024
+
+
+class CheckpointUploadMode(str, Enum):
+    """When report() with a checkpoint returns, and what it has promised by then."""
+
+    ASYNC = contract.UPLOAD_ASYNC
+    """Once every rank's files are staged with its agent: they survive the ranks; the upload goes on in the background."""
+    SYNC = contract.UPLOAD_SYNC
+    """Once the checkpoint is committed to storage: it survives pods and nodes."""
+    NO_UPLOAD = contract.UPLOAD_NONE
+    """The files lie in the job's storage already and are left where they are."""
+
+
+class _Position:
+    """Which checkpoint get_checkpoint() returns: the attempt's own until a report released a newer one."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.current: Optional[Checkpoint] = None
+        self.released_id: Optional[str] = None
+
+
+_position = _Position()
+_warned: Set[str] = set()
+
+
+def report(
+    metrics: Mapping[str, Any],
+    checkpoint: Optional[Checkpoint] = None,
+    checkpoint_dir_name: Optional[str] = None,
+    checkpoint_upload_mode: Union[CheckpointUploadMode, str, None] = None,
+    delete_local_checkpoint_after_upload: Optional[bool] = None,
+    *,
+    step: Optional[int] = None,
+    total_steps: Optional[int] = None,
+    epoch: Optional[int] = None,
+) -> None:
+    """A barrier of all ranks that carries metrics (rank 0's are the job's) and, from any rank, a checkpoint's files.
+
+    `step`, `total_steps` and `epoch` feed progress and the time left. `checkpoint_upload_mode` is ASYNC unless given.
+    `delete_local_checkpoint_after_upload` lets the files be moved instead of copied; absent, they may go only when the
+    mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
+
+    Raises RankGoneError, BarrierTimeoutError, BarrierMismatchError, CheckpointError, ValueError (metrics).
+    """
+    line = link()
+    values = plain(metrics)
+    who = line.context
+    fields: Dict[str, Any] = {
+        "timeout_s": _timeout(None),
+        "metrics": values,
+        "step": _whole("step", step),
+        "total_steps": _whole("total_steps", total_steps),
+        "epoch": _whole("epoch", epoch),
+        "checkpoint": None,
+        "stop": bool(session.stop_criterion(dict(values))) if session.stop_criterion is not None and who.rank == 0 else False,
+    }
+    if checkpoint is not None:
+        fields["checkpoint"] = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
+    if checkpoint_dir_name is not None:
+        _warn_once("checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none is ever overwritten.")
+    line.flush()
+    reply, _ = line.collective(contract.KIND_REPORT, fields, rank_state.collect(who.world_size))
+    for text in reply.get("warnings") or ():
+        warnings.warn(str(text), stacklevel=2)
+    saved = reply.get("checkpoint")
+    if saved:
+        _position.released_id = str(saved["id"])
+    if reply.get("stop"):
+        raise SystemExit(0)
+
+
+def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
+    """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's. Lost only if the rank is killed within 0.2 s."""
+    link().add_row(plain(metrics, "log"), step if step is None else _whole("step", step))
+
+
+def get_context() -> TrainContext:
+    """This rank's place in the job: world size, ranks, job name, attempt, storage."""
+    return link().context
+
+
+def get_checkpoint() -> Optional[Checkpoint]:
+    """The newest checkpoint: the one this attempt resumes from, or None; after a report() with a checkpoint, that one.
+
+    The first call also brings back this rank's state (data position, random numbers) from the checkpoint that is resumed.
+    """
+    line = link()
+    if not _position.asked:
+        found = line.restore(None)
+        if found is not None:
+            _position.current = Checkpoint.from_restored(found)
+            rank_state.load(_position.current.path, line.context.rank)
+        _position.asked = True
+    if _position.released_id is not None:
+        wanted, _position.released_id = _position.released_id, None
+        found = line.restore(wanted)
+        if found is not None:
+            _position.current = Checkpoint.from_restored(found)
+    return _position.current
+
+
+def barrier(timeout_s: Optional[float] = None) -> None:
+    """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit), BarrierMismatchError."""
+    link().collective(contract.KIND_BARRIER, {"timeout_s": _timeout(timeout_s)})
+
+
+def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
+    """Rank 0's `data` on every rank (what the others pass is ignored). Pickled: meant for small things, warns over 1 MiB."""
+    line = link()
+    blob = _pickled(data) if line.context.rank == 0 else b""
+    _, answer = line.collective(contract.KIND_BROADCAST, {"timeout_s": _timeout(timeout_s)}, blob)
+    if line.context.rank == 0:
+        return data
+    received: T = pickle.loads(answer)
+    return received
+
+
+def reset() -> None:
+    """Forget which checkpoint is current: for tests, which are many ranks in a row."""
+    global _position
+    _position = _Position()
+    _warned.clear()
+
+
+def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]) -> Dict[str, Any]:
+    if not isinstance(checkpoint, Checkpoint):
+        raise CheckpointError(
+            f"report(checkpoint=...) needs a Checkpoint, got {type(checkpoint).__name__}: use Checkpoint.from_directory(path) or from_dict(data)."
+        )
+    chosen = _mode(mode)
+    if delete is None:
+        delete = checkpoint.owned or (mode is not None and chosen == contract.UPLOAD_ASYNC)
+    return {"path": checkpoint.path, "delete": bool(delete), "mode": chosen, "metadata": checkpoint.get_metadata()}
+
+
+def _mode(mode: Union[CheckpointUploadMode, str, None]) -> str:
+    if mode is None:
+        return contract.UPLOAD_ASYNC
+    # Ray's own enum is accepted as well: its members carry the same names.
+    name = str(getattr(mode, "name", mode)).upper()
+    if name not in CheckpointUploadMode.__members__:
+        raise ValueError(f"checkpoint_upload_mode={mode!r}: one of {', '.join(CheckpointUploadMode.__members__)}")
+    return CheckpointUploadMode[name].value
+
+
+def _pickled(data: Any) -> bytes:
+    try:
+        blob = pickle.dumps(data, protocol=4)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ValueError(f"broadcast_from_rank_zero: data of type {type(data).__name__} cannot be pickled: {error}") from error
+    if len(blob) > BROADCAST_WARN_BYTES:
+        _warn_once(
+            f"broadcast_from_rank_zero sends {len(blob) / 2**20:.1f} MiB through the agents; it is meant for small things. Use torch.distributed.broadcast for tensors."
+        )
+    return blob
+
+
+def _timeout(timeout_s: Optional[float]) -> Optional[float]:
+    if timeout_s is None:
+        text = os.environ.get(contract.ENV_BARRIER_TIMEOUT_S)
+        if not text:
+            return None
+        try:
+            timeout_s = float(text)
+        except ValueError:
+            raise ValueError(f"{contract.ENV_BARRIER_TIMEOUT_S}={text!r} is no number of seconds") from None
+    if not timeout_s > 0:
+        raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds above 0 (None: wait without a limit)")
+    return float(timeout_s)
+
+
+def _whole(name: str, value: Optional[int]) -> Optional[int]:
+    if value is None or type(value) is int:
+        return value
+    try:
+        whole = int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r} must be a whole number") from None
+    if whole != value:
+        raise ValueError(f"{name}={value!r} must be a whole number")
+    return whole
+
+
+def _warn_once(text: str) -> None:
+    key = text[:40]
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(text, stacklevel=3)

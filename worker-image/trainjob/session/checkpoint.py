@@ -1,0 +1,159 @@
+"""`Checkpoint`: a handle on a folder, before report() takes it over and after it came back.
+
+User code makes one with from_directory() or from_dict(); `calls` hands it to the agent and makes those that
+get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop.
+It copies nothing by itself and never changes a folder that was committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import tempfile
+import weakref
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Mapping, Optional
+
+from trainjob.session.errors import CheckpointError
+
+DICT_FILE = "checkpoint.pkl"
+METADATA_FILE = ".metadata.json"
+"""Travels as a file among the user's (Ray's name for it too), so that any copy of the folder keeps it."""
+OWN_FOLDER = ".trainjob"
+
+
+class Checkpoint:
+    """A folder with a training state.
+
+    `path` is local (a plain or file:// path). For one that came from get_checkpoint() or a Result, `id` names it
+    ("run-attempt-index") and `step`, `epoch`, `metrics`, `world_size` say where it was taken; else these are None.
+    """
+
+    def __init__(self, path: str, filesystem: Optional[Any] = None) -> None:
+        if filesystem is not None:
+            raise CheckpointError("Checkpoint(filesystem=...) is not supported: give the path of a folder that this machine can read.")
+        self.path: str = _local(path)
+        self.id: Optional[str] = None
+        self.uri: Optional[str] = None
+        self.step: Optional[int] = None
+        self.epoch: Optional[int] = None
+        self.metrics: Optional[Dict[str, Any]] = None
+        self.world_size: Optional[int] = None
+        self.owned = False
+        """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last handle."""
+
+    def __repr__(self) -> str:
+        name = f"id={self.id!r}, " if self.id else ""
+        return f"Checkpoint({name}path={self.path!r})"
+
+    @classmethod
+    def from_directory(cls, path: str) -> Checkpoint:
+        """A handle on the files in `path`. They are taken over by report(), not before."""
+        return cls(path)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """Pickle `data` into a temporary folder now; later changes to it do not count. Read back with to_dict()."""
+        if not isinstance(data, Mapping):
+            raise CheckpointError(f"Checkpoint.from_dict needs a dict, got {type(data).__name__}")
+        folder = tempfile.mkdtemp(prefix="trainjob-dict-")
+        checkpoint = cls(folder)
+        checkpoint.owned = True
+        weakref.finalize(checkpoint, shutil.rmtree, folder, True)
+        try:
+            with open(os.path.join(folder, DICT_FILE), "wb") as file:
+                pickle.dump(dict(data), file, protocol=4)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"Checkpoint.from_dict: a value cannot be pickled: {error}. Save it into a folder and use from_directory().") from error
+        except OSError as error:
+            raise CheckpointError(f"Checkpoint.from_dict cannot write to {folder}: {error}") from error
+        return checkpoint
+
+    @classmethod
+    def from_restored(cls, found: Mapping[str, Any]) -> Checkpoint:
+        """The handle for a `restored` reply of the agent."""
+        checkpoint = cls(str(found["path"]))
+        for name in ("id", "uri", "step", "epoch", "metrics", "world_size"):
+            setattr(checkpoint, name, found.get(name))
+        return checkpoint
+
+    def to_dict(self) -> Dict[str, Any]:
+        """What from_dict() was given. Unpickles: only for checkpoints of your own."""
+        file_path = os.path.join(self._folder(), DICT_FILE)
+        if not os.path.exists(file_path):
+            raise CheckpointError(f"{self.path} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with as_directory().")
+        with open(file_path, "rb") as file:
+            data: Dict[str, Any] = pickle.load(file)
+        return data
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """The folder itself, without a copy: read from it, write nothing into it."""
+        yield self._folder()
+
+    def to_directory(self, path: Optional[str] = None) -> str:
+        """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete); returns it."""
+        source = self._folder()
+        target = os.path.abspath(os.path.expanduser(path)) if path else tempfile.mkdtemp(prefix="trainjob-checkpoint-")
+        try:
+            for folder, folders, files in os.walk(source):
+                if folder == source and OWN_FOLDER in folders:
+                    folders.remove(OWN_FOLDER)
+                into = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
+                os.makedirs(into, exist_ok=True)
+                for name in files:
+                    shutil.copy2(os.path.join(folder, name), os.path.join(into, name))
+        except OSError as error:
+            raise CheckpointError(f"Copying {source} to {target} failed: {error}") from error
+        return target
+
+    def get_metadata(self) -> Dict[str, Any]:
+        """The metadata that was set before report(); empty when none was."""
+        try:
+            with open(os.path.join(self._folder(), METADATA_FILE), encoding="utf-8") as file:
+                found = json.load(file)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"The metadata in {self.path}/{METADATA_FILE} cannot be read: {error}") from error
+        return dict(found)
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata (JSON values); before report()."""
+        folder = self._folder()
+        if self.id is not None or os.path.isdir(os.path.join(folder, OWN_FOLDER)):
+            raise CheckpointError(
+                f"{self.path} is a committed checkpoint and is not changed any more: set its metadata before report(), or copy it with to_directory()."
+            )
+        try:
+            text = json.dumps(dict(metadata))
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"Checkpoint metadata must be JSON values: {error}") from error
+        with open(os.path.join(folder, METADATA_FILE), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Merge into the metadata; before report()."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    def _folder(self) -> str:
+        if not os.path.isdir(self.path):
+            raise CheckpointError(
+                f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns the saved one), or retention (keep) deleted it."
+            )
+        return self.path
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # A copy in another process must not think that the temporary folder is its own.
+        return {**self.__dict__, "owned": False}
+
+
+def _local(path: str) -> str:
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = text[len("file://") :]
+    elif "://" in text:
+        raise CheckpointError(f"Checkpoint path {text!r} is not on this machine: only absolute paths can be opened here; copy the folder first.")
+    return os.path.abspath(os.path.expanduser(text))

@@ -1,0 +1,123 @@
+"""Who this rank is: the environment that the agent (or a launcher such as torchrun) gave it, read once.
+
+Called by `trainjob.get_context()` and by every other session module. Decides nothing and opens nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Mapping, Optional
+
+from trainjob.session.errors import NotInWorkerError, TrainJobError
+from trainjob_api import contract
+
+HOW_TO_RUN = (
+    "Run the script with `tj run train.py --workers 2`, or the function with `TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()`."
+)
+
+
+@dataclass(frozen=True)
+class TrainContext:
+    """This rank's place in the job. The getters are Ray Train's names; all values are fixed for the attempt."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    job: str
+    namespace: str
+    run: Optional[int]
+    attempt: int
+    storage: Optional[str]
+    agent_socket: str
+
+    def get_world_size(self) -> int:
+        """Ranks of the job in this attempt."""
+        return self.world_size
+
+    def get_world_rank(self) -> int:
+        """This rank, 0 .. world size - 1."""
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        """This rank within its worker (pod)."""
+        return self.local_rank
+
+    def get_local_world_size(self) -> int:
+        """Ranks in this worker (pod)."""
+        return self.local_world_size
+
+    def get_node_rank(self) -> int:
+        """Index of this rank's worker among the attempt's members."""
+        return self.node_rank
+
+    def get_job_name(self) -> str:
+        """The TrainJob's name."""
+        return self.job
+
+    def get_attempt(self) -> int:
+        """Number of this attempt, from 1; raised by each start, restart, resize and resume."""
+        return self.attempt
+
+    def get_run(self) -> Optional[int]:
+        """Number of this run of the job's name (1 without storage); None under a launcher that does not pass it on."""
+        return self.run
+
+    def get_storage(self) -> Optional[str]:
+        """The job's own folder on storage, or None when checkpoints are only staged."""
+        return self.storage
+
+    def get_experiment_name(self) -> str:
+        """Ray's name for the job's name."""
+        return self.job
+
+    def get_trial_name(self) -> str:
+        """Ray's name for the job's name: a TrainJob is one trial."""
+        return self.job
+
+    def get_trial_id(self) -> str:
+        """Ray's id of a trial: namespace, name and run."""
+        return f"{self.namespace}-{self.job}-{self.run or 1}"
+
+    def get_trial_dir(self) -> str:
+        """Ray's folder of a trial: the job's folder on storage, else the working folder."""
+        return self.storage or os.getcwd()
+
+
+def read(environ: Mapping[str, str]) -> TrainContext:
+    """The context in `environ`. Raises NotInWorkerError when no agent started this process."""
+    socket_path = environ.get(contract.ENV_AGENT_SOCKET)
+    if not socket_path:
+        raise NotInWorkerError(f"This process is no worker of a TrainJob: no agent started it ({contract.ENV_AGENT_SOCKET} is not set). {HOW_TO_RUN}")
+    owner = environ.get(contract.ENV_RANK_PID)
+    if owner and owner != str(os.getpid()):
+        raise NotInWorkerError(
+            f"This process (pid {os.getpid()}) was started by rank {environ.get(contract.ENV_RANK, '?')} (pid {owner}) and is no rank itself. "
+            "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child processes."
+        )
+    world_size = _number(environ, contract.ENV_WORLD_SIZE, 1)
+    return TrainContext(
+        rank=_number(environ, contract.ENV_RANK, 0),
+        world_size=world_size,
+        local_rank=_number(environ, contract.ENV_LOCAL_RANK, 0),
+        local_world_size=_number(environ, contract.ENV_LOCAL_WORLD_SIZE, 1),
+        node_rank=_number(environ, contract.ENV_NODE_RANK, _number(environ, "GROUP_RANK", 0)),
+        job=environ.get(contract.ENV_JOB, ""),
+        namespace=environ.get(contract.ENV_NAMESPACE, "default"),
+        run=_number(environ, contract.ENV_RUN, 0) or None,
+        attempt=_number(environ, contract.ENV_ATTEMPT, 1),
+        storage=environ.get(contract.ENV_STORAGE) or None,
+        agent_socket=socket_path,
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, absent: int) -> int:
+    text = environ.get(name)
+    if not text:
+        return absent
+    try:
+        return int(text)
+    except ValueError:
+        raise TrainJobError(f"The environment variable {name}={text!r} is no number. The agent sets it for each rank: do not overwrite it.") from None

@@ -1,0 +1,160 @@
+"""How a rank's exception is told: the traceback as the user wants to read it, and whether it only speaks of a lost peer.
+
+Called by `rank` (exceptions that leave the script) and by the launcher's worker main. The full traceback goes to stderr
+as always; what is made here is the short form for the job's status. Must not raise, whatever the exception does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, Dict, List, Optional
+
+from trainjob.session import errors
+from trainjob_api import contract
+
+CHAIN_LIMIT = 10
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+# Frames that every rank has and no reader needs. Matched against the path with forward slashes.
+_WRAPPERS = re.compile(
+    r"<frozen (runpy|importlib)|/runpy\.py$|/importlib/_bootstrap|"
+    r"/torch/distributed/(elastic|run|launcher|c10d_logger)|/torch/nn/modules/module\.py$|/torch/nn/parallel/distributed\.py$|"
+    r"/torch/utils/_contextlib\.py$|/torch/_tensor\.py$|/torch/autograd/(__init__|graph)\.py$"
+)
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))).replace(os.sep, "/") + "/"
+_LIBRARY = re.compile(r"/(site|dist)-packages/|^<")
+_STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
+
+# What the back-ends say when a peer or the store went away. OSError itself is no sign: user code has sockets too.
+_COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
+_COMMUNICATION_TEXT = re.compile(
+    r"Connection closed by peer|Connection reset by peer|gloo.*(Broken pipe|Connection refused|timed? ?out)|Application timeout caused pair closure|"
+    r"Timed out waiting \d+ ?ms for (recv|send)|Socket Timeout|client socket has (timed out|failed to connect)|failed to recv, got 0 bytes|"
+    r"NCCL (communicator was aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
+    r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting for clients|"
+    r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out",
+    re.DOTALL,
+)
+
+
+def is_communication(error: BaseException) -> bool:
+    """True when `error`, or what it was raised from, speaks of a lost peer: another rank's end is then the likely cause."""
+    current: Optional[BaseException] = error
+    for _ in range(CHAIN_LIMIT):
+        if current is None:
+            return False
+        if isinstance(current, (errors.RankGoneError, errors.BarrierTimeoutError, errors.AgentLostError)):
+            return True
+        if type(current).__name__ in _COMMUNICATION_TYPES:
+            return True
+        if isinstance(current, RuntimeError) and not isinstance(current, errors.TrainJobError) and _COMMUNICATION_TEXT.search(_text(current)):
+            return True
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return False
+
+
+def describe(error: BaseException) -> Dict[str, Any]:
+    """The `contract.RankError` for an exception."""
+    kind = type(error)
+    module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
+    return {
+        "type": module + kind.__qualname__,
+        "message": _text(error)[: contract.MESSAGE_LIMIT],
+        "traceback": format_traceback(error),
+        "communication": is_communication(error),
+    }
+
+
+def format_traceback(error: BaseException, limit: int = contract.TRACEBACK_LIMIT) -> str:
+    """The traceback without wrapper frames. Too long: library frames below the user's go first, then the beginning."""
+    text = _chain(error, shorten=False)
+    if len(text) > limit:
+        text = _chain(error, shorten=True)
+    return text if len(text) <= limit else "..." + text[-(limit - 3) :]
+
+
+def own_frames_dropped(tb: Optional[TracebackType]) -> Optional[TracebackType]:
+    """The traceback from the first frame that is not a rank's boot, for printing: as `python script.py` would show it."""
+    first = tb
+    while first is not None and _is_wrapper(first.tb_frame.f_code.co_filename):
+        first = first.tb_next
+    return first or tb
+
+
+def _chain(error: BaseException, shorten: bool) -> str:
+    parts: List[str] = []
+    current: Optional[BaseException] = error
+    seen: List[int] = []
+    while current is not None and id(current) not in seen and len(seen) < CHAIN_LIMIT:
+        seen.append(id(current))
+        parts.append(_one(current, shorten))
+        if current.__cause__ is not None:
+            parts.append(_CAUSE)
+            current = current.__cause__
+        elif current.__context__ is not None and not current.__suppress_context__:
+            parts.append(_CONTEXT)
+            current = current.__context__
+        else:
+            current = None
+    if parts[-1] in (_CAUSE, _CONTEXT):
+        parts.pop()
+    return "".join(reversed(parts)).rstrip("\n")
+
+
+def _one(error: BaseException, shorten: bool) -> str:
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if not _is_wrapper(frame.filename)] or list(every)
+    lines: List[str] = []
+    if frames:
+        lines.append("Traceback (most recent call last):\n")
+        last_user = max((index for index, frame in enumerate(frames) if _is_user(frame.filename)), default=-1)
+        hidden = len(frames) - last_user - 2
+        if shorten and last_user >= 0 and hidden > 0:
+            lines += traceback.format_list(frames[: last_user + 1])
+            lines.append(f"  ... {hidden} library frame{'s' if hidden > 1 else ''} left out ...\n")
+            lines += traceback.format_list(frames[-1:])
+        else:
+            lines += traceback.format_list(frames)
+    lines += traceback.format_exception_only(type(error), error)
+    return "".join(lines)
+
+
+def _is_user(filename: str) -> bool:
+    path = _path(filename)
+    return not _LIBRARY.search(path) and not path.startswith(_STDLIB)
+
+
+def _is_wrapper(filename: str) -> bool:
+    path = _path(filename)
+    return path.startswith(_OURS) or bool(_WRAPPERS.search(path))
+
+
+def _path(filename: str) -> str:
+    return filename.replace(os.sep, "/")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # a user's __str__ may raise anything, and this is the last word of a rank
+        return f"<str() of the {type(error).__name__} raised {type(broken).__name__}>"
+
+
+def tell_agent(kind: str, error: BaseException) -> None:
+    """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an agent (a boot by hand) nobody is told."""
+    from trainjob.session.link import link
+
+    message = {"op": contract.OP_ERROR, "kind": kind, **describe(error)}
+    try:
+        line = link()
+        line.flush()
+        line.post(message)
+    except errors.NotInWorkerError:
+        pass
+    except (errors.AgentLostError, ValueError) as trouble:
+        print(f"trainjob: the agent could not be told of the error below: {trouble}", file=sys.stderr)

@@ -1,0 +1,224 @@
+"""The rank's end of the Unix socket to its agent: one connection per process, opened on first use, and the log buffer.
+
+Called by `calls` (collectives, restore, log rows), `failure` (the error that ends the rank) and `rank` (the hello at
+boot). One call that waits for an answer at a time; threads queue up. Must not know what the calls mean.
+
+A wait has no time-out of its own here: the agent ends it (time-out asked for, a rank gone, a mismatch), and an agent
+that dies closes the socket, which ends it with AgentLostError. A second clock could only disagree with the agent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, Deque, Dict, List, Optional, Tuple, Type
+
+from trainjob.session import context, errors, stacks
+from trainjob_api import contract, wire
+
+CONNECT_TIMEOUT_S = 30.0
+FLUSH_INTERVAL_S = 0.2
+EXIT_FLUSH_S = 2.0
+ROWS_PER_MESSAGE = 500
+LOG_ROWS_KEPT = 65536
+"""Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
+
+Row = Tuple[Dict[str, Any], Optional[int], float]
+
+
+class Link:
+    """The connection of one rank. `post` is one way, `call` waits for its answer; both may be used from any thread."""
+
+    def __init__(self, who: context.TrainContext) -> None:
+        self.context = who
+        self._sock = _connect(who.agent_socket)
+        self._sending = threading.Lock()
+        self._calling = threading.Lock()
+        self._collectives = 0
+        self._rows: Deque[Row] = deque(maxlen=LOG_ROWS_KEPT)
+        self._flusher: Optional[threading.Thread] = None
+        self.post(
+            {
+                "op": contract.OP_HELLO,
+                "rank": who.rank,
+                "local_rank": who.local_rank,
+                "world_size": who.world_size,
+                "attempt": who.attempt,
+                "pid": os.getpid(),
+            }
+        )
+
+    def post(self, message: wire.Message, blob: bytes = b"") -> None:
+        """Send without an answer. Raises AgentLostError."""
+        frame = wire.encode(message, blob)
+        with self._sending:
+            try:
+                self._sock.sendall(frame)
+            except OSError as error:
+                raise _lost(message["op"], error) from None
+
+    def collective(self, kind: str, fields: Dict[str, Any], blob: bytes = b"") -> wire.Frame:
+        """One call that all ranks make together: sends it with its number, waits for the release. Raises CollectiveError, AgentLostError."""
+        with self._calling:
+            self._collectives += 1
+            message: wire.Message = {"op": contract.OP_COLLECTIVE, "n": self._collectives, "kind": kind}
+            message.update(fields)
+            return self._exchange(message, blob)
+
+    def restore(self, checkpoint_id: Optional[str]) -> Optional[Dict[str, Any]]:
+        """The attempt's own checkpoint (None) or a released one, verified and on local disk; None: there is none to resume from."""
+        with self._calling:
+            reply, _ = self._exchange({"op": contract.OP_RESTORE, "id": checkpoint_id}, b"")
+        found: Optional[Dict[str, Any]] = reply.get("checkpoint")
+        return found
+
+    def _exchange(self, message: wire.Message, blob: bytes) -> wire.Frame:
+        self.post(message, blob)
+        try:
+            reply, answer = wire.receive(self._sock)
+        except OSError as error:
+            raise _lost(message["op"], error) from None
+        if reply.get("op") == contract.OP_FAILED:
+            raise errors.from_agent(str(reply.get("reason", "")), str(reply.get("message", "")), reply.get("ranks"))
+        return reply, answer
+
+    def add_row(self, metrics: Dict[str, Any], step: Optional[int]) -> None:
+        """Keep one log row for the flusher thread, which the first row starts."""
+        self._rows.append((metrics, step, time.time()))
+        if self._flusher is None:
+            self._start_flusher()
+
+    def flush(self) -> None:
+        """Send the rows that wait, in order. Raises AgentLostError."""
+        while self._rows:
+            rows: List[Dict[str, Any]] = []
+            # popleft is atomic: two flushing threads share the rows, none is sent twice.
+            while len(rows) < ROWS_PER_MESSAGE:
+                try:
+                    metrics, step, at = self._rows.popleft()
+                except IndexError:
+                    break
+                rows.append({"metrics": metrics, "step": step, "time": at})
+            if rows:
+                self.post({"op": contract.OP_LOG, "rows": rows})
+
+    def _start_flusher(self) -> None:
+        with self._sending:
+            if self._flusher is None:
+                self._flusher = threading.Thread(target=self._flush_for_ever, name="trainjob-log", daemon=True)
+                self._flusher.start()
+
+    def _flush_for_ever(self) -> None:
+        while True:
+            time.sleep(FLUSH_INTERVAL_S)
+            try:
+                self.flush()
+            except errors.AgentLostError:
+                return
+
+    def close(self) -> None:
+        """Send what waits and close: at exit."""
+        # A flusher that is stuck in send() must not hold up the end of the process.
+        if self._sending.acquire(timeout=EXIT_FLUSH_S):
+            self._sending.release()
+            try:
+                self._sock.settimeout(EXIT_FLUSH_S)
+                self.flush()
+            except errors.AgentLostError:
+                pass
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without a word: in a forked child, whose parent goes on using the connection."""
+        self._sock.close()
+
+
+def _connect(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(CONNECT_TIMEOUT_S)
+        sock.connect(path)
+        sock.settimeout(None)
+    except OSError as error:
+        sock.close()
+        raise errors.AgentLostError(f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it.") from None
+    return sock
+
+
+def _lost(operation: str, error: OSError) -> errors.AgentLostError:
+    return errors.AgentLostError(
+        f"The agent of this worker closed the connection during '{operation}' ({error}): the pod is being stopped, or the agent died. Its own log says why."
+    )
+
+
+_link: Optional[Link] = None
+_opening = threading.Lock()
+_forked_from: Optional[int] = None
+
+
+def link() -> Link:
+    """This process's connection, opened by the first call. Raises NotInWorkerError outside a worker."""
+    return _link if _link is not None else _open()
+
+
+def _open() -> Link:
+    global _link
+    with _opening:
+        if _link is None:
+            if _forked_from is not None:
+                raise errors.NotInWorkerError(
+                    f"This process (pid {os.getpid()}) is a forked child of rank process {_forked_from} and no rank itself (a DataLoader worker?). "
+                    "Call report(), log(), barrier() and get_checkpoint() in the rank's own process."
+                )
+            # Before the hello: whoever hears it may ask for our stacks, and the signal kills who does not handle it.
+            stacks.make_readable()
+            opened = Link(context.read(os.environ))
+            atexit.register(opened.close)
+            _link = opened
+            if contract.ENV_RANK_PID not in os.environ:
+                _tell_of_exceptions()
+        return _link
+
+
+def _tell_of_exceptions() -> None:
+    # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
+    from trainjob.session import failure
+
+    shown = sys.excepthook
+
+    def tell(kind: Type[BaseException], error: BaseException, tb: Optional[TracebackType]) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            failure.tell_agent(contract.END_EXCEPTION, error)
+        shown(kind, error, tb)
+
+    sys.excepthook = tell
+
+
+def disconnect() -> None:
+    """Flush and forget the connection; the next call opens a new one. For tests, which are many ranks in a row."""
+    global _link
+    with _opening:
+        if _link is not None:
+            atexit.unregister(_link.close)
+            _link.close()
+        _link = None
+
+
+def _after_fork_in_child() -> None:
+    # The child shares the parent's socket: a frame from it would land in the middle of the parent's.
+    global _link, _opening, _forked_from
+    _opening = threading.Lock()
+    if _link is not None:
+        _forked_from = os.getppid()
+        atexit.unregister(_link.close)
+        _link.abandon()
+        _link = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,164 @@
+"""The boot of one rank: `python [flags] -m trainjob.session.rank -- script.py args` (or `-- -m module args`).
+
+Started by the agent, once per rank. Ties the rank's life to the agent's, makes its stacks readable from outside, and
+then becomes `python script.py`: argv, sys.path[0], a fresh `__main__` that multiprocessing's spawn can find again. An
+exception that leaves the script is told to the agent and then printed and ended as Python would. Imports the standard
+library and the session alone, since each restart waits for it. Must run before any thread exists.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import importlib.util
+import os
+import signal
+import sys
+import types
+from importlib.machinery import PathFinder, SourceFileLoader
+from typing import Any, List, NoReturn, Optional, Tuple
+
+from trainjob.session import failure, link, stacks
+from trainjob_api import contract
+
+_PR_SET_PDEATHSIG = 1
+_SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+"""-P or -I: Python then puts no folder of ours in front of sys.path, and neither do we."""
+
+
+class StartError(Exception):
+    """The command cannot run at all; starting it again cannot help."""
+
+
+def main(arguments: List[str]) -> None:
+    """Run the command behind `--`; returns when it ended by itself, raises SystemExit with its exit code otherwise."""
+    command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
+    _tie_to_agent()
+    stacks.make_readable()
+    if contract.ENV_AGENT_SOCKET in os.environ:
+        os.environ[contract.ENV_RANK_PID] = str(os.getpid())
+        link.link()
+    try:
+        code, module = _prepare(command)
+    except (StartError, SyntaxError) as error:
+        _end(contract.END_START, error)
+    except Exception as error:  # a package's __init__ raised while `-m package.module` was looked up
+        _end(contract.END_EXCEPTION, error)
+    _become(module)
+    try:
+        exec(code, module.__dict__)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the top of the user's program
+        _end(contract.END_EXCEPTION, error)
+
+
+def _tie_to_agent() -> None:
+    agent = os.environ.get(contract.ENV_AGENT_PID)
+    if agent is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The agent may have died before prctl took hold: then nobody sends the signal.
+    if os.getppid() != int(agent):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prepare(command: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+    """The compiled code and the empty `__main__` for a command; sets sys.argv and sys.path[0]."""
+    if not command:
+        raise StartError("there is no command behind `--`: expected `script.py [arguments]` or `-m module [arguments]`")
+    if command[0] == "-m":
+        if len(command) < 2:
+            raise StartError("`-m` needs the name of a module")
+        return _prepare_module(command[1], command[2:])
+    return _prepare_script(command[0], command[1:])
+
+
+def _prepare_script(path: str, arguments: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+    sys.argv = [path, *arguments]
+    full = os.path.join(os.getcwd(), path)
+    if os.path.isdir(full) or path.endswith((".zip", ".pyz")):
+        # `python folder` and `python archive.zip` run the __main__.py inside, which is then imported as a module.
+        _set_first_path(full)
+        spec = PathFinder.find_spec("__main__", [full])
+        if spec is None:
+            raise StartError(f"cannot find '__main__' module in {path!r}")
+        return _from_spec(spec, "__main__")
+    try:
+        with open(full, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        raise StartError(f"can't open file {full!r}: [Errno {error.errno}] {error.strerror}") from None
+    try:
+        code = compile(source, full, "exec", dont_inherit=True)
+    except ValueError as error:  # null bytes
+        raise StartError(f"{path}: {error}") from None
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    module = types.ModuleType("__main__")
+    # No __spec__: multiprocessing's spawn then runs the file again by its path, as for any script.
+    module.__dict__.update(__file__=full, __spec__=None, __package__=None, __cached__=None, __loader__=SourceFileLoader("__main__", full))
+    return code, module
+
+
+def _prepare_module(name: str, arguments: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+    sys.argv = ["-m", *arguments]
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            # A package is run by its __main__ module.
+            name += ".__main__"
+            spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # A parent package that is missing; a missing import inside an existing parent is the user's own error.
+        if error.name is None or not (name + ".").startswith(error.name + "."):
+            raise
+        spec = None
+    except ValueError as error:  # relative names
+        raise StartError(f"-m {name}: {error}") from None
+    if spec is None:
+        raise StartError(f"No module named {name!r} (searched the working folder {os.getcwd()!r} and sys.path)")
+    code, module = _from_spec(spec, name)
+    sys.argv[0] = str(module.__dict__["__file__"])
+    return code, module
+
+
+def _from_spec(spec: Any, name: str) -> Tuple[types.CodeType, types.ModuleType]:
+    get_code = getattr(spec.loader, "get_code", None)
+    code: Optional[types.CodeType] = get_code(name) if get_code is not None else None
+    if code is None:
+        raise StartError(f"{name!r} has no Python code that could be run")
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=spec.origin, __spec__=spec, __package__=spec.parent, __cached__=spec.cached, __loader__=spec.loader)
+    return code, module
+
+
+def _set_first_path(folder: str) -> None:
+    # `python -m trainjob.session.rank` put the working folder there; a script has its own folder instead.
+    if not _SAFE_PATH:
+        sys.path[0] = folder
+
+
+_boot_module: Optional[types.ModuleType] = None
+
+
+def _become(module: types.ModuleType) -> None:
+    # The old __main__ is this very code while it runs: it must not be collected.
+    global _boot_module
+    _boot_module = sys.modules["__main__"]
+    module.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = module
+
+
+def _end(kind: str, error: BaseException) -> NoReturn:
+    error.__traceback__ = failure.own_frames_dropped(error.__traceback__) if kind == contract.END_EXCEPTION else None
+    failure.tell_agent(kind, error)
+    if isinstance(error, StartError):
+        print(f"{sys.executable}: {error}", file=sys.stderr)
+    else:
+        # The script may have set its own hook (rich, wandb, ...): it prints, the word to the agent went out before.
+        sys.excepthook(type(error), error, error.__traceback__)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

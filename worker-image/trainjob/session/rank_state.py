@@ -1,0 +1,97 @@
+"""State of each rank that travels with every checkpoint: data loader positions, random number generators.
+
+`trainjob.torch` registers providers; `calls.report` puts their states into the report's blob; the agent stores it as
+`.trainjob/rank-<r>.state` in the checkpoint; `calls.get_checkpoint` brings it back. A provider that registers after
+that gets its state at once, so that the order of prepare_data_loader() and get_checkpoint() does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import dataclass
+from typing import Any, Callable, Dict
+
+from trainjob.session.errors import CheckpointError
+
+FOLDER = ".trainjob"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a provider gets back: its state, and where it was taken."""
+
+    state: Any
+    rank: int
+    """The rank that saved it: another one than this rank when the world grew."""
+    world_size: int
+    """Ranks of the attempt that saved it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Provider:
+    """`get` returns something picklable, `set` takes it back."""
+
+    get: Callable[[], Any]
+    set: Callable[[Saved], None]
+
+
+_providers: Dict[str, Provider] = {}
+_loaded: Dict[str, Saved] = {}
+_counts: Dict[str, int] = {}
+
+
+def register(name: str, get: Callable[[], Any], set: Callable[[Saved], None]) -> Provider:
+    """Add (or replace) a provider. If a checkpoint was already restored and knows `name`, `set` is called now."""
+    provider = _providers[name] = Provider(get, set)
+    saved = _loaded.get(name)
+    if saved is not None:
+        set(saved)
+    return provider
+
+
+def numbered(kind: str) -> str:
+    """A new name for the next provider of a kind: "kind-0", "kind-1", ... in the order of creation, the same in each attempt."""
+    _counts[kind] = _counts.get(kind, -1) + 1
+    return f"{kind}-{_counts[kind]}"
+
+
+def unregister(name: str, provider: Provider) -> None:
+    """The provider's state no longer travels; for what is gone before the rank is."""
+    if _providers.get(name) is provider:
+        del _providers[name]
+
+
+def collect(world_size: int) -> bytes:
+    """All providers' states as one blob; empty when nothing is registered."""
+    if not _providers:
+        return b""
+    states = {name: provider.get() for name, provider in _providers.items()}
+    return pickle.dumps({"world_size": world_size, "states": states}, protocol=4)
+
+
+def load(checkpoint_path: str, rank: int) -> None:
+    """Read this rank's states from a checkpoint and hand them to their providers. A checkpoint without any is fine."""
+    for owner in (rank, 0):
+        path = os.path.join(checkpoint_path, FOLDER, f"rank-{owner}.state")
+        if os.path.exists(path):
+            break
+    else:
+        return
+    try:
+        with open(path, "rb") as file:
+            content = pickle.load(file)
+        world_size, states = content["world_size"], content["states"]
+    except (OSError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ImportError, AttributeError) as error:
+        raise CheckpointError(f"The state of rank {owner} in {path} cannot be read: {type(error).__name__}: {error}") from error
+    for name, state in states.items():
+        saved = _loaded[name] = Saved(state, owner, world_size)
+        if name in _providers:
+            _providers[name].set(saved)
+
+
+def clear() -> None:
+    """Forget providers and states: for tests, which are many ranks in a row."""
+    _providers.clear()
+    _loaded.clear()
+    _counts.clear()

@@ -1,0 +1,41 @@
+"""What a training loop needs around PyTorch: model and data preparation, devices, reproducibility.
+
+Called by user code through `trainjob` or as `trainjob.torch` (Ray's `ray.train.torch`). torch itself is imported inside
+the functions, when they are used. Everything that knows torch lives here; the session knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Dict, List
+
+if TYPE_CHECKING:
+    from trainjob.launch import TorchConfig, TorchTrainer
+    from trainjob.torch.device import get_device, get_devices
+    from trainjob.torch.loader import prepare_data_loader
+    from trainjob.torch.model import prepare_model
+    from trainjob.torch.reproducible import enable_reproducibility
+
+__all__ = ["TorchConfig", "TorchTrainer", "enable_reproducibility", "get_device", "get_devices", "prepare_data_loader", "prepare_model"]
+
+_HOME: Dict[str, str] = {
+    "get_device": "trainjob.torch.device",
+    "get_devices": "trainjob.torch.device",
+    "prepare_data_loader": "trainjob.torch.loader",
+    "prepare_model": "trainjob.torch.model",
+    "enable_reproducibility": "trainjob.torch.reproducible",
+    "TorchConfig": "trainjob.launch",
+    "TorchTrainer": "trainjob.launch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})

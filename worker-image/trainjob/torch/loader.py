@@ -1,0 +1,212 @@
+"""`prepare_data_loader`: a DataLoader for one rank of many, whose position survives with the checkpoint.
+
+Called by user code once per loader. The result is a copy of the user's DataLoader (same class, every argument kept,
+those of later torch versions too) whose iteration is ours. `position` holds the rules of epochs and resuming,
+`samplers` the order of indices, `transfer` the move to the device, `reproducible` the seeds.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import Any, Dict, Iterator, Optional, Type
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from trainjob.session import rank_state
+from trainjob.torch import reproducible, samplers, transfer
+from trainjob.torch.device import get_device
+from trainjob.torch.place import place
+from trainjob.torch.position import Pass, Position
+
+KIND = "data-loader"
+
+
+def prepare_data_loader(
+    data_loader: DataLoader[Any],
+    add_dist_sampler: bool = True,
+    move_to_device: bool = True,
+    auto_transfer: bool = True,
+) -> DataLoader[Any]:
+    """A DataLoader that gives this rank its share, moves batches to its device, and goes on where a checkpoint left it.
+
+    The order: a sequential or shuffled loader gets a DistributedSampler (shuffled if it was), a sampler of your own is
+    dealt out in turn; IterableDatasets and distributed samplers stay as they are. set_epoch() is called for you before
+    each iteration: the epochs are 0, 1, 2, ...; a number that you set yourself wins.
+
+    Resuming: each report() keeps the epoch and the number of batches handed out. After get_checkpoint(), the first
+    iteration continues at the next batch, without loading the ones before (an IterableDataset has to read over them),
+    if the checkpoint was reported inside the loop over this loader, in the epoch of that loop; so let your own loop
+    start with that epoch again. If that was behind the last batch, the first iteration is empty. A checkpoint reported
+    after the loop resumes with the next epoch from its first batch. `len()` is always that of the whole epoch.
+    Leaving the loop with `break` ends the epoch; `next(iter(loader))` for a look at the data does not count.
+    """
+    if not isinstance(data_loader, DataLoader):
+        raise TypeError(f"prepare_data_loader needs a torch.utils.data.DataLoader, got {type(data_loader).__name__}")
+    if isinstance(data_loader, Prepared):
+        return data_loader
+    here = place()
+    # Not through the constructor: a copy keeps what subclasses and later versions of torch add to it.
+    kind = _prepared_class(type(data_loader))
+    loader: DataLoader[Any] = object.__new__(kind)
+    loader.__dict__.update(data_loader.__dict__, _iterator=None)
+    if add_dist_sampler and not isinstance(loader.dataset, IterableDataset):
+        samplers.distribute(loader, here.rank, here.world_size)
+    device = get_device() if move_to_device else torch.device("cpu")
+    loader.__dict__["_preparation"] = _Preparation(loader, device, auto_transfer, drawn_from_generators=not add_dist_sampler)
+    return loader
+
+
+class Prepared:
+    """Mixed into the class of a prepared loader: iteration, and `set_epoch` for loops that number epochs themselves."""
+
+    _preparation: _Preparation
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._preparation.iterate(super().__iter__)  # type: ignore[misc]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch."""
+        self._preparation.chosen_epoch = epoch
+
+
+_classes: Dict[type, Type[Any]] = {}
+
+
+def _prepared_class(base: type) -> Type[Any]:
+    if base not in _classes:
+        _classes[base] = type(f"Prepared{base.__name__}", (Prepared, base), {})
+    return _classes[base]
+
+
+class _Preparation:
+    """What a prepared loader carries. Holds it weakly: a loader that the user drops is dropped from the checkpoints."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device, auto_transfer: bool, drawn_from_generators: bool) -> None:
+        self._loader = weakref.ref(loader)
+        self._device = device
+        self._auto_transfer = auto_transfer
+        self._iterable = isinstance(loader.dataset, IterableDataset)
+        self._keep_generators = drawn_from_generators or self._iterable or loader.generator is not None
+        self._setters = samplers.epoch_setters(loader)
+        self._last_set: Dict[int, int] = {id(setter): setter.epoch for setter in self._setters if isinstance(getattr(setter, "epoch", None), int)}
+        self._indices = samplers.Resumable(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
+        self._seeded = samplers.SeededDataset(loader.dataset)
+        self.chosen_epoch: Optional[int] = next((epoch for epoch in self._last_set.values() if epoch), None)
+        self.position = Position()
+        self._name = rank_state.numbered(KIND)
+        provider = rank_state.register(self._name, self.position.save, self._resume)
+        weakref.finalize(loader, rank_state.unregister, self._name, provider)
+
+    def _resume(self, saved: rank_state.Saved) -> None:
+        if not self.position.restore(saved.state, saved.world_size, place().world_size):
+            warnings.warn(
+                f"The checkpoint was taken with {saved.world_size} ranks inside an epoch: less than one batch of each rank is seen again in it.",
+                stacklevel=2,
+            )
+
+    def iterate(self, make_iterator: Any) -> Iterator[Any]:
+        """Begin an iteration now; the batches come from the generator that is returned."""
+        loader = self._loader()
+        assert loader is not None, "the loader is being iterated"
+        run = self.position.begin(self._chosen())
+        self._set_epoch(run.epoch)
+        batches = self._start(loader, make_iterator, run)
+        skip = run.skip if self._iterable else 0
+        seeded = self._batches_in_place(loader, batches, run, skip) if reproducible.seed() is not None and loader.num_workers == 0 else batches
+        for _ in islice(seeded, skip):
+            pass  # an IterableDataset has no indices to leave out
+        if self._device.type != "cpu":
+            seeded = transfer.moved(seeded, self._device, self._auto_transfer)
+        return self._hand_out(seeded, run, loader)
+
+    def _hand_out(self, batches: Iterator[Any], run: Pass, loader: DataLoader[Any]) -> Iterator[Any]:
+        # `loader` is held here: a pass over a loader that nobody else holds still counts until its end.
+        try:
+            reproducible.before_first_batch()
+            for batch in batches:
+                self.position.handed_out(run)
+                yield batch
+                reproducible.passed_first_batch()
+            self.position.exhausted(run)
+        except GeneratorExit:
+            self.position.given_up(run)
+            raise
+
+    def _chosen(self) -> Optional[int]:
+        """The epoch that the user set since the last iteration, on the loader or on a sampler of it."""
+        chosen, self.chosen_epoch = self.chosen_epoch, None
+        for setter in self._setters:
+            if id(setter) in self._last_set and setter.epoch != self._last_set[id(setter)]:
+                chosen = int(setter.epoch)
+        return chosen
+
+    def _set_epoch(self, epoch: int) -> None:
+        for setter in self._setters:
+            setter.set_epoch(epoch)
+            if id(setter) in self._last_set:
+                self._last_set[id(setter)] = epoch
+
+    def _start(self, loader: DataLoader[Any], make_iterator: Any, run: Pass) -> Iterator[Any]:
+        """torch's iterator for this pass: created with the generators as they were when the epoch first began."""
+        seed = reproducible.seed()
+        rank = place().rank
+        with ExitStack() as stack:
+            if seed is not None:
+                stack.enter_context(reproducible.drawing_from(reproducible.derived(rank, self._name, run.epoch)))
+            if run.start is not None:
+                stack.enter_context(_generators_at(run.start, loader.generator))
+            if self._keep_generators:
+                self.position.began(run.start or _generators(loader.generator))
+            if not self._iterable:
+                self._indices.skip = run.skip
+                in_workers = seed is not None and loader.num_workers > 0
+                self._indices.seeds = (lambda number: reproducible.derived(rank, self._name, run.epoch, number)) if in_workers else None
+                stack.enter_context(self._substituted(loader, in_workers))
+            batches: Iterator[Any] = make_iterator()
+        return batches
+
+    @contextmanager
+    def _substituted(self, loader: DataLoader[Any], seeded: bool) -> Iterator[None]:
+        # Only torch's iterator sees ours: `loader.batch_sampler` and `loader.dataset` stay the user's.
+        name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        kept = {key: loader.__dict__[key] for key in (name, "dataset")}
+        loader.__dict__[name] = self._indices
+        if seeded:
+            loader.__dict__["dataset"] = self._seeded
+        try:
+            yield
+        finally:
+            loader.__dict__.update(kept)
+
+    def _batches_in_place(self, loader: DataLoader[Any], batches: Iterator[Any], run: Pass, skipped: int) -> Iterator[Any]:
+        """Load each batch in this process from a seed of its own, and leave the generators as the training step had them."""
+        rank, number = place().rank, run.skip - skipped
+        while True:
+            with reproducible.drawing_from(reproducible.derived(rank, self._name, run.epoch, number)):
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            number += 1
+            yield batch
+
+
+def _generators(generator: Optional[torch.Generator]) -> Dict[str, Any]:
+    return {"torch": torch.get_rng_state(), "own": None if generator is None else generator.get_state()}
+
+
+@contextmanager
+def _generators_at(start: Dict[str, Any], generator: Optional[torch.Generator]) -> Iterator[None]:
+    """torch's generator as noted inside the block and as it was after it; the loader's own goes on from the noted state."""
+    kept = torch.get_rng_state()
+    torch.set_rng_state(start["torch"])
+    if generator is not None and start["own"] is not None:
+        generator.set_state(start["own"])
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept)

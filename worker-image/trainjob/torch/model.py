@@ -1,0 +1,110 @@
+"""`prepare_model`: the model on this rank's device, wrapped for data parallel training.
+
+Called by user code once per model, before the optimizer is made. Fixes DDP's bucket order when enable_reproducibility()
+was called (see `buckets`), and touches nothing else of the model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Set, Union
+
+from trainjob.torch import reproducible
+from trainjob.torch.device import get_device
+from trainjob.torch.place import place, require_group
+
+if TYPE_CHECKING:
+    import torch
+
+STRATEGIES = ("ddp", "fsdp")
+
+
+def prepare_model(
+    model: torch.nn.Module,
+    move_to_device: Union[bool, torch.device, str] = True,
+    parallel_strategy: Optional[str] = "ddp",
+    parallel_strategy_kwargs: Optional[Mapping[str, Any]] = None,
+) -> torch.nn.Module:
+    """Move `model` to this rank's device (or the one given, or leave it) and make it parallel.
+
+    "ddp" returns it in DistributedDataParallel (as it is when the job has one rank); "fsdp" shards it in place with
+    FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
+    neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
+    Raises ValueError for another strategy and TrainJobError when the process group is not up.
+    """
+    import torch
+
+    if parallel_strategy not in (None, *STRATEGIES):
+        raise ValueError(f"parallel_strategy={parallel_strategy!r}: one of {', '.join(map(repr, STRATEGIES))}, or None for no wrapping")
+    device = get_device() if isinstance(move_to_device, bool) else torch.device(move_to_device)
+    if device.type == "cuda":
+        # Collectives and `.cuda()` of user code go to the current device: without this, every rank's to GPU 0.
+        torch.cuda.set_device(device)
+    if move_to_device is not False:
+        model = model.to(device)
+    kwargs = dict(parallel_strategy_kwargs or {})
+    if parallel_strategy == "fsdp":
+        require_group("prepare_model(parallel_strategy='fsdp')")
+        return _shard(model, device, kwargs)
+    if parallel_strategy == "ddp" and place().world_size > 1:
+        require_group("prepare_model()")
+        return _replicate(model, device, kwargs)
+    return model
+
+
+def _replicate(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, Any]) -> torch.nn.Module:
+    from torch.nn.parallel import DistributedDataParallel
+
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        return model  # nothing to average; DDP refuses such a model
+    if device.type == "cuda":
+        kwargs.setdefault("device_ids", [device])
+        kwargs.setdefault("output_device", device)
+    if reproducible.seed() is not None:
+        from trainjob.torch import buckets
+
+        return buckets.with_fixed_order(model, kwargs)
+    return DistributedDataParallel(model, **kwargs)
+
+
+def _shard(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, Any]) -> torch.nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    if "mesh" not in kwargs:
+        kwargs["mesh"] = init_device_mesh(device.type, (place().world_size,))
+    for block in _blocks(model):
+        fully_shard(block, **kwargs)
+    fully_shard(model, **kwargs)
+    return model
+
+
+def _blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Members of the outermost containers that have parameters of their own: the layers whose forward runs as one.
+
+    Other children stay with the root: a parent may use their parameters without calling them (tied embeddings,
+    MultiheadAttention's projection), which a shard of their own would break.
+    """
+    import torch
+
+    shared = _shared_parameters(model)
+
+    def members(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+        inside = isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential))
+        for child in module.children():
+            container = isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict))
+            if not inside or container:
+                yield from members(child)
+            elif any(True for _ in child.parameters()) and not any(id(parameter) in shared for parameter in child.parameters()):
+                yield child
+
+    yield from members(model)
+
+
+def _shared_parameters(model: torch.nn.Module) -> Set[int]:
+    """Parameters that more than one module holds."""
+    seen: Set[int] = set()
+    twice: Set[int] = set()
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            (twice if id(parameter) in seen else seen).add(id(parameter))
+    return twice

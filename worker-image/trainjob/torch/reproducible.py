@@ -1,0 +1,156 @@
+"""`enable_reproducibility`: the same seeds, the same kernels and, after a restart, the same random numbers.
+
+Called by user code before the model is made. Registers the rank's random states with `rank_state`, so that they travel
+with each checkpoint; `loader` draws its own numbers from seeds of their own (`Seeded`), so that loading a batch never
+depends on what was drawn before; `model` fixes DDP's bucket order.
+
+All ranks start with the same seed, as in Ray Train: weights, random_split() and the like agree between ranks. The
+states are each rank's own from there on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Optional
+
+from trainjob.session import rank_state
+from trainjob.torch.place import place
+
+PROVIDER = "random"
+
+
+class _State:
+    def __init__(self) -> None:
+        self.seed: Optional[int] = None
+        self.pending: Optional[Dict[str, Any]] = None
+        """States of the resumed checkpoint, set again when the first batch is handed out: set-up code draws too."""
+
+
+_state = _State()
+
+
+def enable_reproducibility(seed: int = 0) -> None:
+    """Seed python, numpy and torch, choose deterministic algorithms, and keep random states with each checkpoint.
+
+    With it, a deterministic loop at a fixed number of ranks gives the same losses with failures as without, bit for
+    bit, when it resumes from get_checkpoint(). Operations without a deterministic implementation raise. numpy
+    Generators and torch.Generators of the user's own are the user's to save.
+    """
+    import torch
+
+    place()
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"enable_reproducibility(seed={seed!r}): a whole number of 0 or more")
+    _state.seed = seed
+    # cuBLAS reads it when its handle is made: before the first matrix product.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = _numpy()
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    rank_state.register(PROVIDER, _take, _bring_back)
+
+
+def seed() -> Optional[int]:
+    """The seed, or None when enable_reproducibility() was not called."""
+    return _state.seed
+
+
+def before_first_batch() -> None:
+    """Set the resumed states once more; `loader` calls it when a training pass is about to hand out a batch."""
+    if _state.pending is not None:
+        _set(_state.pending)
+
+
+def passed_first_batch() -> None:
+    """The pass went on: training has begun, the resumed states have done their work."""
+    _state.pending = None
+
+
+def derived(*parts: object) -> int:
+    """A seed that depends on the job's seed and `parts` alone, on any machine."""
+    digest = hashlib.blake2b(repr((_state.seed, *parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+@contextmanager
+def drawing_from(seed_value: int) -> Iterator[None]:
+    """Python's, numpy's and torch's CPU generators seeded inside the block, and as they were after it."""
+    kept = _take(cuda=False)
+    _seed_all(seed_value)
+    try:
+        yield
+    finally:
+        _set(kept)
+
+
+def seed_generators(seed_value: int) -> None:
+    """Seed this process's generators: in a data loader's worker process."""
+    _seed_all(seed_value)
+
+
+def reset() -> None:
+    """Forget the seed and pending states: for tests."""
+    global _state
+    _state = _State()
+
+
+def _numpy() -> Optional[Any]:
+    # numpy that nobody imported has no state worth saving, but torch brings it along wherever it is installed.
+    return sys.modules.get("numpy")
+
+
+def _seed_all(value: int) -> None:
+    import torch
+
+    random.seed(value)
+    torch.default_generator.manual_seed(value)
+    numpy = _numpy()
+    if numpy is not None:
+        numpy.random.seed(value % 2**32)
+
+
+def _take(cuda: bool = True) -> Dict[str, Any]:
+    import torch
+
+    numpy = _numpy()
+    return {
+        "python": random.getstate(),
+        "numpy": None if numpy is None else numpy.random.get_state(),
+        "torch": torch.get_rng_state(),
+        # Of the current device: asking the others would put a context on each of them.
+        "cuda": torch.cuda.get_rng_state() if cuda and torch.cuda.is_available() and torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
+    }
+
+
+def _set(states: Dict[str, Any]) -> None:
+    import torch
+
+    random.setstate(states["python"])
+    numpy = _numpy()
+    if numpy is not None and states["numpy"] is not None:
+        numpy.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _bring_back(saved: rank_state.Saved) -> None:
+    here = place()
+    if saved.world_size != here.world_size:
+        warnings.warn(
+            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: random states are not brought back, and losses will not repeat bit for bit.",
+            stacklevel=2,
+        )
+        return
+    _state.pending = saved.state
+    _set(saved.state)
