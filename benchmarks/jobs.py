@@ -1,0 +1,108 @@
+"""Starts one training script under TrainJob or under torchrun, and reads the steps that its ranks note down.
+
+Both sides run the same file (`workloads/steps.py`) with the same arguments; only the launcher differs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+WORKLOADS = Path(__file__).parent / "workloads"
+RANKS = 2
+RESTARTS = 10
+PATIENCE_S = 90.0
+_STOP_S = 20.0
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    # Else torchrun's restarted ranks find the gloo addresses of those that were killed in a store that outlives them, and
+    # most restarts fail (seen with torch 2.13). TrainJob does not read it.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the workload's notes: a step that a rank has finished."""
+
+    rank: int
+    pid: int
+    attempt: int
+    step: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """A running job."""
+
+    process: subprocess.Popen[bytes]
+    notes: Path
+    log: Path
+
+    def steps(self) -> list[Step]:
+        """What the ranks have noted so far; a line that is being written is left out."""
+        text = self.notes.read_text() if self.notes.exists() else ""
+        rows = (line.split() for line in text.splitlines()[: text.count("\n")])
+        return [Step(int(rank), int(pid), int(attempt), int(step), float(at)) for rank, pid, attempt, step, at in rows]
+
+    def wait_for(self, what: str, condition: Callable[[list[Step]], Step | None]) -> Step:
+        """The step that the condition picks, once there is one. Raises RuntimeError with the job's output when the job ends or takes too long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = condition(self.steps())
+            if found is not None:
+                return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.002)
+        raise RuntimeError(f"{what} did not come; the end of {' '.join(map(str, self.process.args))}:\n{self.log.read_text()[-30000:]}")  # type: ignore[arg-type]
+
+
+def trainjob(script: Path, *arguments: str, folder: Path) -> list[str]:
+    """The command line that runs the script under TrainJob."""
+    size = ["--workers", str(RANKS), "--max-failures", str(RESTARTS), "--storage", str(folder / "storage"), "--plain"]
+    return [sys.executable, "-m", "trainjob.cli", "run", str(script), *size, "--", *arguments]
+
+
+def torchrun(script: Path, *arguments: str, folder: Path) -> list[str]:
+    """The same under torchrun on one node."""
+    size = ["--standalone", "--nproc-per-node", str(RANKS), "--max-restarts", str(RESTARTS)]
+    return [sys.executable, "-m", "torch.distributed.run", *size, str(script), *arguments]
+
+
+Launcher = Callable[..., list[str]]
+
+
+@contextmanager
+def running(launcher: Launcher) -> Iterator[Job]:
+    """Start the steps workload; stop it and clean up at the end."""
+    with tempfile.TemporaryDirectory(prefix="tj-bench-") as name:
+        folder = Path(name)
+        notes, log = folder / "notes", folder / "log"
+        command = launcher(WORKLOADS / "steps.py", str(notes), folder=folder)
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT})
+        try:
+            yield Job(process, notes, log)
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask, then insist."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_S)

@@ -1,0 +1,68 @@
+"""How long a user waits: from the command, and from `fit()`, to the end of the first step of 2 ranks; torch's import is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from benchmarks.jobs import PATIENCE_S, WORKLOADS, Launcher, Step, running, torchrun, trainjob
+
+RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
+"""A Python of another environment, which has ray[train] and torch."""
+
+
+def measure(rounds: int) -> list[Figure]:
+    """The command beside torchrun, and `fit()` beside Ray Train where there is one, in turn."""
+    ray = _ray()
+    ours: list[float] = []
+    theirs: list[float] = []
+    fits: list[float] = []
+    ray_fits: list[float] = []
+    for _ in range(rounds):
+        ours.append(_command_to_step(trainjob))
+        theirs.append(_command_to_step(torchrun))
+        fits.append(_fit_to_step(sys.executable, "trainjob"))
+        if ray:
+            ray_fits.append(_fit_to_step(ray, "ray"))
+    figures = [Figure("fit_to_first_step", "s", fits), Figure("command_to_first_step", "s", ours, theirs, "torchrun")]
+    return [*figures, Figure("fit_to_first_step_vs_ray", "s", fits, ray_fits, "Ray Train")] if ray_fits else figures
+
+
+def _ray() -> str | None:
+    """That Python, if it can import Ray Train; else None, with the reason on standard error."""
+    python = os.environ.get(RAY_PYTHON)
+    if not python:
+        print(f"skipped: Ray Train ({RAY_PYTHON} names no Python that has ray[train] and torch)", file=sys.stderr)
+        return None
+    try:
+        subprocess.run([python, "-c", "import ray.train.torch"], check=True, capture_output=True, timeout=PATIENCE_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"skipped: Ray Train ({python} cannot import ray.train.torch: {error})", file=sys.stderr)
+        return None
+    return python
+
+
+def _command_to_step(launcher: Launcher) -> float:
+    def first(steps: list[Step]) -> Step | None:
+        return next((step for step in steps if step.rank == 0), None)
+
+    begun = time.time()
+    with running(launcher) as job:
+        return job.wait_for("the first step", first).time - begun
+
+
+def _fit_to_step(python: str, library: str) -> float:
+    with tempfile.TemporaryDirectory(prefix="tj-bench-") as folder:
+        out = Path(folder) / "times.json"
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([python, str(WORKLOADS / "fit.py"), library, str(out)], capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+        if done.returncode != 0:
+            raise RuntimeError(f"fit.py {library} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        times = json.loads(out.read_text())
+        return float(times["first_step"] - times["fit"])

@@ -1,0 +1,129 @@
+"""Which lines a change of status is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
+from trainjob.cli.changes import Change, Kind, changes, freshest
+from trainjob.cli.pace import Pace
+from trainjob_api.v1alpha1 import TrainJob
+
+
+def between(before: TrainJob | None, after: TrainJob, pace: Pace | None = None) -> list[Change]:
+    return changes(before, after, pace or Pace(), NOW + 4)
+
+
+def texts(before: TrainJob | None, after: TrainJob, pace: Pace | None = None) -> list[str]:
+    return [change.text for change in between(before, after, pace)]
+
+
+def test_nothing_new_is_no_line() -> None:
+    state = {"attempt": attempt(), "progress": progress(), "checkpoint": checkpoint(), "lastFailure": failure()}
+    assert texts(job(state), job(state)) == []
+
+
+def test_what_a_start_waits_for_is_said_once() -> None:
+    waiting = job({"conditions": [condition("PodsScheduled", "True", "AllScheduled"), condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up")]})
+    assert texts(None, waiting) == ["waiting: 1 of 2 workers is up"]
+    assert texts(waiting, waiting) == []
+
+
+def test_a_condition_without_a_sentence_shows_its_reason() -> None:
+    assert texts(None, job({"conditions": [condition("PodsScheduled", "False", "Unschedulable")]})) == ["waiting: Unschedulable"]
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        [condition("ResourcesCreated", "False", "Creating", "0 of 2 pods exist")],
+        [condition("Suspended", "True", "Suspended"), condition("WorkersReady", "False", "Suspended")],
+    ],
+)
+def test_a_start_that_has_just_begun_and_a_stopped_job_say_nothing(conditions: list[dict[str, object]]) -> None:
+    assert texts(None, job({"conditions": conditions})) == []
+
+
+def test_a_running_job_waits_for_nothing() -> None:
+    running = job({"attempt": attempt(), "conditions": [condition("WorkersReady", "False", "Waiting", "1 of 2")]})
+    assert texts(None, running) == ["attempt 1 started: 2 workers, 2 ranks [Started]"]
+
+
+def test_a_restart_tells_the_failure_first_and_then_what_comes() -> None:
+    before = job({"attempt": attempt()})
+    after = job({"attempt": attempt(2, cause="UserCodeError", resumedFrom="1-1-4"), "lastFailure": failure(), "failures": {"counted": 1}})
+    assert texts(before, after) == [
+        "attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; failure 1 of 3 allowed]",
+        "attempt 2 started: 2 workers, 2 ranks [UserCodeError]",
+        "attempt 2 goes on from checkpoint 1-1-4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counted", "most", "budget"),
+    [(1, 3, "failure 1 of 3 allowed"), (4, 3, "more than the 3 allowed"), (2, -1, "2 failures so far"), (1, 0, "more than the 0 allowed")],
+)
+def test_the_budget_stands_beside_a_failure(counted: int, most: int, budget: str) -> None:
+    after = job({"lastFailure": failure(), "failures": {"counted": counted}}, failurePolicy={"maxFailures": most})
+    assert texts(None, after) == [f"attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; {budget}]"]
+
+
+def test_the_checkpoint_that_is_learnt_later_gets_its_own_line() -> None:
+    before, after = job({"attempt": attempt(2)}), job({"attempt": attempt(2, resumedFrom="1-1-4")})
+    assert texts(before, after) == ["attempt 2 goes on from checkpoint 1-1-4"]
+
+
+def test_progress_has_step_share_metrics_pace_and_time_left() -> None:
+    pace = Pace(1, ((NOW, 80), (NOW + 4, 180)))
+    assert between(job({"attempt": attempt()}), job({"attempt": attempt(), "progress": progress()}), pace) == [
+        Change(Kind.PROGRESS, "step 180/450 (40%)  loss=0.11 accuracy=0.975  40 ms/step  ETA 11s")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"step": None, "totalSteps": None, "position": 3}, "report 3"),
+        ({"step": 7, "totalSteps": None}, "step 7"),
+        ({"step": 7, "totalSteps": 10, "percent": 70}, "step 7/10 (70%)"),
+        ({"step": 700, "totalSteps": 10}, "step 700/10 (100%)"),
+    ],
+)
+def test_progress_says_only_what_the_script_told(given: dict[str, object], text: str) -> None:
+    assert texts(None, job({"progress": {**progress(), "metrics": {}, **given}})) == [text]
+
+
+def test_an_attempt_that_has_not_reported_is_no_progress() -> None:
+    before, after = job({"progress": progress(180)}), job({"progress": {"position": 4, "lastReportTime": at(6), "metrics": {}}})
+    assert texts(before, after) == []
+
+
+def test_a_checkpoint_is_a_line_of_its_own_kind() -> None:
+    assert between(None, job({"checkpoint": checkpoint()})) == [Change(Kind.CHECKPOINT, "checkpoint 1-1-4 at step 180 saved (2.0 KiB)")]
+
+
+def test_trouble_that_does_not_stop_training_is_said_when_it_changes() -> None:
+    fine, full = job(), job({"conditions": [condition("Degraded", "True", "CheckpointFailing", "no space left on /ckpt")]})
+    assert between(fine, full) == [Change(Kind.FAILURE, "warning: no space left on /ckpt")]
+    assert between(full, full) == []
+
+
+def test_the_end_has_the_final_numbers() -> None:
+    after = job({"conditions": [condition("Complete", "True", "AllRanksSucceeded")], "progress": progress(450)})
+    assert texts(job({"progress": progress(450)}), after) == ["complete  step 450/450 (100%)  loss=0.11 accuracy=0.975"]
+    assert texts(after, after) == []
+
+
+def test_a_committed_status_that_comes_late_takes_nothing_back() -> None:
+    seen = job({"progress": progress(180, 4), "checkpoint": checkpoint("1-1-10")})
+    late = job({"progress": progress(90, 2), "checkpoint": checkpoint("1-1-9"), "attempt": attempt()})
+    merged = freshest(seen, late)
+    assert (merged.status.progress, merged.status.checkpoint) == (seen.status.progress, seen.status.checkpoint)
+    assert merged.status.attempt == late.status.attempt
+    assert freshest(late, seen) is seen
+    assert freshest(None, late) is late
+    assert freshest(seen, job()).status.checkpoint == seen.status.checkpoint
+
+
+def test_time_alone_is_no_progress() -> None:
+    assert texts(job({"progress": progress(180, 4)}), job({"progress": progress(180, 9)})) == []

@@ -1,0 +1,99 @@
+"""Plain lines and the live panel: what is written where, and when."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from support.jobs import NOW, attempt, checkpoint, condition, failure, job, progress
+from trainjob.cli.display import RATION_S, PlainDisplay, wants_panel
+from trainjob.cli.live import LiveDisplay
+
+
+class Clock:
+    """Time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_worker_lines_go_to_stdout_and_the_jobs_own_to_stderr(clock: Clock) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    display = PlainDisplay(out, err, clock)
+    display.line("r00 | hello")
+    clock.now += 1.25
+    display.status(job({"attempt": attempt()}))
+    display.note("stopping")
+    display.close()
+    assert out.getvalue() == "r00 | hello\n"
+    assert err.getvalue() == "tj  | +1.2s attempt 1 started: 2 workers, 2 ranks [Started]\ntj  | +1.2s stopping\n"
+
+
+def test_progress_is_rationed_and_failures_are_not(clock: Clock) -> None:
+    err = io.StringIO()
+    display = PlainDisplay(io.StringIO(), err, clock)
+    for step in range(1, 401):
+        clock.now = NOW + step * RATION_S / 100
+        display.status(job({"attempt": attempt(), "progress": progress(step, clock.now - NOW)}))
+    display.status(job({"attempt": attempt(), "progress": progress(400, clock.now - NOW), "lastFailure": failure(), "checkpoint": checkpoint()}))
+    lines = err.getvalue().splitlines()
+    assert sum("/450" in line for line in lines) == 4
+    assert sum("failed: rank 1" in line for line in lines) == 1
+    assert "20 ms/step" in err.getvalue()
+
+
+def test_the_panel_is_for_terminals_that_can_show_it() -> None:
+    able = {"TERM": "xterm-256color"}
+    assert wants_panel(plain=False, terminal=True, environment=able)
+    assert wants_panel(plain=False, terminal=True, environment={**able, "NO_COLOR": "1"})
+    for plain, terminal, environment in [
+        (True, True, able),
+        (False, False, able),
+        (False, True, {**able, "CI": "true"}),
+        (False, True, {"TERM": "dumb"}),
+        (False, True, {}),
+    ]:
+        assert not wants_panel(plain=plain, terminal=terminal, environment=environment)
+
+
+def screen(clock: Clock, **options: object) -> tuple[LiveDisplay, io.StringIO]:
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=100, highlight=False, **options)  # type: ignore[arg-type]
+    return LiveDisplay(console, clock), written
+
+
+def test_the_live_panel_scrolls_output_above_and_keeps_the_last_state(clock: Clock) -> None:
+    display, written = screen(clock, no_color=True)
+    try:
+        display.line("r01 | \x1b[32mfine\x1b[0m [not markup]")
+        display.status(job({"phase": "Running", "attempt": attempt(), "progress": progress(), "checkpoint": checkpoint()}))
+        display.status(job({"phase": "Failed", "attempt": attempt(), "lastFailure": failure(), "conditions": [condition("Failed", "True", "UserCodeError")]}))
+    finally:
+        display.close()
+    text = written.getvalue()
+    assert "r01 | fine [not markup]" in text
+    assert "attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch" in text
+    last = text[text.rindex("digits ─") :]
+    assert "Failed   2 ranks, attempt 1" in last
+    assert "last failure: attempt 1" in last
+
+
+def test_a_worker_cannot_move_the_cursor(clock: Clock) -> None:
+    display, written = screen(clock)
+    try:
+        display.line("r00 | a\x1b[2Jb\x1b]0;title\x07c")
+    finally:
+        display.close()
+    assert "\x1b[2J" not in written.getvalue()
+    assert "\x1b]0;" not in written.getvalue()
+    assert "r00 | ab" in written.getvalue()

@@ -1,0 +1,89 @@
+"""A failure in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.jobs import causes, checkpoint, condition, failure, job
+from trainjob.cli.failure import ADVICE, Retry, advice, explain, headline, place
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Failure
+
+RETRY = Retry(command="tj run train.py --name digits", script="train.py", storage="/ckpt/default/digits")
+
+NOT_A_FAILURE = {contract.REASON_COMPLETED, contract.REASON_SUSPENDED, contract.REASON_SCALED}
+
+
+def of(**more: object) -> Failure:
+    return Failure.model_validate(failure(**more))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "rank 1 on digits-1 raised ValueError: bad batch"),
+        ({"message": "", "exitCode": None, "signal": 9}, "rank 1 on digits-1 was killed by SIGKILL"),
+        ({"message": "", "exitCode": 3}, "rank 1 on digits-1 ended with exit code 3"),
+        ({"message": "", "exitCode": None, "rank": None, "pod": None, "reason": "PodLost"}, "a worker: PodLost"),
+        ({"message": "first\nsecond"}, "first"),
+    ],
+)
+def test_the_headline_says_what_is_known(given: dict[str, object], text: str) -> None:
+    assert headline(of(**given)) == text
+
+
+def test_the_place_is_the_innermost_frame() -> None:
+    assert place(of()) == "/w/train.py:61"
+    assert place(of(traceback=None)) is None
+
+
+def test_the_place_is_in_the_users_code_and_not_in_a_library() -> None:
+    deep = str(failure()["traceback"]) + '\n  File "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in f\n  File "<string>", line 1'
+    assert place(of(traceback=deep)) == "/w/train.py:61"
+    assert place(of(traceback='File "/usr/lib/python3.11/json/decoder.py", line 3')) == "/usr/lib/python3.11/json/decoder.py:3"
+
+
+def test_a_failed_job_is_explained_with_cause_traceback_and_next_command() -> None:
+    failed = job(
+        {
+            "conditions": [condition("Failed", "True", "RestartLimitExceeded", "4 failures, 3 allowed")],
+            "lastFailure": failure(),
+            "checkpoint": checkpoint(),
+        }
+    )
+    lines = explain(failed, RETRY)
+    assert lines[:4] == [
+        "digits failed: RestartLimitExceeded",
+        "  4 failures, 3 allowed",
+        "  first cause: rank 1 on digits-1 raised ValueError: bad batch",
+        "  [UserCodeError in attempt 1; 1 other rank ended because of it]",
+    ]
+    assert lines[4:-3] == [f"    {line}" for line in str(failure()["traceback"]).splitlines()]
+    assert lines[-3:] == [
+        "  saved: checkpoint 1-1-4 at step 180",
+        "next: Fix /w/train.py:61.",
+        "      then `tj run train.py --name digits` goes on from that checkpoint.",
+    ]
+
+
+def test_the_cause_is_not_told_twice() -> None:
+    told = "rank 1 on digits-1 raised ValueError: bad batch; a rule of failurePolicy says that this fails the job"
+    lines = explain(job({"conditions": [condition("Failed", "True", "FailRule", told)], "lastFailure": failure()}), RETRY)
+    assert lines[:3] == ["digits failed: FailRule", f"  {told}", "  [UserCodeError in attempt 1; 1 other rank ended because of it]"]
+
+
+def test_without_a_checkpoint_the_next_start_is_called_what_it_is() -> None:
+    lines = explain(job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}), RETRY)
+    assert lines[-3:] == ["  saved: no checkpoint yet", "next: Fix /w/train.py:61.", "      then `tj run train.py --name digits` starts again."]
+
+
+def test_a_failure_that_left_no_trace_still_names_a_next_step() -> None:
+    assert explain(job(), RETRY)[-2].startswith("next: ")
+
+
+def test_every_reason_that_can_fail_a_job_has_advice_that_fits_together() -> None:
+    reasons = causes() - NOT_A_FAILURE
+    assert set(ADVICE) == reasons
+    for reason in reasons:
+        for given in (of(), of(rank=None, traceback=None), None):
+            assert "{" not in advice(reason, given, RETRY)

@@ -1,0 +1,95 @@
+"""The command line's entry: usage, exit codes, and how long `--help` takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trainjob.cli.main import main
+from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
+
+
+def test_no_command_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == CLI_USAGE
+    assert "tj run train.py --workers 2" in capsys.readouterr().out
+
+
+def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--help"])
+    assert ended.value.code == 0
+    assert main(["--version"]) == CLI_OK
+    assert capsys.readouterr().out.splitlines()[-1].startswith("tj ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "next_step"),
+    [
+        (["fly"], "invalid choice: 'fly'", "`tj --help`"),
+        (["run", "train.py", "--workers", "0"], "argument --workers: 0 is too small; the least is 1", "`tj run --help`"),
+        (["run", "train.py", "--workers", "two"], "'two' is not a whole number", "`tj run --help`"),
+        (["run", "train.py", "--max-failures", "-2"], "-2 is too small; the least is -1", "`tj run --help`"),
+        (["run", "train.py", "--env", "JUST_A_NAME"], "'JUST_A_NAME' is not NAME=VALUE", "`tj run --help`"),
+        (["run", "train.py", "--epochs", "3"], "unknown: --epochs 3", "tj run train.py ... -- --epochs 3"),
+        (["run", "--worker", "2", "train.py"], "unknown: --worker", "go after --"),
+        (["validate"], "required: -f/--file", "`tj validate --help`"),
+        (["validate", "-f", "x.yaml", "--", "more"], "takes nothing after --", "`tj validate --help`"),
+        (["run"], "nothing to run", "tj run train.py"),
+        (["run", "train.py", "-f", "x.yaml"], "not both", "tj run"),
+        (["run", "-f", "x.yaml"], "--local", "--local"),
+        (["run", "train.py", "--storage", "s3://bucket/x"], "stores on paths", "--storage ./checkpoints"),
+        (["run", "-f", "x.yaml", "--local", "--", "--epochs", "3"], "takes nothing after --", "command"),
+        (["run", "train.py", "--local", "--fresh"], None, None),
+    ],
+)
+def test_wrong_usage_says_what_to_type(
+    words: list[str], said: str | None, next_step: str | None, capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = main(words)
+    error = capsys.readouterr().err
+    if said is None:
+        assert "train.py does not exist" in error  # --local is the default for a script and no error
+        return
+    assert code == CLI_USAGE
+    assert said in error
+    assert next_step in error.splitlines()[-1]
+    assert error.splitlines()[-1].startswith("next: ")
+
+
+def test_an_unexpected_error_is_a_sentence_and_not_a_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("trainjob.cli.manifest.read", lambda file: [][0])
+    monkeypatch.delenv("TRAINJOB_DEBUG", raising=False)
+    assert main(["validate", "-f", "x"]) == CLI_ERROR
+    error = capsys.readouterr().err
+    assert "unexpected IndexError" in error
+    assert "TRAINJOB_DEBUG=1" in error
+    monkeypatch.setenv("TRAINJOB_DEBUG", "1")
+    with pytest.raises(IndexError):
+        main(["validate", "-f", "x"])
+
+
+def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
+    code = "import sys, trainjob.cli.main as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nprint(sorted(sys.modules), file=sys.stderr)"
+    fastest = float("inf")
+    for _ in range(3):
+        begun = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        fastest = min(fastest, time.perf_counter() - begun)
+    for heavy in ("torch", "pydantic", "yaml", "rich", "aiohttp", "asyncio", "trainjob_operator", "trainjob.launch"):
+        assert f"'{heavy}'" not in done.stderr
+    assert fastest < 0.3
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-m", "trainjob.cli", "run", "--help"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=30)
+    finally:
+        os.close(write)
+    assert "Traceback" not in done.stderr

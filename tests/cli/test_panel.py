@@ -1,0 +1,54 @@
+"""The live panel's text."""
+
+from __future__ import annotations
+
+import re
+
+from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
+from trainjob.cli.pace import Pace
+from trainjob.cli.panel import BAR_WIDTH, Moment, panel
+
+MOMENT = Moment(now=NOW + 5, started=NOW - 7)
+WORKERS = {"ready": 2, "desired": 2}
+
+
+def test_before_anything_happens_it_says_so() -> None:
+    assert panel(job(), Pace(), MOMENT) == ["Starting   0/2 workers   0 of 3 restarts used   12s"]
+
+
+def test_it_says_what_a_start_waits_for() -> None:
+    waiting = job({"phase": "Pending", "conditions": [condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up")]})
+    assert panel(waiting, Pace(), MOMENT)[-1] == "waiting: 1 of 2 workers is up"
+
+
+def test_a_running_job_has_four_facts_on_three_lines() -> None:
+    running = job({"phase": "Running", "workers": WORKERS, "attempt": attempt(), "progress": progress(), "checkpoint": checkpoint()})
+    lines = panel(running, Pace(1, ((NOW, 80), (NOW + 4, 180))), MOMENT)
+    assert lines == [
+        "Running   2/2 workers   2 ranks, attempt 1   0 of 3 restarts used   12s",
+        "━" * 11 + "─" * 17 + "  step 180/450 (40%)  40 ms/step  ETA 9.8s",
+        "loss=0.11 accuracy=0.975   checkpoint 1-1-4 at step 180, 1.0s ago",
+    ]
+
+
+def test_the_last_failure_stays_in_view() -> None:
+    restarted = job({"phase": "Running", "attempt": attempt(2), "failures": {"counted": 1}, "lastFailure": failure()})
+    lines = panel(restarted, Pace(), MOMENT)
+    assert "1 of 3 restarts used" in lines[0]
+    assert lines[-1] == "last failure: attempt 1, rank 1 on digits-1 raised ValueError: bad batch"
+
+
+def test_a_terminal_without_box_characters_gets_plain_ones() -> None:
+    lines = panel(job({"progress": progress(450)}), Pace(), Moment(now=NOW, started=NOW, ascii_only=True))
+    assert lines[1].startswith("#" * BAR_WIDTH + " ")
+    assert "\n".join(lines).isascii()
+
+
+def test_no_bar_where_the_end_is_not_known() -> None:
+    lines = panel(job({"progress": {"position": 3, "lastReportTime": at(4), "metrics": {}}}), Pace(), MOMENT)
+    assert lines[1] == "report 3"
+
+
+def test_a_finished_job_has_no_eta() -> None:
+    done = job({"conditions": [condition("Complete", "True", "AllRanksSucceeded")], "progress": progress(180)})
+    assert not re.search("ETA", "\n".join(panel(done, Pace(1, ((NOW, 80), (NOW + 4, 180))), MOMENT)))

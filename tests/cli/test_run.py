@@ -1,0 +1,149 @@
+"""`tj run`: the job that is built from the arguments, and what is said at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.jobs import attempt, checkpoint, condition, failure, job, progress
+from trainjob.cli import main as entry
+from trainjob.cli import parser as grammar
+from trainjob.cli.display import PlainDisplay
+from trainjob.cli.errors import CommandError
+from trainjob.cli.run import Show, build, conclude, retry
+from trainjob.launch.local import LocalEvent, LocalOutcome
+from trainjob_api import contract, defaults
+from trainjob_api.v1alpha1 import TrainJob
+
+MANIFEST = """
+apiVersion: trainjob.dev/v1alpha1
+kind: TrainJob
+metadata: {name: digits}
+spec:
+  workers: 4
+  checkpoint: {storage: /ckpt}
+  template: {spec: {containers: [{name: trainer, image: digits, command: [python, train.py], env: [{name: A, value: "1"}]}]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+    return tmp_path
+
+
+def args(line: str) -> argparse.Namespace:
+    words, script_args = entry._split(shlex.split(line))
+    parsed = grammar.build().parse_args(words)
+    parsed.script_args = script_args
+    return parsed
+
+
+def container(built: TrainJob) -> dict[str, object]:
+    return defaults.trainer_container(built.spec)[1]
+
+
+def test_a_script_becomes_a_job_of_this_python(folder: Path) -> None:
+    built = build(args("run 'my train.py' --workers 2 --name Digits --storage out -- --epochs 3"))
+    assert container(built)["command"] == [sys.executable, "my train.py", "--epochs", "3"]
+    assert built.spec.workers == 2
+    assert built.spec.checkpoint.storage == str(folder / "out")
+    assert built.spec.checkpoint.resume_from == "auto"
+    assert built.spec.failure_policy.max_failures == 3
+    assert built.metadata.name.startswith("digits-")  # not a name as it stands: made one, the same each time
+    assert built.metadata.name == build(args("run train.py --name Digits")).metadata.name
+
+
+def test_unnamed_jobs_do_not_meet() -> None:
+    assert build(args("run train.py")).metadata.name != build(args("run train.py")).metadata.name
+
+
+def test_every_option_reaches_the_job() -> None:
+    built = build(args("run -m pkg.train --processes-per-worker 3 --keep 2 --fresh --max-failures -1 --env A=1 --env B=x=y"))
+    assert container(built)["command"] == [sys.executable, "-m", "pkg.train"]
+    assert container(built)["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}]
+    assert defaults.processes_per_worker(built.spec) == 3
+    assert built.spec.checkpoint.keep == 2
+    assert built.spec.checkpoint.resume_from == "none"
+    assert built.spec.failure_policy.max_failures == -1
+
+
+def test_a_manifest_is_taken_as_it_is_unless_an_option_says_otherwise(folder: Path) -> None:
+    assert build(args("run -f job.yaml --local")).spec.checkpoint.storage == "/ckpt"
+    built = build(args("run -f job.yaml --local --workers 2 --storage here --env A=2"))
+    assert (built.metadata.name, built.spec.workers, built.spec.checkpoint.storage) == ("digits", 2, str(folder / "here"))
+    assert container(built)["env"] == [{"name": "A", "value": "2"}]
+
+
+def test_a_job_that_makes_no_sense_is_refused_with_its_field() -> None:
+    Path("job.yaml").write_text(MANIFEST.replace("workers: 4", "workers: none"))
+    with pytest.raises(CommandError, match=r"spec\.workers") as raised:
+        build(args("run -f job.yaml --local"))
+    assert raised.value.code == contract.CLI_ERROR
+    assert "tj validate -f job.yaml" in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("line", "again"),
+    [
+        ("run train.py --workers 2 -- --lr 1e-3", "tj run train.py --name digits --workers 2 -- --lr 1e-3"),
+        ("run -m pkg.train --keep 2 --env 'A=b c'", "tj run -m pkg.train --name digits --keep 2 --env 'A=b c'"),
+        ("run -f job.yaml --local --fresh", "tj run -f job.yaml --local --name digits"),
+    ],
+)
+def test_the_command_that_goes_on_has_the_jobs_name_and_never_starts_over(line: str, again: str) -> None:
+    said = retry(args(line), job()).command
+    assert said == again
+    assert build(args(said.removeprefix("tj "))).metadata.name == "digits"
+
+
+def concluded(status: dict[str, object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    final = job(status)
+    code = conclude(LocalOutcome(job=final, storage="/s", interrupted=False), retry(args("run train.py"), final), 12.3)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return code, captured.err
+
+
+def test_a_completed_job_ends_with_its_numbers_and_its_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    latest = {"latest": {**checkpoint()["latest"], "uri": "/s/checkpoints/1-1-4"}}
+    code, said = concluded(
+        {"conditions": [condition("Complete", "True", "AllRanksSucceeded")], "attempt": attempt(2), "progress": progress(), "checkpoint": latest}, capsys
+    )
+    assert code == contract.CLI_OK
+    assert said == "digits completed in 12s with 2 attempts\n  loss=0.11 accuracy=0.975\n  checkpoint 1-1-4: /s/checkpoints/1-1-4\n"
+
+
+def test_a_failed_job_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = concluded({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}, capsys)
+    assert code == contract.CLI_JOB_FAILED
+    assert "first cause: rank 1 on digits-1 raised" in said
+    assert said.endswith("then `tj run train.py --name digits` starts again.\n")
+
+
+def test_a_stopped_job_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = concluded({"checkpoint": checkpoint()}, capsys)
+    assert code == contract.CLI_INTERRUPTED
+    assert said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` goes on from it\n"
+
+
+def test_nothing_is_said_before_something_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    show = Show(PlainDisplay(sys.stdout, sys.stderr, clock=lambda: 0.0), job(checkpoint={"storage": "/ckpt"}))
+    assert capsys.readouterr().err == ""
+    show(LocalEvent(kind="line", text="r00 | hello"))
+    show(LocalEvent(kind="note", text="stopping"))
+    show(LocalEvent(kind="event", text="WorkersCreated: 2"))
+    show(LocalEvent(kind="status", job=job({"attempt": attempt()})))
+    captured = capsys.readouterr()
+    assert captured.out == "r00 | hello\n"
+    assert captured.err.splitlines() == [
+        f"tj  | +0.0s digits: 2 workers with 1 process each; checkpoints in {os.path.join('/ckpt', 'default', 'digits')}",
+        "tj  | +0.0s stopping",
+        "tj  | +0.0s attempt 1 started: 2 workers, 2 ranks [Started]",
+    ]

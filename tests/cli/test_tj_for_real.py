@@ -1,0 +1,199 @@
+"""`tj run` as a process: exit codes, and what stands on its outputs, for each way a job can end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 60
+
+
+class Command:
+    """A `tj` that runs; its outputs go to files, so that nothing blocks."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._out, self._err = folder / "out.txt", folder / "err.txt"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trainjob.cli", *words], stdout=out, stderr=err, cwd=folder, env={**os.environ, "TRAINJOB_DEBUG": ""}
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < deadline, f"it did not come\n{self.out}\n{self.err}"
+            time.sleep(0.02)
+
+    def ended(self) -> int:
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+
+
+@pytest.fixture
+def tj(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    started: list[Command] = []
+
+    def start(script: str, *words: str) -> Command:
+        (tmp_path / "train.py").write_text(script)
+        started.append(Command(tmp_path, "run", "train.py", "--workers", "2", "--storage", "store", *words))
+        return started[-1]
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            command.process.send_signal(signal.SIGINT)
+            command.ended()
+
+
+REPORTS = """
+import sys, trainjob
+rank = trainjob.get_context().get_world_rank()
+for step in range(1, 4):
+    trainjob.report({"loss": 1 / step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step, total_steps=3)
+print("args", sys.argv[1:], "rank", rank)
+"""
+
+
+def test_a_job_that_completes(tj: Callable[..., Command]) -> None:
+    run = tj(REPORTS, "--name", "fine", "--", "--epochs", "3")
+    assert run.ended() == contract.CLI_OK, run.err
+    assert sorted(re.findall(r"^r0(\d) \| args \['--epochs', '3'\] rank (\d)$", run.out, re.MULTILINE)) == [("0", "0"), ("1", "1")]
+    assert "attempt 1 started: 2 workers, 2 ranks" in run.err
+    assert re.search(r"^fine completed in .* with 1 attempt$", run.err, re.MULTILINE)
+    assert "checkpoint 1-1-3: " in run.err
+
+
+RAISES = """
+import trainjob
+def deep():
+    raise ValueError("bad batch")
+trainjob.report({"loss": 1.0})
+if trainjob.get_context().get_world_rank() == 1:
+    deep()
+trainjob.report({"loss": 1.0})
+"""
+
+
+def test_a_job_that_fails_names_its_first_cause(tj: Callable[..., Command]) -> None:
+    run = tj(RAISES, "--name", "bad", "--max-failures", "1")
+    assert run.ended() == contract.CLI_JOB_FAILED, run.err
+    end = run.err[run.err.index("bad failed:") :]
+    assert "first cause of the last: rank 1 on bad-1 raised ValueError: bad batch" in end
+    assert "[UserCodeError in attempt 2; 1 other rank ended because of it]" in end
+    assert 'train.py", line 4, in deep' in end
+    assert "train.py:4." in end
+    assert end.splitlines()[-1].endswith("then `tj run train.py --name bad --workers 2 --storage store --max-failures 1` starts again.")
+
+
+FOREVER = """
+import itertools, time, trainjob
+first = trainjob.get_checkpoint().to_dict()["step"] if trainjob.get_checkpoint() else 0
+print("from", first, flush=True)
+for step in itertools.count(first + 1):
+    trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
+    print("reported", step, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def test_ctrl_c_keeps_what_was_reported_and_the_same_command_goes_on(tj: Callable[..., Command]) -> None:
+    first = tj(FOREVER, "--name", "long")
+    first.until(lambda: "reported 5" in first.out)
+    first.process.send_signal(signal.SIGINT)
+    assert first.ended() == contract.CLI_INTERRUPTED, first.err
+    assert "next: `tj run train.py --name long --workers 2 --storage store` goes on from it" in first.err
+    reported = max(int(step) for step in re.findall(r"reported (\d+)", first.out))
+    second = tj(FOREVER, "--name", "long")
+    second.until(lambda: "| from " in second.out)
+    found = re.search(r"from (\d+)", second.out)
+    assert found is not None
+    assert int(found[1]) >= reported
+    second.process.send_signal(signal.SIGINT)
+    second.until(lambda: "stopping" in second.err)
+    second.process.send_signal(signal.SIGINT)
+    assert second.ended() == contract.CLI_INTERRUPTED
+
+
+def test_a_job_goes_on_when_the_reader_of_its_output_has_gone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(REPORTS)
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--workers", "2", "--storage", "store"]
+        done = subprocess.run(words, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+    finally:
+        os.close(write)
+    assert done.returncode == contract.CLI_OK
+    assert "completed in" in done.stderr
+
+
+def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FOREVER)
+    ours, theirs = pty.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 110, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--workers", "2", "--storage", "store", "--name", "seen"]
+        process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    finally:
+        os.close(theirs)
+    screen, interrupted = b"", False
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([ours], [], [], 1.0)
+            try:
+                screen += os.read(ours, 65536) if ready else b""
+            except OSError:  # the other side is closed: it has ended
+                break
+            if b"reported 5" in screen and not interrupted:
+                interrupted = True
+                process.send_signal(signal.SIGINT)
+        assert process.wait(10) == contract.CLI_INTERRUPTED
+    finally:
+        process.kill()
+        os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode())
+    assert "╭─ seen " in text
+    assert re.search(r"Running   2/2 workers   2 ranks, attempt 1", text)
+    assert text.rstrip().endswith("goes on from it")
+    assert screen.rindex(b"\x1b[?25h") > screen.rindex(b"\x1b[?25l")  # the cursor is visible again
+
+
+@pytest.mark.parametrize(("script", "said"), [("def f(:\n", "SyntaxError"), ("", None)])
+def test_a_script_that_cannot_start_is_one_clear_error(tj: Callable[..., Command], script: str, said: str | None, tmp_path: Path) -> None:
+    if said is None:
+        (tmp_path / "store").write_text("in the way")
+        said = "store"
+    run = tj(script)
+    assert run.ended() == contract.CLI_ERROR
+    assert said in run.err
+    assert "Traceback" not in run.err
+    assert run.err.splitlines()[-1].startswith("next: ")

@@ -1,0 +1,39 @@
+"""`make bench` prints lines that machines can read and keeps its samples."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("figure", "line"),
+    [
+        ("Figure('restart', 's', [3.0, 1.0, 2.0])", "restart 2 s"),
+        ("Figure('restart', 's', [1.0], [4.0], 'torchrun')", "restart 1 4 0.25"),
+        ("Figure('report_p99', 'ms', list(range(1, 101)), quantile=0.99)", "report_p99 100 ms"),
+    ],
+)
+def test_a_figure_is_one_line(figure: str, line: str) -> None:
+    assert run(f"from benchmarks.figures import Figure; print({figure}.line())").strip() == line
+
+
+def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--only", "help", "--rounds", "1", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert re.fullmatch(r"tj_help \d+\.\d+ s\n", done.stdout)
+    (kept,) = tmp_path.glob("*.json")
+    content = json.loads(kept.read_text())
+    assert len(content["figures"]["help"][0]["samples"]) == 5
+    assert content["machine"]["python"]

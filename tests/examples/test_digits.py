@@ -1,0 +1,56 @@
+"""The example runs in each form that its page names, and the demo keeps its word."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+
+
+def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home)}
+    return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_demo_loses_a_rank_and_nothing_else(tmp_path: Path) -> None:
+    done = run(str(DIGITS / "demo.py"), home=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pattern = r"demo: accuracy=(0\.9[5-9]\d\d|1\.0000) attempts=2 lost_steps=0 recovery_s=\d+\.\d\d total_s=\d+\.\d"
+    assert re.fullmatch(pattern, done.stdout.splitlines()[-1])
+    assert "SIGKILL" in done.stderr
+
+
+def test_the_trainer_form(tmp_path: Path) -> None:
+    done = run(str(DIGITS / "trainer.py"), home=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"^accuracy (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert found is not None and float(found[1]) >= 0.95
+    assert (tmp_path / "trainjob_results").is_dir()
+
+
+def test_the_manifest_form(tmp_path: Path) -> None:
+    store = tmp_path / "checkpoints"
+    done = run("-m", "trainjob.cli", "run", "-f", str(DIGITS / "trainjob.yaml"), "--local", "--storage", str(store), home=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = [folder for folder in (store / "default" / "digits" / "checkpoints").iterdir() if (folder / "state.pt").exists()]
+    assert len(kept) == 2
+
+
+def test_the_quickstart_as_it_is_written(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    script = next(code for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "def main" in code)
+    (tmp_path / "train.py").write_text(script)
+    command = ["-m", "trainjob.cli", "run", str(tmp_path / "train.py"), "--workers", "2", "--name", "first"]
+    done = run(*command, home=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "trainjob_results" / "default" / "first" / "checkpoints").is_dir()
+    assert "step 20/20 (100%)" in done.stderr

@@ -1,0 +1,7 @@
+"""`python -m trainjob.cli` is `tj`."""
+
+import sys
+
+from trainjob.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,68 @@
+"""TrainJob manifests on disk: read the YAML, find the TrainJobs, put command-line options over what they say.
+
+Used by `run` and `validate`. Whether a job makes sense is trainjob_api.validation's business; here only what stands
+between a file and a document.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainjob.cli.errors import CommandError
+from trainjob_api.contract import API_VERSION, GROUP, KIND
+
+Document = dict[str, Any]
+
+
+def read(file: str) -> list[Document]:
+    """The TrainJobs of a manifest, in its order; documents of other kinds are skipped. Raises CommandError."""
+    import yaml
+
+    text = _text(file)
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise CommandError(f"{file} is not YAML: {_where(error)}", next_step=f"correct {file}; indentation and quotes are the usual causes") from None
+    jobs = [document for document in documents if isinstance(document, dict) and _is_trainjob(document)]
+    if not jobs:
+        kinds = ", ".join(sorted({_kind(document) for document in documents})) or "nothing"
+        raise CommandError(f"{file} holds no TrainJob (found: {kinds})", next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+    return jobs
+
+
+def read_one(file: str) -> Document:
+    """The only TrainJob of a manifest."""
+    jobs = read(file)
+    if len(jobs) > 1:
+        raise CommandError(f"{file} holds {len(jobs)} TrainJobs; one is run at a time", next_step="put the one to run into a file of its own")
+    return jobs[0]
+
+
+def _text(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CommandError(f"there is no file {file} in {Path.cwd()}", next_step="check the path after -f") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{file} is not UTF-8 text", next_step="check that -f names a YAML manifest") from None
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}", next_step=f"`ls -l {file}` shows what it is and who may read it") from None
+
+
+def _is_trainjob(document: Document) -> bool:
+    """By kind or by group: a misspelt half is an error to report, not an object to skip."""
+    return document.get("kind") == KIND or str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
+
+
+def _kind(document: object) -> str:
+    return str(document.get("kind") or "a mapping without kind") if isinstance(document, dict) else f"a {type(document).__name__}"
+
+
+def _where(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else str(problem)

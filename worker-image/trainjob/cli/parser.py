@@ -1,0 +1,122 @@
+"""The command line's grammar: argparse and nothing else, so that `tj --help` answers at once.
+
+`main` parses with it, `reference` writes docs/reference/cli.md from it. Each command names the function that runs it as
+`module:function`, which is imported when the command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from trainjob.cli.errors import CommandError
+from trainjob_api.contract import CLI_USAGE
+
+DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
+
+EPILOG = """exit codes:
+  0 done   1 the operation failed   2 wrong usage   10 the job failed   130 interrupted
+
+examples:
+  tj run train.py --workers 2
+  tj run train.py --workers 4 --name digits --storage ./checkpoints -- --epochs 20
+  tj run -f trainjob.yaml --local
+  tj validate -f trainjob.yaml"""
+
+RUN_DESCRIPTION = """Run a training job on this machine and show it until it ends.
+
+The script runs once per rank, from this directory. A rank that dies is started again, with the others, from the newest
+checkpoint; --max-failures bounds how often. A job that has a name goes on where its last run stopped, unless that run
+completed; --fresh starts over.
+
+Ctrl-C stops the ranks, keeps what was reported, and ends with 130; a second Ctrl-C ends at once."""
+
+RUN_EPILOG = """Arguments for the script go after --:
+  tj run train.py --workers 2 -- --epochs 20 --lr 1e-3
+
+With -f the job comes from a manifest, and the options given beside it win over what it says:
+  tj run -f trainjob.yaml --local --storage ./checkpoints"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors say what to type next and leave printing and exit codes to `main`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise CommandError(message, next_step=f"`{self.prog} --help` shows the options", code=CLI_USAGE)
+
+
+def build() -> Parser:
+    """The parser of `tj` with all commands."""
+    parser = Parser(prog="tj", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
+    _add_run(commands)
+    _add_validate(commands)
+    return parser
+
+
+def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a script or a manifest on this machine",
+        description=RUN_DESCRIPTION,
+        epilog=RUN_EPILOG,
+        usage="tj run SCRIPT [options] [-- ARGS ...]\n       tj run -f FILE --local [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.set_defaults(entry="trainjob.cli.run:run")
+    run.add_argument("script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory")
+    what = run.add_argument_group("what runs")
+    what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
+    what.add_argument("-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)")
+    what.add_argument("--local", action="store_true", help="with -f: run the manifest on this machine, without its image")
+    what.add_argument("--name", metavar="NAME", help="name of the job; the same name goes on where its last run stopped (default: a new one each time)")
+    what.add_argument(
+        "--env", metavar="K=V", type=_assignment, action="append", default=[], help="set an environment variable of the ranks; may be given again"
+    )
+    size = run.add_argument_group("how large")
+    size.add_argument("--workers", metavar="N", type=_at_least(1), help="worker processes, each with its own agent (default: 1)")
+    size.add_argument("--processes-per-worker", metavar="N", type=_at_least(1), help="ranks in each worker (default: 1)")
+    saved = run.add_argument_group("what is saved, and what it survives")
+    saved.add_argument("--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory (default: ~/trainjob_results)")
+    saved.add_argument("--keep", metavar="N", type=_at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
+    saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
+    saved.add_argument("--max-failures", metavar="N", type=_at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")
+    shown = run.add_argument_group("how it is shown")
+    shown.add_argument("--plain", action="store_true", help="one line per change instead of the live panel; so it is without a terminal and where CI is set")
+
+
+def _add_validate(commands: argparse._SubParsersAction[Parser]) -> None:
+    validate = commands.add_parser(
+        "validate",
+        help="check a TrainJob manifest without running it",
+        description="Check the TrainJobs in a manifest: every field's name, type and meaning. Ends with 0 if all are valid, 1 if not.",
+        allow_abbrev=False,
+    )
+    validate.set_defaults(entry="trainjob.cli.validate:validate")
+    validate.add_argument("-f", "--file", metavar="FILE", required=True, help="the manifest (- reads standard input); other kinds of objects in it are skipped")
+
+
+class _at_least:
+    """argparse type: a whole number that is not below `least`."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __call__(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < self.least:
+            raise argparse.ArgumentTypeError(f"{value} is too small; the least is {self.least}")
+        return value
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,163 @@
+"""`tj run`: make a TrainJob of a script or a manifest, run it on this machine, show it, and end with the right code.
+
+The job itself is driven by `trainjob.launch.local`; what is decided here is only what to run, how to show it and what to
+say at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainjob.cli import display as displays
+from trainjob.cli import failure, manifest, wording
+from trainjob.cli.errors import CommandError
+from trainjob.cli.overlay import Options, overlay
+from trainjob.launch import job as jobs
+from trainjob.launch.errors import LaunchError
+from trainjob_api import defaults
+from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.validation import InvalidTrainJob, parse_trainjob
+
+if TYPE_CHECKING:
+    from trainjob.launch.local import LocalEvent, LocalOutcome
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
+    started = time.monotonic()
+    job = build(args)
+    from trainjob.launch.local import run_job  # half a second of imports, which wrong usage does not have to wait for
+
+    display = displays.choose(plain=args.plain)
+    show = Show(display, job)
+    try:
+        outcome = run_job(job, listener=show)
+    except LaunchError as error:
+        raise CommandError(str(error), next_step="put that right, then run the same command again") from None
+    finally:
+        display.close()
+    return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
+
+
+def build(args: argparse.Namespace) -> TrainJob:
+    """The TrainJob that the arguments ask for. Raises CommandError."""
+    document = overlay(_document(args), _options(args))
+    try:
+        return parse_trainjob(document)
+    except InvalidTrainJob as error:
+        code = CLI_USAGE if args.file is None else 1
+        raise CommandError(
+            str(error), next_step="`tj run --help` shows the options" if args.file is None else f"`tj validate -f {args.file}` checks it again", code=code
+        ) from None
+
+
+def _document(args: argparse.Namespace) -> dict[str, Any]:
+    _check(args)
+    if args.file is not None:
+        return manifest.read_one(args.file)
+    command = (sys.executable, *(("-m",) if args.module else ()), args.script, *args.script_args)
+    storage = args.storage or jobs.DEFAULT_STORAGE
+    return jobs.from_script(jobs.ScriptJob(command=command, name=args.name, storage=storage)).to_json()
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.script is None and args.file is None:
+        raise CommandError("there is nothing to run", next_step="name a script: tj run train.py --workers 2", code=CLI_USAGE)
+    if args.script is not None and args.file is not None:
+        raise CommandError(
+            f"a script ({args.script}) or a manifest (-f {args.file}), not both", next_step="tj run SCRIPT, or tj run -f FILE --local", code=CLI_USAGE
+        )
+    if args.file is not None and not args.local:
+        raise CommandError("this version runs manifests on this machine only", next_step=f"tj run -f {args.file} --local", code=CLI_USAGE)
+    if "://" in (args.storage or "").removeprefix("file://"):
+        raise CommandError(f"--storage {args.storage}: this version stores on paths", next_step="give a folder: --storage ./checkpoints", code=CLI_USAGE)
+    if args.file is not None and args.script_args:
+        raise CommandError("a manifest takes nothing after --", next_step=f"put the arguments into the container's command in {args.file}", code=CLI_USAGE)
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        name=jobs.job_name(args.name) if args.name else None,
+        workers=args.workers,
+        processes_per_worker=args.processes_per_worker,
+        storage=jobs.storage_root(args.storage) if args.storage else None,
+        keep=args.keep,
+        fresh=args.fresh,
+        max_failures=args.max_failures,
+        env=args.env,
+    )
+
+
+def opening(job: TrainJob) -> str:
+    """What is about to run, and where it saves."""
+    spec = job.spec
+    size = f"{wording.count(spec.workers, 'worker')} with {wording.count(defaults.processes_per_worker(spec), 'process')} each"
+    folder = defaults.job_storage(job)
+    return f"{job.metadata.name}: {size}; " + (f"checkpoints in {folder}" if folder else "no storage: checkpoints are gone when this command ends")
+
+
+class Show:
+    """The launcher's listener: passes what happens to the display, after one line about what is run and where it saves."""
+
+    def __init__(self, display: displays.Display, job: TrainJob) -> None:
+        self._display, self._opening = display, opening(job)
+
+    def __call__(self, event: LocalEvent) -> None:
+        """Show one event. Kubernetes events are left out: the job's status, which is shown, says the same."""
+        if self._opening:
+            self._display.note(self._opening)
+            self._opening = ""
+        if event.kind == "status" and event.job is not None:
+            self._display.status(event.job)
+        elif event.kind == "line":
+            self._display.line(event.text)
+        elif event.kind == "note":
+            self._display.note(event.text)
+
+
+def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
+    """How to run this again so that it goes on where it stopped."""
+    words = ["tj", "run", *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script])]
+    words += ["--name", job.metadata.name]
+    for flag, value in (("--workers", args.workers), ("--processes-per-worker", args.processes_per_worker), ("--storage", args.storage), ("--keep", args.keep)):
+        words += [] if value is None else [flag, str(value)]
+    words += [] if args.max_failures is None else ["--max-failures", str(args.max_failures)]
+    for name, value in args.env:
+        words += ["--env", f"{name}={value}"]
+    words += ["--", *args.script_args] if args.script_args else []
+    return failure.Retry(command=shlex.join(words), script=args.script or args.file, storage=defaults.job_storage(job) or "the storage path")
+
+
+def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int:
+    """Say how it ended, on standard error, and return the exit code."""
+    job, status = outcome.job, outcome.job.status
+    if status.holds("Complete"):
+        lines, code = _done(job, seconds), CLI_OK
+    elif status.holds("Failed"):
+        lines, code = failure.explain(job, again), CLI_JOB_FAILED
+    else:
+        lines, code = _stopped(job, again), CLI_INTERRUPTED
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    return code
+
+
+def _done(job: TrainJob, seconds: float) -> list[str]:
+    status, latest = job.status, job.status.checkpoint.latest
+    attempts = status.attempt.number if status.attempt else 0
+    lines = [f"{job.metadata.name} completed in {wording.duration(seconds)} with {wording.count(attempts, 'attempt')}"]
+    if status.progress.metrics:
+        lines.append(f"  {wording.metrics(status.progress.metrics)}")
+    if latest is not None:
+        lines.append(f"  checkpoint {latest.id}: {latest.uri or 'gone with the workers; --storage keeps it'}")
+    return lines
+
+
+def _stopped(job: TrainJob, again: failure.Retry) -> list[str]:
+    latest = job.status.checkpoint.latest
+    saved = f"checkpoint {latest.id} is saved" if latest else "nothing was saved"
+    return [f"{job.metadata.name} was stopped; {saved}", f"next: `{again.command}` {'goes on from it' if latest else 'starts again'}"]

@@ -1,0 +1,42 @@
+"""`tj validate`: check the TrainJobs of a manifest without running them."""
+
+from __future__ import annotations
+
+import argparse
+
+from trainjob.cli import manifest, wording
+from trainjob.cli.errors import CommandError
+from trainjob_api import defaults
+from trainjob_api.contract import CLI_OK
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.validation import InvalidTrainJob, parse_trainjob
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Print one line for each valid TrainJob; raise CommandError with everything that is wrong with the others."""
+    faults = []
+    for document in manifest.read(args.file):
+        try:
+            job = parse_trainjob(document)
+        except InvalidTrainJob as error:
+            faults.append(str(error))
+        else:
+            print(f"{args.file}: {summary(job)}")
+    if faults:
+        text = "\n".join(faults)
+        raise CommandError(f"{args.file} is not valid\n{text}", next_step=f"correct the lines above, then `tj validate -f {args.file}`")
+    return CLI_OK
+
+
+def summary(job: TrainJob) -> str:
+    """What the manifest asks for, in one line."""
+    spec = job.spec
+    processes, most = defaults.processes_per_worker(spec), spec.failure_policy.max_failures
+    return "; ".join(
+        [
+            f"TrainJob {job.metadata.name} is valid",
+            f"{wording.count(spec.workers, 'worker')} with {wording.count(processes, 'process')} each",
+            f"checkpoints in {spec.checkpoint.storage}" if spec.checkpoint.storage else "no storage: checkpoints survive processes, not pods",
+            "restarts without limit" if most < 0 else f"up to {wording.count(most, 'restart')}",
+        ]
+    )

@@ -1,0 +1,73 @@
+"""Numbers and times as people read them: pure functions for the lines that the CLI prints."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Mapping
+
+SHOWN_METRICS = 6
+"""Metrics on one line; a script that reports fifty would otherwise push everything else away."""
+
+
+def duration(seconds: float) -> str:
+    """`0.4s`, `12s`, `3m05s`, `1h12m`, `2d03h`; never negative."""
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def per_step(seconds: float) -> str:
+    """Three significant digits, in the unit that fits: `850 us/step`, `12.4 ms/step`, `1.31 s/step`."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} us/step"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms/step"
+    return f"{seconds:.3g} s/step"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units: `512 B`, `1.4 MiB`."""
+    value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
+    for unit in units[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {units[-1]}"
+
+
+def metrics(values: Mapping[str, float]) -> str:
+    """`accuracy=0.983 loss=0.0312`, at most SHOWN_METRICS of them in the order they came in."""
+    shown = [f"{name}={number(value)}" for name, value in list(values.items())[:SHOWN_METRICS]]
+    more = len(values) - len(shown)
+    return " ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def number(value: float) -> str:
+    """Four significant digits; whole numbers stay whole."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def count(many: int, noun: str) -> str:
+    """`1 worker`, `2 workers`, `2 processes`."""
+    if many == 1:
+        return f"1 {noun}"
+    return f"{many} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def signal_name(value: int) -> str:
+    """`SIGKILL` for 9; the number itself where this system has no name for it."""
+    try:
+        return signal.Signals(value).name
+    except ValueError:
+        return f"signal {value}"
