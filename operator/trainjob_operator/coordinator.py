@@ -30,6 +30,8 @@ PROGRESS_EVERY_S = 1.0
 RECHECK_S = 0.005
 """Reports that change what others are told (the leader's address) are gathered for so long before open polls are looked through."""
 OWNER_TIMEOUT_S = 10.0
+FAREWELL_S = 0.05
+"""An agent that was told `exit` and has nothing left to do is held no longer: it only came to say its last word."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Caller:
 
 
 Authenticate = Callable[[str], Awaitable[Caller | None]]
-"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is read."""
+"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is looked at."""
 FindOwner = Callable[[JobKey], Awaitable[str | None]]
 """A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
 EnqueueAfter = Callable[[JobKey, float], None]
@@ -163,11 +165,11 @@ class Coordinator:
             self._enqueue(report.key, PROGRESS_EVERY_S)
         poll = self._open(report)
         try:
-            deadline = self._clock.monotonic() + contract.LONG_POLL_S
             if self._roster.is_unknown(report):
                 await self._look_for_owner(report)
             if not self._roster.has_news_for(report) and not self._closing:
-                await wait_until(self._clock, deadline, poll.answered.wait())
+                hold_s = FAREWELL_S if self._roster.is_leaving(report) else contract.LONG_POLL_S
+                await wait_until(self._clock, self._clock.monotonic() + hold_s, poll.answered.wait())
         finally:
             self._close(poll)
         return SyncReply(transition=self._transition, instruction=self._roster.instruction(report))

@@ -16,7 +16,6 @@ from trainjob_operator.core.model import AgentView, Observed, ServiceView
 from trainjob_operator.core.naming import parse_slots, pod_name
 from trainjob_operator.manifests import owned_by, pod_view, read_job
 
-
 Views = Callable[[JobKey], Mapping[str, AgentView]]
 """What a job's agents last said, by pod UID."""
 

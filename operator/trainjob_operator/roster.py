@@ -139,6 +139,10 @@ class Roster:
         """Whether the agent has not acknowledged its present instruction."""
         return report.acknowledged != self.instruction(report)
 
+    def is_leaving(self, report: Report) -> bool:
+        """Whether the agent is to exit, and nothing keeps it."""
+        return report.quiet and report.uploads == 0 and self.instruction(report).get("do") == contract.DO_EXIT
+
     def _by_slot(self, key: JobKey, known: _Committed) -> dict[int, AgentView]:
         heard = self._heard.get(key, {})
         return {slot: heard[uid].view for uid, slot in known.slots.items() if uid in heard}
