@@ -1,0 +1,328 @@
+"""What every implementation of `Cluster` promises.
+
+To run it against another one: add a fixture that yields a `Bench` and name it in BENCHES. The bench's own verbs stand for a user
+and a kubelet; everything else goes through the Protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from support.clusters import manifest, plain_pod
+from support.virtual_time import VirtualClock, run_virtual
+from trainjob_operator.cluster import Cluster, Conflict, Manifest, NotFound
+from trainjob_operator.memory import MemoryCluster
+
+Test = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Bench:
+    """One implementation, with what the world around it can do."""
+
+    cluster: Cluster
+    namespace: str
+    run: Callable[[Any], None]
+    """Runs a coroutine on the loop that the implementation wants."""
+    create_job: Callable[[Manifest], Awaitable[Manifest]]
+    change_spec: Callable[[str, Manifest], Awaitable[Manifest]]
+    start_pod: Callable[[str], Awaitable[None]]
+    """Bind the pod to a node and make it run."""
+    settle: Callable[[], Awaitable[None]]
+    """Let garbage collection and the like happen."""
+
+
+@pytest.fixture
+def memory() -> Iterator[Bench]:
+    cluster = MemoryCluster(VirtualClock())
+
+    async def create_job(document: Manifest) -> Manifest:
+        return cluster.create_job(document)
+
+    async def change_spec(name: str, patch: Manifest) -> Manifest:
+        return cluster.update_job_spec("team", name, patch)
+
+    async def start_pod(name: str) -> None:
+        cluster.bind_pod("team", name, "node-1")
+        cluster.set_pod_status("team", name, {"phase": "Running"})
+
+    async def settle() -> None:
+        await asyncio.sleep(0)
+
+    yield Bench(cluster, "team", run_virtual, create_job, change_spec, start_pod, settle)
+
+
+BENCHES = ["memory"]
+
+
+@pytest.fixture(params=BENCHES)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    found: Bench = request.getfixturevalue(request.param)
+    return found
+
+
+async def a_job(bench: Bench, **spec: Any) -> Manifest:
+    return await bench.create_job(manifest(**spec))
+
+
+# --- Jobs ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_absent_job_is_not_found(bench: Bench) -> None:
+    async def main() -> None:
+        with pytest.raises(NotFound):
+            await bench.cluster.get_job(bench.namespace, "digits")
+        with pytest.raises(NotFound):
+            await bench.cluster.patch_job_status(bench.namespace, "digits", "1", {"phase": "Running"})
+        with pytest.raises(NotFound):
+            await bench.cluster.delete_job(bench.namespace, "digits", "some-uid")
+
+    bench.run(main())
+
+
+def test_a_job_comes_back_as_it_was_created(bench: Bench) -> None:
+    async def main() -> None:
+        await a_job(bench, workers=3)
+        job = await bench.cluster.get_job(bench.namespace, "digits")
+        assert job["spec"]["workers"] == 3
+        assert job["metadata"]["uid"] and job["metadata"]["resourceVersion"] and job["metadata"]["creationTimestamp"]
+        assert job["metadata"]["generation"] == 1
+        assert [(j["metadata"]["namespace"], j["metadata"]["name"]) for j in await bench.cluster.list_jobs()] == [(bench.namespace, "digits")]
+
+    bench.run(main())
+
+
+def test_a_status_patch_merges_and_removes(bench: Bench) -> None:
+    async def main() -> None:
+        version = (await a_job(bench))["metadata"]["resourceVersion"]
+        first = await bench.cluster.patch_job_status(
+            bench.namespace, "digits", version, {"phase": "Running", "workers": {"ready": 1, "desired": 2}, "slots": "0-1"}
+        )
+        assert first["status"]["phase"] == "Running"
+        second = await bench.cluster.patch_job_status(
+            bench.namespace,
+            "digits",
+            first["metadata"]["resourceVersion"],
+            {"phase": None, "workers": {"ready": 2}, "failures": {"strikes": {"0": 1, "1": None}}},
+        )
+        assert "phase" not in second["status"]
+        assert second["status"]["workers"] == {"ready": 2, "desired": 2}
+        assert second["status"]["slots"] == "0-1"
+        assert second["status"]["failures"]["strikes"] == {"0": 1}
+        assert second == await bench.cluster.get_job(bench.namespace, "digits")
+
+    bench.run(main())
+
+
+def test_a_status_patch_of_an_older_version_is_a_conflict(bench: Bench) -> None:
+    async def main() -> None:
+        version = (await a_job(bench))["metadata"]["resourceVersion"]
+        await bench.cluster.patch_job_status(bench.namespace, "digits", version, {"phase": "Running"})
+        with pytest.raises(Conflict):
+            await bench.cluster.patch_job_status(bench.namespace, "digits", version, {"phase": "Failed"})
+        assert (await bench.cluster.get_job(bench.namespace, "digits"))["status"]["phase"] == "Running"
+
+    bench.run(main())
+
+
+def test_a_user_edit_between_read_and_write_is_a_conflict(bench: Bench) -> None:
+    async def main() -> None:
+        version = (await a_job(bench))["metadata"]["resourceVersion"]
+        await bench.change_spec("digits", {"workers": 4})
+        with pytest.raises(Conflict):
+            await bench.cluster.patch_job_status(bench.namespace, "digits", version, {"phase": "Running"})
+
+    bench.run(main())
+
+
+def test_spec_and_status_do_not_touch_each_other(bench: Bench) -> None:
+    async def main() -> None:
+        created = await a_job(bench, workers=2)
+        patched = await bench.cluster.patch_job_status(bench.namespace, "digits", created["metadata"]["resourceVersion"], {"phase": "Running"})
+        assert patched["metadata"]["generation"] == 1, "a status write is no new generation"
+        changed = await bench.change_spec("digits", {"workers": 5})
+        assert changed["metadata"]["generation"] == 2
+        assert changed["status"]["phase"] == "Running"
+        assert patched["spec"] == created["spec"]
+
+    bench.run(main())
+
+
+def test_a_status_in_a_new_manifest_is_dropped(bench: Bench) -> None:
+    async def main() -> None:
+        created = await bench.create_job({**manifest(), "status": {"phase": "Complete"}})
+        assert not created.get("status")
+
+    bench.run(main())
+
+
+def test_a_job_is_deleted_only_by_its_uid(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        with pytest.raises(Conflict):
+            await bench.cluster.delete_job(bench.namespace, "digits", "00000000-0000-0000-0000-000000000000")
+        await bench.cluster.delete_job(bench.namespace, "digits", job["metadata"]["uid"])
+        with pytest.raises(NotFound):
+            await bench.cluster.get_job(bench.namespace, "digits")
+
+    bench.run(main())
+
+
+def test_children_go_with_their_owner(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        owned = plain_pod("digits-0", owner=job)
+        service = {"metadata": {"name": "digits", "ownerReferences": owned["metadata"]["ownerReferences"]}, "spec": {"clusterIP": "None"}}
+        await bench.cluster.create_pod(bench.namespace, owned)
+        await bench.cluster.create_pod(bench.namespace, plain_pod("digits-9", slot=9))
+        await bench.cluster.create_service(bench.namespace, service)
+        await bench.cluster.delete_job(bench.namespace, "digits", job["metadata"]["uid"])
+        await bench.settle()
+        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == ["digits-9"]
+        with pytest.raises(NotFound):
+            await bench.cluster.get_service(bench.namespace, "digits")
+
+    bench.run(main())
+
+
+def test_a_recreated_job_has_another_uid(bench: Bench) -> None:
+    async def main() -> None:
+        first = await a_job(bench)
+        await bench.cluster.delete_job(bench.namespace, "digits", first["metadata"]["uid"])
+        second = await a_job(bench)
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+    bench.run(main())
+
+
+# --- Pods ------------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_are_listed_by_the_jobs_label(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        await bench.cluster.create_pod(bench.namespace, plain_pod("other-0", job="other"))
+        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == ["digits-0"]
+        assert await bench.cluster.list_pods(bench.namespace, "nobody") == []
+        assert (await bench.cluster.get_pod(bench.namespace, "other-0"))["metadata"]["labels"]["trainjob.dev/job"] == "other"
+
+    bench.run(main())
+
+
+def test_a_second_pod_of_a_name_is_a_conflict(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        first = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        with pytest.raises(Conflict):
+            await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        assert (await bench.cluster.get_pod(bench.namespace, "digits-0"))["metadata"]["uid"] == first["metadata"]["uid"]
+
+    bench.run(main())
+
+
+def test_a_pod_is_deleted_only_by_its_uid(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        with pytest.raises(Conflict):
+            await bench.cluster.delete_pod(bench.namespace, "digits-0", "00000000-0000-0000-0000-000000000000", 0)
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], 0)
+        with pytest.raises(NotFound):
+            await bench.cluster.get_pod(bench.namespace, "digits-0")
+        with pytest.raises(NotFound):
+            await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], 0)
+
+    bench.run(main())
+
+
+def test_a_running_pod_is_marked_and_stays_until_its_node_lets_go(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        await bench.start_pod("digits-0")
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], 20)
+        marked = await bench.cluster.get_pod(bench.namespace, "digits-0")
+        assert marked["metadata"]["deletionTimestamp"] and marked["metadata"]["deletionGracePeriodSeconds"] == 20
+        with pytest.raises(Conflict):
+            await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+
+    bench.run(main())
+
+
+# --- Services and events -----------------------------------------------------------------------------------------------------
+
+
+def test_services(bench: Bench) -> None:
+    async def main() -> None:
+        with pytest.raises(NotFound):
+            await bench.cluster.get_service(bench.namespace, "digits")
+        await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}})
+        with pytest.raises(Conflict):
+            await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}})
+        assert (await bench.cluster.get_service(bench.namespace, "digits"))["spec"]["clusterIP"] == "None"
+
+    bench.run(main())
+
+
+def test_the_same_event_again_is_no_error(bench: Bench) -> None:
+    async def main() -> None:
+        involved = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "name": "digits", "namespace": bench.namespace}
+        event = {"metadata": {"name": "digits.1"}, "involvedObject": involved, "type": "Normal", "reason": "Started", "message": "attempt 1"}
+        await bench.cluster.create_event(bench.namespace, event)
+        await bench.cluster.create_event(bench.namespace, event)
+
+    bench.run(main())
+
+
+# --- Watch -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_watch_starts_with_what_there_is_and_names_what_changes(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        async with contextlib.aclosing(bench.cluster.watch()) as keys:  # type: ignore[type-var]
+            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
+            await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
+            await bench.create_job(manifest("second"))
+            named = await asyncio.wait_for(anext(keys), 10.0)
+            while named == (bench.namespace, "digits"):
+                named = await asyncio.wait_for(anext(keys), 10.0)
+            assert named == (bench.namespace, "second")
+
+    bench.run(main())
+
+
+def test_the_watch_tells_of_a_deleted_job(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        async with contextlib.aclosing(bench.cluster.watch()) as keys:  # type: ignore[type-var]
+            await asyncio.wait_for(anext(keys), 10.0)
+            await bench.cluster.delete_job(bench.namespace, "digits", job["metadata"]["uid"])
+            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
+
+    bench.run(main())
+
+
+# --- Copies ------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_handed_in_or_out_is_nobodys_reference(bench: Bench) -> None:
+    async def main() -> None:
+        document = manifest()
+        await bench.create_job(document)
+        document["spec"]["workers"] = 99
+        got = await bench.cluster.get_job(bench.namespace, "digits")
+        got["spec"]["template"]["spec"]["containers"].clear()
+        again = await bench.cluster.get_job(bench.namespace, "digits")
+        assert again["spec"]["workers"] == 2
+        assert again["spec"]["template"]["spec"]["containers"]
+
+    bench.run(main())

@@ -1,0 +1,394 @@
+"""The coordinator in virtual time, without sockets: who is answered what, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.clusters import NAMESPACE, manifest
+from support.virtual_time import EPOCH, VirtualClock, run_virtual
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Attempt, TrainJob
+from trainjob_operator.cluster import JobKey, Unavailable
+from trainjob_operator.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
+from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.endpoint import Answer
+from trainjob_operator.roster import job_secret
+
+TOKEN = "token"
+KEY = (NAMESPACE, "digits")
+MASTER_KEY = b"master"
+
+
+def job(attempt: int | None = None, *, slots: str = "0-1", version: str = "1", uid: str = "job-uid", state: str = "Running") -> TrainJob:
+    found = TrainJob.model_validate({**manifest(), "metadata": {"name": "digits", "namespace": NAMESPACE, "uid": uid, "resourceVersion": version}})
+    live = Attempt(number=attempt, state=state, started_at=EPOCH, members="0-1", workers=2, world_size=2, cause="Started") if attempt else None
+    return found.model_copy(update={"status": found.status.model_copy(update={"slots": slots, "next_slot": 2, "attempt": live})})
+
+
+def pods(*slots: int) -> list[PodView]:
+    return [PodView(slot=slot, name=f"digits-{slot}", uid=f"pod-{slot}", phase=PodPhase.RUNNING) for slot in slots]
+
+
+class Bench:
+    """A coordinator and agents that speak to it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.owner: str | None = "job-uid"
+        self.api_fails = False
+        self.looks = 0
+        self.turns: list[tuple[float, JobKey, float]] = []
+        self.coordinator = Coordinator(
+            clock=VirtualClock(), find_owner=self._find, master_key=MASTER_KEY, transition=4, **{"authenticate": bearer(TOKEN), **arguments}
+        )
+        self.coordinator.listen(lambda key, delay_s: self.turns.append((now(), key, delay_s)))
+
+    async def _find(self, key: JobKey) -> str | None:
+        self.looks += 1
+        await asyncio.sleep(0.01)
+        if self.api_fails:
+            raise Unavailable("503")
+        return self.owner
+
+    def report(self, slot: int = 0, seq: int = 1, boot: int = 1, **fields: Any) -> dict[str, Any]:
+        identity = {"namespace": NAMESPACE, "job": "digits", "job_uid": "job-uid", "slot": slot, "pod": f"digits-{slot}", "pod_uid": f"pod-{slot}"}
+        return {**identity, "boot": boot, "seq": seq, "address": f"10.0.0.{slot}:7000", "acknowledged": None, **fields}
+
+    async def post(self, slot: int = 0, seq: int = 1, token: str = TOKEN, **fields: Any) -> Answer:
+        return await self.coordinator.serve(token, json.dumps(self.report(slot, seq, **fields)).encode())
+
+    async def told(self, slot: int = 0, seq: int = 1, **fields: Any) -> dict[str, Any]:
+        answer = await self.post(slot, seq, **fields)
+        assert answer.status == 200, answer
+        return dict(answer.body["instruction"])
+
+    def waiting(self, slot: int = 0, seq: int = 1, **fields: Any) -> asyncio.Task[dict[str, Any]]:
+        return asyncio.ensure_future(self.told(slot, seq, **fields))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def on_bench(test: Callable[[Bench], Any], **arguments: Any) -> None:
+    async def main() -> None:
+        await test(Bench(**arguments))
+
+    run_virtual(main())
+
+
+# --- When it answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_instruction_that_is_not_acknowledged_is_answered_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        assert hold["do"] == contract.DO_HOLD
+        assert now() == 0.0
+        assert (await bench.post(seq=2)).body["transition"] == 4
+
+    on_bench(test)
+
+
+def test_an_acknowledged_one_is_held_for_the_long_poll() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        assert await bench.told(seq=2, acknowledged=hold) == hold
+        assert now() == contract.LONG_POLL_S
+
+    on_bench(test)
+
+
+def test_a_commit_answers_those_whose_instruction_changed() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told(0)
+        await bench.told(1)
+        polls = [bench.waiting(slot, 2, acknowledged=hold) for slot in (0, 1)]
+        await asyncio.sleep(3.0)
+        bench.coordinator.commit(job(1, version="2"), pods(0, 1))
+        first, second = await asyncio.gather(*polls)
+        assert now() == 3.0
+        assert (first["do"], first["attempt"], first["index"], first["workers"]) == (contract.DO_RUN, 1, 0, 2)
+        assert second["index"] == 1 and second["leader"] == "10.0.0.0:7000"
+
+    on_bench(test)
+
+
+def test_a_commit_that_changes_nothing_for_an_agent_leaves_it_waiting() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        poll = bench.waiting(seq=2, acknowledged=hold)
+        await asyncio.sleep(3.0)
+        bench.coordinator.commit(job(version="2"), pods(0, 1))
+        await poll
+        assert now() == contract.LONG_POLL_S
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("newer", [{"seq": 3}, {"seq": 1, "boot": 2}], ids=["higher seq", "higher boot"])
+def test_a_newer_report_answers_the_older_poll(newer: dict[str, int]) -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        older = bench.waiting(seq=2, acknowledged=hold)
+        await asyncio.sleep(5.0)
+        later = bench.waiting(**newer, acknowledged=hold)
+        await older
+        assert now() == 5.0
+        await later
+        assert now() == 5.0 + contract.LONG_POLL_S
+
+    on_bench(test)
+
+
+def test_an_older_report_is_refused_and_changes_nothing() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        await bench.told(seq=1, boot=2, attempt=5)
+        for older in ({"seq": 9, "boot": 1}, {"seq": 0, "boot": 2}):
+            answer = await bench.post(**older, attempt=4)
+            assert answer.status == 409 and "older" in answer.body["error"]
+        assert bench.coordinator.views(KEY)["pod-0"].attempt == 5
+        assert bench.coordinator.refusals["outdated"] == 2
+
+    on_bench(test)
+
+
+def test_the_leaders_new_address_reaches_those_who_wait_for_it() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1), pods(0, 1))
+        wait = await bench.told(1)
+        assert wait["do"] == contract.DO_WAIT
+        member = bench.waiting(1, 2, acknowledged=wait)
+        await asyncio.sleep(2.0)
+        await bench.told(0)
+        assert (await member)["leader"] == "10.0.0.0:7000"
+        assert 2.0 <= now() < 2.1
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize(("uploads", "held_s"), [(0, FAREWELL_S), (2, contract.LONG_POLL_S)])
+def test_a_last_word_is_not_held(uploads: int, held_s: float) -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(slots="1"), pods(0, 1))
+        leave = await bench.told(uploads=uploads)
+        assert leave["do"] == contract.DO_EXIT
+        began = now()
+        await bench.told(seq=2, acknowledged=leave, uploads=uploads)
+        assert now() - began == pytest.approx(held_s)
+
+    on_bench(test)
+
+
+def test_stop_answers_open_polls() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        poll = bench.waiting(seq=2, acknowledged=hold)
+        await asyncio.sleep(1.0)
+        await bench.coordinator.stop()
+        assert await poll == hold
+        assert now() == 1.0
+
+    on_bench(test)
+
+
+# --- What it answers from ------------------------------------------------------------------------------------------------------
+
+
+def test_the_secret_comes_with_run_alone_and_is_the_jobs() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        assert "secret" not in await bench.told()
+        bench.coordinator.commit(job(1, version="2"), pods(0, 1))
+        assert (await bench.told(seq=2))["secret"] == job_secret(MASTER_KEY, "job-uid") != job_secret(MASTER_KEY, "other-uid")
+
+    on_bench(test)
+
+
+def test_a_pod_that_no_list_has_shown_waits() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1), pods(0))
+        assert await bench.told(1) == {"do": contract.DO_WAIT}
+        assert await bench.told(0, pod_uid="another-pod-of-that-slot") == {"do": contract.DO_WAIT}
+        assert bench.looks == 0
+
+    on_bench(test)
+
+
+def test_nobody_is_sent_home_before_the_job_could_be_read() -> None:
+    async def test(bench: Bench) -> None:
+        bench.owner = None
+        assert (await bench.told())["do"] == contract.DO_WAIT
+        assert bench.looks == 0, "the first seconds after the start"
+        await asyncio.sleep(START_GRACE_S)
+        bench.api_fails = True
+        assert (await bench.told(seq=2))["do"] == contract.DO_WAIT
+        bench.api_fails = False
+        gone = await bench.told(seq=3)
+        assert (gone["do"], gone["exit_code"]) == (contract.DO_EXIT, contract.EXIT_REMOVED)
+        assert bench.looks == 2
+
+    on_bench(test)
+
+
+def test_a_job_that_a_fresh_read_finds_is_waited_for_and_enqueued() -> None:
+    async def test(bench: Bench) -> None:
+        await asyncio.sleep(START_GRACE_S)
+        assert (await bench.told())["do"] == contract.DO_WAIT
+        assert (KEY, 0.0) in [turn[1:] for turn in bench.turns]
+
+    on_bench(test)
+
+
+def test_agents_of_a_deleted_job_are_sent_home_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1), pods(0, 1))
+        run = await bench.told()
+        poll = bench.waiting(seq=2, acknowledged=run)
+        await asyncio.sleep(1.0)
+        bench.coordinator.forget(KEY)
+        assert (await poll)["exit_code"] == contract.EXIT_REMOVED
+        assert now() == 1.0
+        assert bench.looks == 0 and not bench.coordinator.views(KEY)
+
+    on_bench(test)
+
+
+def test_agents_of_a_recreated_jobs_predecessor_are_sent_home() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1), pods(0, 1))
+        run = await bench.told()
+        poll = bench.waiting(seq=2, acknowledged=run)
+        await asyncio.sleep(1.0)
+        bench.coordinator.commit(job(uid="second-uid", version="9"), [])
+        assert (await poll)["exit_code"] == contract.EXIT_REMOVED
+
+    on_bench(test)
+
+
+# --- What it remembers, and whose turn it asks for ------------------------------------------------------------------------------
+
+
+def test_turns_are_asked_for_when_something_matters() -> None:
+    async def test(bench: Bench) -> None:
+        def asked() -> list[float]:
+            delays = [delay for _, _, delay in bench.turns]
+            bench.turns.clear()
+            return delays
+
+        bench.coordinator.commit(job(), pods(0, 1))
+        wait = await bench.told(clock=EPOCH.timestamp())
+        assert asked() == [0.0], "a new agent"
+        same = {"acknowledged": wait}
+        await bench.told(seq=2, clock=EPOCH.timestamp() + 5, **same)
+        assert asked() == [], "only the clock"
+        await bench.told(seq=3, progress={"position": 1, "time": 1.0}, checkpoint_count=1, **same)
+        assert asked() == [1.0], "mere progress"
+        progress = {"progress": {"position": 1, "time": 1.0}, "checkpoint_count": 1}
+        await bench.told(seq=4, ranks=[{"rank": 0, "state": "running"}], **progress, **same)
+        assert asked() == [0.0]
+        await bench.told(seq=5, ranks=[{"rank": 0, "state": "ended", "kind": "exit"}], **progress, **same)
+        assert asked() == [0.0]
+
+    on_bench(test)
+
+
+def test_the_view_is_of_the_latest_boot_and_carries_the_clocks_difference() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        await bench.told(boot=1, attempt=3)
+        await asyncio.sleep(10.0)
+        await bench.told(seq=1, boot=2, clock=EPOCH.timestamp() + 4.0)
+        view = bench.coordinator.views(KEY)["pod-0"]
+        assert (view.boot, view.attempt) == (2, 0)
+        assert view.clock_offset == timedelta(seconds=6)
+        assert view.heard_at == EPOCH + timedelta(seconds=10)
+
+    on_bench(test)
+
+
+def test_words_of_pods_that_are_gone_are_dropped_after_a_while() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        await bench.told(0)
+        await bench.told(1)
+        bench.coordinator.commit(job(version="2"), pods(1))
+        assert set(bench.coordinator.views(KEY)) == {"pod-0", "pod-1"}, "its pod may not be listed yet"
+        await asyncio.sleep(400.0)
+        bench.coordinator.commit(job(version="3"), pods(1))
+        assert set(bench.coordinator.views(KEY)) == {"pod-1"}
+
+    on_bench(test)
+
+
+# --- Who may speak ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "tok\udcffen"])
+def test_a_wrong_token_is_refused(token: str) -> None:
+    async def test(bench: Bench) -> None:
+        answer = await bench.post(token=token)
+        assert answer.status == 401 and "token" in answer.body["error"]
+        assert bench.coordinator.refusals == {"wrong token": 1} and not bench.coordinator.views(KEY)
+
+    on_bench(test)
+
+
+def test_a_token_of_one_pod_speaks_for_no_other() -> None:
+    async def only_pod_1(token: str) -> Caller | None:
+        return Caller(pod_uid="pod-1")
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        assert (await bench.post(0)).status == 403
+        assert (await bench.post(1)).status == 200
+        assert set(bench.coordinator.views(KEY)) == {"pod-1"}
+
+    on_bench(test, authenticate=only_pod_1)
+
+
+def test_what_is_no_report_is_refused() -> None:
+    async def test(bench: Bench) -> None:
+        answer = await bench.coordinator.serve(TOKEN, b"{}")
+        assert answer.status == 400 and "namespace" in answer.body["error"]
+        assert bench.coordinator.refusals == {"malformed": 1}
+
+    on_bench(test)
+
+
+# --- Many -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_agents_hear_of_an_attempt() -> None:
+    async def test(bench: Bench) -> None:
+        count = 200
+        waiting = job(slots=f"0-{count - 1}")
+        bench.coordinator.commit(waiting, pods(*range(count)))
+        holds = await asyncio.gather(*(bench.told(slot) for slot in range(count)))
+        polls = [bench.waiting(slot, 2, acknowledged=holds[slot]) for slot in range(count)]
+        await asyncio.sleep(1.0)
+        attempt = Attempt(number=1, state="Running", started_at=EPOCH, members=f"0-{count - 1}", workers=count, world_size=count, cause="Started")
+        running = waiting.model_copy(
+            update={
+                "status": waiting.status.model_copy(update={"attempt": attempt}),
+                "metadata": waiting.metadata.model_copy(update={"resource_version": "2"}),
+            }
+        )
+        bench.coordinator.commit(running, pods(*range(count)))
+        told = await asyncio.gather(*polls)
+        assert now() == 1.0
+        assert [word["index"] for word in told] == list(range(count))
+
+    on_bench(test)

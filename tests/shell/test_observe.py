@@ -1,0 +1,231 @@
+"""API objects become observations: the trainer container counts, foreign things are seen, nothing makes it raise."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
+from support.virtual_time import EPOCH, VirtualClock, run_virtual
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.cluster import Conflict, JobKey, NotFound, Unavailable
+from trainjob_operator.core.model import AgentView, PodPhase, PodView
+from trainjob_operator.manifests import UnreadableJob, pod_view
+from trainjob_operator.memory import Call, MemoryCluster, Moment
+from trainjob_operator.observe import observe
+
+JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
+OWNER = {"metadata": {"uid": "job-uid"}}
+
+
+def view_of(status: dict[str, Any] | None = None, **changes: Any) -> PodView:
+    pod = plain_pod("digits-3", owner=OWNER, slot=3)
+    pod["metadata"] |= {"uid": "pod-uid", "namespace": NAMESPACE} | changes.pop("metadata", {})
+    pod["spec"] |= changes.pop("spec", {})
+    return pod_view({**pod, "status": status or {}, **changes}, JOB)
+
+
+def container(name: str, **state: Any) -> dict[str, Any]:
+    return {"name": name, "state": state}
+
+
+# --- A pod -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_pod_is_pending_and_not_scheduled() -> None:
+    pod = view_of({"phase": "Pending"})
+    assert (pod.slot, pod.name, pod.uid, pod.owned, pod.deleting) == (3, "digits-3", "pod-uid", True, False)
+    assert (pod.phase, pod.scheduled, pod.ready) == (PodPhase.PENDING, False, False)
+
+
+def test_the_schedulers_words() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    pod = view_of({"phase": "Pending", "conditions": [condition]})
+    assert (pod.scheduled, pod.reason, pod.message) == (False, "Unschedulable", "0/3 nodes are available")
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ({"phase": "Running", "containerStatuses": [container("trainer", running={})]}, PodPhase.RUNNING),
+        ({"phase": "Running", "containerStatuses": [container("trainer", waiting={"reason": "CrashLoopBackOff"})]}, PodPhase.PENDING),
+        ({"phase": "Running", "containerStatuses": [container("trainer", terminated={"exitCode": 0}), container("sidecar", running={})]}, PodPhase.SUCCEEDED),
+        ({"phase": "Running", "containerStatuses": [container("trainer", terminated={"exitCode": 3}), container("sidecar", running={})]}, PodPhase.FAILED),
+        ({"phase": "Running", "containerStatuses": [container("sidecar", terminated={"exitCode": 3}), container("trainer", running={})]}, PodPhase.RUNNING),
+        ({"phase": "Failed", "reason": "Evicted"}, PodPhase.FAILED),
+        ({"phase": "Failed", "containerStatuses": [container("trainer", running={})]}, PodPhase.FAILED),
+        ({"phase": "Running"}, PodPhase.RUNNING),
+        ({"phase": "Succeeded"}, PodPhase.SUCCEEDED),
+        ({}, PodPhase.PENDING),
+    ],
+)
+def test_the_trainer_container_counts(status: dict[str, Any], phase: PodPhase) -> None:
+    containers = [{"name": "sidecar"}, {"name": "trainer"}]
+    assert view_of(status, spec={"containers": containers}).phase is phase
+
+
+def test_without_a_trainer_the_first_container_counts() -> None:
+    status = {"phase": "Running", "containerStatuses": [container("second", running={}), container("first", terminated={"exitCode": 1})]}
+    assert view_of(status, spec={"containers": [{"name": "first"}, {"name": "second"}]}).phase is PodPhase.FAILED
+
+
+def test_how_a_container_ended() -> None:
+    ended = {"exitCode": 137, "signal": 9, "reason": "OOMKilled", "finishedAt": "2030-01-01T00:00:05Z", "message": "x" * 5000}
+    pod = view_of({"phase": "Failed", "containerStatuses": [container("trainer", terminated=ended)]})
+    assert (pod.exit_code, pod.signal, pod.reason) == (137, 9, "OOMKilled")
+    assert pod.finished_at == datetime(2030, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert pod.message is not None and len(pod.message) == 1024
+
+
+def test_disruption_node_and_deletion() -> None:
+    status = {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True"}, {"type": "Ready", "status": "False"}]}
+    pod = view_of(status, spec={"nodeName": "node-7"}, metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"})
+    assert (pod.disrupted, pod.node, pod.deleting, pod.ready, pod.scheduled) == (True, "node-7", True, False, True)
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [[], [{"uid": "another-uid", "controller": True}], [{"uid": "job-uid"}]],
+    ids=["none", "another job's", "not controlling"],
+)
+def test_a_foreign_pod_is_not_ours(owners: list[dict[str, Any]]) -> None:
+    assert view_of(metadata={"ownerReferences": owners}).owned is False
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "slot"), [({}, "digits-12", 12), ({"trainjob.dev/slot": "x"}, "digits-x", -1), ({"trainjob.dev/slot": "²"}, "digits-4", 4)]
+)
+def test_the_slot_of_a_foreign_pod(labels: dict[str, str], name: str, slot: int) -> None:
+    assert view_of(metadata={"labels": labels, "name": name}).slot == slot
+
+
+_TEXT = st.one_of(st.none(), st.text(max_size=5))
+_STATE = st.fixed_dictionaries(
+    {},
+    optional={
+        "running": st.just({}),
+        "waiting": st.fixed_dictionaries({"reason": _TEXT}),
+        "terminated": st.fixed_dictionaries({"exitCode": st.integers(), "finishedAt": _TEXT}),
+    },
+)
+_STATUS = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+        "conditions": st.one_of(
+            st.none(), st.lists(st.fixed_dictionaries({"type": st.sampled_from(["Ready", "PodScheduled", "DisruptionTarget"])}, optional={"status": _TEXT}))
+        ),
+        "containerStatuses": st.one_of(
+            st.none(), st.lists(st.fixed_dictionaries({"name": st.sampled_from(["trainer", "sidecar"])}, optional={"state": _STATE}))
+        ),
+    },
+)
+
+
+@given(_STATUS)
+def test_no_status_makes_it_raise(status: dict[str, Any]) -> None:
+    assert isinstance(view_of(status), PodView)
+
+
+# --- The whole look ------------------------------------------------------------------------------------------------------------
+
+
+def agent(uid: str, slot: int = 0) -> AgentView:
+    return AgentView(slot=slot, pod_uid=uid, boot=1, heard_at=EPOCH, address="10.0.0.1:7000")
+
+
+def silent(key: JobKey) -> dict[str, AgentView]:
+    return {}
+
+
+def test_everything_in_one_look() -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        owner = cluster.job(NAMESPACE, "digits")
+        mine = await cluster.create_pod(NAMESPACE, plain_pod("digits-0", owner=owner))
+        other = await cluster.create_pod(NAMESPACE, plain_pod("digits-5", slot=5))
+        await cluster.create_service(NAMESPACE, {"metadata": {"name": "digits"}})
+        uids = [mine["metadata"]["uid"], other["metadata"]["uid"], "a-pod-that-is-gone"]
+        seen = await observe(cluster, job.key, lambda key: {uid: agent(uid) for uid in uids}, EPOCH)
+        assert [(pod.slot, pod.owned) for pod in seen.pods] == [(0, True), (5, False)]
+        assert {slot: view.pod_uid for slot, view in seen.agents.items()} == {0: uids[0]}, "words only of listed pods that are ours"
+        assert seen.service is not None and not seen.service.owned
+        assert seen.listening_since == EPOCH
+
+    run_virtual(main())
+
+
+def test_an_agent_speaks_for_the_slot_of_its_pod() -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        pod = await cluster.create_pod(NAMESPACE, plain_pod("digits-0", owner=cluster.job(NAMESPACE, "digits")))
+        uid = pod["metadata"]["uid"]
+        seen = await observe(cluster, job.key, lambda key: {uid: agent(uid, slot=4)}, None)
+        assert {slot: view.slot for slot, view in seen.agents.items()} == {0: 0}
+
+    run_virtual(main())
+
+
+def test_a_pod_that_holds_a_listed_name_without_our_label_is_seen() -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, {"slots": "0-2"})
+        cluster.add_pod({"metadata": {"name": "digits-1", "namespace": NAMESPACE}, "spec": {"containers": []}})
+        seen = await observe(cluster, job.key, silent, None)
+        assert [(pod.slot, pod.owned) for pod in seen.pods] == [(1, False)]
+
+    run_virtual(main())
+
+
+def test_a_job_that_is_gone_and_one_that_cannot_be_read() -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        with pytest.raises(NotFound):
+            await observe(cluster, (NAMESPACE, "digits"), silent, None)
+        cluster.create_job(manifest(workers="many"))
+        with pytest.raises(UnreadableJob, match=r"team/digits: spec\.workers: .* kubectl edit"):
+            await observe(cluster, (NAMESPACE, "digits"), silent, None)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("verb", ["get_job", "list_pods", "get_service"])
+def test_a_failing_read_fails_the_look(verb: str) -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+
+        async def fault(call: Call, moment: Moment) -> None:
+            if call.verb == verb:
+                raise Unavailable("503")
+
+        cluster.faults = fault
+        with pytest.raises(Unavailable):
+            await observe(cluster, job.key, silent, None)
+
+    run_virtual(main())
+
+
+def test_a_job_that_changes_while_its_pods_are_listed_is_looked_at_again() -> None:
+    """Else a leader could take the pods that another one has just created for left-overs."""
+
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+
+        async def edit(call: Call, moment: Moment) -> None:
+            if call.verb == "list_pods" and moment is Moment.AFTER:
+                cluster.update_job_spec(NAMESPACE, "digits", {"workers": 5})
+
+        cluster.faults = edit
+        with pytest.raises(Conflict):
+            await observe(cluster, job.key, silent, None)
+
+    run_virtual(main())

@@ -1,0 +1,192 @@
+"""The loop: turns follow events and deadlines, failures rest and are tried again, nothing ends a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import Any
+
+import pytest
+
+from support.clusters import NAMESPACE, Recorder, manifest
+from support.simulation import Simulation
+from support.virtual_time import VirtualClock, run_virtual
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator import reconciler as module
+from trainjob_operator.cluster import Conflict, Unavailable
+from trainjob_operator.core.model import Installation
+from trainjob_operator.memory import Call, MemoryCluster, Moment
+from trainjob_operator.reconciler import Reconciler
+
+
+def test_a_new_job_gets_its_pods() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await asyncio.sleep(0.01)
+            assert [pod["metadata"]["name"] for pod in sim.cluster.pods()] == ["digits-0", "digits-1", "digits-2"]
+            assert sim.job().status.slots == "0-2"
+
+    run_virtual(main())
+
+
+def test_jobs_that_were_there_before_get_a_turn_too() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.kill_operator()
+            sim.cluster.create_job(manifest())
+            sim.start_operator()
+            await sim.until_finished()
+
+    run_virtual(main())
+
+
+def test_one_jobs_trouble_is_not_anothers() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+
+            async def first_is_refused(call: Call, moment: Moment) -> None:
+                if call.name == "first":
+                    raise Unavailable("503")
+
+            sim.on_call = first_is_refused
+            sim.cluster.create_job(manifest("first"))
+            sim.cluster.create_job(manifest("second"))
+            await sim.until_finished("second", within_s=60.0)
+            tries = [at for at, (call, moment) in enumerate(sim.calls) if call.name == "first" and moment is Moment.BEFORE]
+            assert 3 < len(tries) < 30, "it rests between its tries"
+
+    run_virtual(main())
+
+
+def test_a_write_conflict_is_looked_at_again_soon() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            refused = 0
+
+            async def conflict_once(call: Call, moment: Moment) -> None:
+                nonlocal refused
+                if call.verb == "patch_job_status" and moment is Moment.BEFORE and not refused:
+                    refused += 1
+                    raise Conflict("somebody wrote first")
+
+            sim.on_call = conflict_once
+            sim.cluster.create_job(manifest())
+            await asyncio.sleep(0.15)
+            assert refused == 1 and len(sim.cluster.pods()) == 2
+
+    run_virtual(main())
+
+
+def test_a_broken_watch_is_opened_again() -> None:
+    class Broken(MemoryCluster):
+        opened = 0
+
+        async def watch(self) -> Any:
+            Broken.opened += 1
+            if Broken.opened < 4:
+                raise Unavailable("410 Gone")
+            async for key in super().watch():
+                yield key
+
+    async def main() -> None:
+        async with Simulation(cluster_type=Broken) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_finished()
+            assert Broken.opened == 4
+
+    run_virtual(main())
+
+
+def test_a_bug_in_a_turn_ends_no_worker(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Only a broken rule can show this, so one is put in its place."""
+    sound = module.decide
+    broken = 3
+
+    def decide(*arguments: Any) -> Any:
+        nonlocal broken
+        broken -= 1
+        if broken >= 0:
+            raise RuntimeError("a rule divided by zero")
+        return sound(*arguments)
+
+    monkeypatch.setattr(module, "decide", decide)
+
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_finished()
+
+    run_virtual(main())
+    assert "a rule divided by zero" in caplog.text
+
+
+def test_a_turn_that_hangs_is_given_up() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            hung = False
+
+            async def hang_once(call: Call, moment: Moment) -> None:
+                nonlocal hung
+                if call.verb == "list_pods" and not hung:
+                    hung = True
+                    await asyncio.Event().wait()
+
+            sim.on_call = hang_once
+            sim.cluster.create_job(manifest())
+            await sim.until_finished(within_s=2 * module.TURN_TIMEOUT_S)
+
+    run_virtual(main())
+
+
+def test_why_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_finished()
+            await asyncio.sleep(300.0)
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(main())
+    said = [record.getMessage() for record in caplog.records if "team/digits: " in record.getMessage()]
+    assert all(one != other for one, other in itertools.pairwise(said)), said
+    assert any("attempt 1 begins" in sentence for sentence in said)
+
+
+def test_the_launcher_sees_each_committed_job() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            assert sim.operator is not None
+            seen: list[TrainJob] = []
+            view = Reconciler(sim.cluster, sim.operator.coordinator, Installation(coordinator_url="http://c"), VirtualClock(), on_job=seen.append)
+            sim.cluster.create_job(manifest())
+            await view.turn((NAMESPACE, "digits"))
+            assert [job.status.slots for job in seen] == ["0-1"]
+            assert seen[0].metadata.resource_version == sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+
+    run_virtual(main())
+
+
+def test_a_deleted_jobs_agents_go_home_and_its_pods_with_it() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            sim.cluster.remove_job(NAMESPACE, "digits")
+            await sim.until(lambda: not sim.cluster.pods() and not sim.world.agents, "no pod and no agent is left", within_s=10.0)
+
+    run_virtual(main())
+
+
+def test_the_service_of_the_job_is_made_once() -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            calls = Recorder()
+            sim.on_call = calls
+            sim.cluster.create_job(manifest())
+            await sim.until_finished()
+            assert calls.verbs.count("create_service") == 1
+
+    run_virtual(main())

@@ -1,0 +1,148 @@
+"""An agent's word is untrusted: bounded, cleaned, or refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.virtual_time import EPOCH
+from trainjob_api import contract
+from trainjob_operator.reports import BadReport, parse_report, read_report
+
+WHOLE: dict[str, Any] = {"namespace": "team", "job": "digits", "job_uid": "job-uid", "slot": 1, "pod": "digits-1", "pod_uid": "pod-uid", "boot": 1, "seq": 7}
+
+
+def report(**fields: Any) -> dict[str, Any]:
+    return {**WHOLE, **fields}
+
+
+def test_a_whole_report_becomes_a_view() -> None:
+    ranks = [
+        {
+            "rank": 2,
+            "local_rank": 0,
+            "pid": 44,
+            "state": "ended",
+            "kind": "exception",
+            "exit_code": 1,
+            "ended_at": 5.0,
+            "error": {"type": "ValueError", "message": "no", "communication": False},
+        }
+    ]
+    progress = {"position": 3, "step": 30, "total_steps": 100, "epoch": 1, "metrics": {"loss": 0.5}, "time": 4.0}
+    document = report(
+        address="10.0.0.1:7000",
+        attempt=2,
+        quiet=False,
+        joined=True,
+        ranks=ranks,
+        progress=progress,
+        lost_peers=[0],
+        draining=True,
+        uploads=1,
+        completed=True,
+        run=1,
+    )
+    view = read_report(document).view(EPOCH)
+    assert (view.slot, view.pod_uid, view.boot, view.heard_at, view.address) == (1, "pod-uid", 1, EPOCH, "10.0.0.1:7000")
+    assert (view.attempt, view.quiet, view.joined, view.draining, view.uploads, view.completed, view.run) == (2, False, True, True, 1, True, 1)
+    assert view.ranks[0].get("kind") == "exception" and (view.ranks[0].get("error") or {}).get("message") == "no"
+    assert view.progress is not None and view.progress.get("metrics") == {"loss": 0.5}
+    assert view.lost_peers == (0,)
+
+
+def test_the_clocks_difference() -> None:
+    agents_clock = EPOCH.timestamp() - 30.0
+    assert read_report(report(clock=agents_clock)).view(EPOCH).clock_offset == timedelta(seconds=30)
+    assert read_report(report()).view(EPOCH).clock_offset == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"{}", "namespace"),
+        (json.dumps(report(slot="1")).encode(), "slot"),
+        (json.dumps(report(slot=-1)).encode(), "slot"),
+        (json.dumps(report(seq=2**60)).encode(), "seq"),
+        (json.dumps(report(boot=True)).encode(), "boot"),
+        (json.dumps(report(pod_uid="")).encode(), "pod_uid"),
+        (json.dumps(report(job="two words")).encode(), "job"),
+        (json.dumps(report(ranks=[{"local_rank": 0}])).encode(), "ranks.0.rank"),
+        (json.dumps(report(quiet="yes")).encode(), "quiet"),
+        (json.dumps(report(progress=[1])).encode(), "progress"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_a_sentence(body: bytes, says: str) -> None:
+    with pytest.raises(BadReport) as refused:
+        parse_report(body)
+    assert says in str(refused.value)
+    assert len(str(refused.value)) <= contract.MESSAGE_LIMIT and "\n" not in str(refused.value)
+
+
+def test_long_texts_are_cut_and_tracebacks_keep_their_end() -> None:
+    error = {"type": "T" * 999, "message": "m" * 9999, "traceback": "head" + "t" * 9999 + "ValueError: the end"}
+    view = read_report(report(ranks=[{"rank": 0, "error": error}], warning="w" * 9999)).view(EPOCH)
+    kept = view.ranks[0].get("error") or {}
+    assert len(kept["message"]) == contract.MESSAGE_LIMIT and len(kept["type"]) == 253
+    assert len(kept["traceback"]) == contract.TRACEBACK_LIMIT and kept["traceback"].endswith("ValueError: the end")
+    assert view.warning is not None and len(view.warning) == contract.MESSAGE_LIMIT
+
+
+def test_control_characters_and_broken_unicode_are_replaced() -> None:
+    body = json.dumps(report(ranks=[{"rank": 0, "error": {"message": "\x1b[31mred\x00\ud800 zwei\nZeilen äöü"}}])).encode()
+    message = (parse_report(body).view(EPOCH).ranks[0].get("error") or {})["message"]
+    assert message == "�[31mred�� zwei\nZeilen äöü"
+    message.encode()
+
+
+def test_metrics_are_finite_numbers_and_few() -> None:
+    metrics = {"nan": float("nan"), "inf": float("inf"), "text": "1", "flag": True, "loss": 1, **{f"m{n}": n for n in range(40)}}
+    body = json.dumps(report(progress={"metrics": metrics})).encode()
+    progress = parse_report(body).view(EPOCH).progress or {}
+    kept = progress["metrics"]
+    assert len(kept) == contract.METRICS_LIMIT
+    assert kept["loss"] == 1.0 and not {"nan", "inf", "text", "flag"} & set(kept)
+
+
+@pytest.mark.parametrize("moment", [float("nan"), float("inf"), -1.0, 1e300])
+def test_times_that_no_calendar_holds_count_as_not_given(moment: float) -> None:
+    body = json.dumps(report(clock=moment, ranks=[{"rank": 0, "ended_at": moment}])).encode()
+    view = parse_report(body).view(EPOCH)
+    assert view.clock_offset == timedelta(0)
+    assert "ended_at" not in view.ranks[0]
+
+
+def test_a_users_huge_step_does_not_silence_the_agent() -> None:
+    progress = read_report(report(progress={"position": 1, "step": 10**30, "epoch": -1})).view(EPOCH).progress or {}
+    assert "step" not in progress and progress["epoch"] == -1
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    assert read_report(report(something_new={"a": 1})).slot == 1
+
+
+_ANY = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)
+_FIELDS = st.dictionaries(st.sampled_from([*contract.AgentReport.__annotations__]), _ANY, max_size=6)
+
+
+@given(_FIELDS)
+def test_any_fields_give_a_view_or_a_refusal(fields: dict[str, Any]) -> None:
+    try:
+        view = parse_report(json.dumps(report(**fields)).encode()).view(EPOCH)
+    except BadReport:
+        return
+    json.dumps([view.ranks, view.progress, view.latest, view.best, view.warning], allow_nan=False)

@@ -1,0 +1,95 @@
+"""When nothing happens, nothing is written; progress alone is written rarely."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.puppets import Pace
+from support.simulation import NAMESPACE, Simulation, manifest
+from support.virtual_time import run_virtual
+from trainjob_operator.memory import Moment
+
+QUIET_S = 1800.0
+
+
+def test_no_write_while_ranks_train_silently() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10 * QUIET_S)) as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+            sim.calls.clear()
+            await asyncio.sleep(QUIET_S)
+            assert sim.writes == []
+            turns = sum(call.verb == "get_job" for call, moment in sim.calls if moment is Moment.BEFORE)
+            assert turns <= QUIET_S / 30, "looks too should be rare"
+
+    run_virtual(main())
+
+
+def test_progress_alone_is_written_rarely() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.2)) as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+            sim.calls.clear()
+            await asyncio.sleep(600.0)
+            assert {call.verb for call in sim.writes} == {"patch_job_status"}
+            assert 30 <= len(sim.writes) <= 61, "about one write in ten seconds"
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("name", ["waiting", "suspended", "finished"])
+def test_no_write_in_other_resting_states(name: str) -> None:
+    async def main() -> None:
+        async with Simulation(seed=1) as sim:
+            sim.cluster.create_job(manifest(podCleanup="Running", suspend=name == "suspended"))
+            if name == "waiting":
+                sim.world.pace.schedule = (10 * QUIET_S, 10 * QUIET_S)
+            if name == "finished":
+                await sim.until_finished()
+            await asyncio.sleep(120.0)
+            sim.calls.clear()
+            await asyncio.sleep(QUIET_S)
+            assert sim.writes == []
+
+    run_virtual(main())
+
+
+def test_without_an_operator_training_goes_on() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1) as sim:
+            sim.cluster.create_job(manifest())
+            training = sim.world.training("digits")
+            training.length = 500
+            await sim.until_training()
+            sim.kill_operator()
+            before = training.position
+            await asyncio.sleep(100.0)
+            assert training.position - before >= 99
+            sim.start_operator()
+            job = await sim.until_finished(within_s=1000.0)
+            assert job.status.holds("Complete")
+            assert job.status.attempt is not None and job.status.attempt.number == 1
+
+    run_virtual(main())
+
+
+def test_a_new_operator_writes_nothing_about_a_job_that_trains() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10 * QUIET_S)) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+            version = sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+            sim.kill_operator()
+            sim.start_operator()
+            await asyncio.sleep(120.0)
+            assert sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"] == version
+
+    run_virtual(main())

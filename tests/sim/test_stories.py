@@ -1,0 +1,163 @@
+"""Single incidents in a quiet world: counted as they should be, and survived as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.simulation import NAMESPACE, Simulation, manifest
+from support.virtual_time import run_virtual
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+
+
+async def trained_to(sim: Simulation, position: int) -> None:
+    training = sim.world.training("digits")
+    await sim.until(lambda: training.position >= position, f"{position} reports", every_s=0.5)
+
+
+async def finished(sim: Simulation) -> tuple[TrainJob, list[str | None]]:
+    """The job at its end, and why each of its attempts ended."""
+    job = await sim.until_finished()
+    return job, [entry.end_cause for entry in job.status.history]
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("ERROR")
+
+
+def test_a_rank_fails_and_no_pod_is_touched() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await trained_to(sim, 2)
+            before = {pod["metadata"]["uid"] for pod in sim.cluster.pods()}
+            began = asyncio.get_running_loop().time()
+            sim.world.fail_rank(sim.agent(2))
+            await sim.until_training(2, within_s=5.0)
+            assert asyncio.get_running_loop().time() - began < 1.5, "restarted in place, at once"
+            assert {pod["metadata"]["uid"] for pod in sim.cluster.pods()} == before
+            job, ends = await finished(sim)
+            assert ends == ["NonZeroExit", "AllRanksSucceeded"]
+            assert job.status.failures.counted == 1
+            assert job.status.last_failure is not None and job.status.last_failure.rank == 2
+
+    run_virtual(main())
+
+
+def test_the_first_cause_is_found_among_the_victims() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.world.pace.notice = 0.001
+            sim.cluster.create_job(manifest(workers=4))
+            await trained_to(sim, 2)
+            sim.world.fail_rank(sim.agent(1), exit_code=7)
+            job, ends = await finished(sim)
+            assert ends == ["NonZeroExit", "AllRanksSucceeded"]
+            failure = job.status.last_failure
+            assert failure is not None
+            assert (failure.rank, failure.exit_code, failure.reason) == (1, 7, contract.REASON_EXIT)
+
+    run_virtual(main())
+
+
+def test_a_lost_pod_is_replaced_and_the_others_stay() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await trained_to(sim, 2)
+            before = {pod["metadata"]["name"] for pod in sim.cluster.pods()}
+            sim.world.lose_pod(sim.agent(1))
+            await sim.until_training(2, within_s=30.0)
+            assert {pod["metadata"]["name"] for pod in sim.cluster.pods()} == before - {"digits-1"} | {"digits-3"}
+            job, ends = await finished(sim)
+            assert ends == ["PodLost", "AllRanksSucceeded"] and job.status.failures.counted == 1
+
+    run_virtual(main())
+
+
+def test_an_eviction_is_not_counted() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await trained_to(sim, 2)
+            sim.world.evict_pod(sim.agent(1))
+            await sim.until_training(2, within_s=60.0)
+            job, ends = await finished(sim)
+            assert len(ends) == 2 and job.status.failures.counted == 0
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("budget", [0, 2])
+def test_the_budget_is_spent_and_not_more(budget: int) -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(failurePolicy={"maxFailures": budget, "noProgressAttempts": 0}))
+            sim.world.training("digits").length = 10**6
+            for attempt in range(1, budget + 2):
+                await sim.until_training(attempt)
+                sim.world.fail_rank(sim.agent(0))
+            job, ends = await finished(sim)
+            assert job.status.holds("Failed") and job.status.failures.counted == budget + 1
+            assert len(ends) == budget + 1
+            assert not sim.world.agents or await gone(sim)
+
+    run_virtual(main())
+
+
+async def gone(sim: Simulation) -> bool:
+    await sim.until(lambda: not sim.world.agents, "agents are told to exit", within_s=60.0)
+    return True
+
+
+def test_suspend_and_resume_go_on_where_training_stood() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest())
+            training = sim.world.training("digits")
+            training.length = 20
+            await trained_to(sim, 5)
+            sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+            await sim.until(lambda: not sim.world.agents, "no worker runs", within_s=60.0)
+            stood = training.position
+            await asyncio.sleep(600.0)
+            assert training.position == stood and not sim.job().status.finished
+            sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+            job, _ = await finished(sim)
+            assert job.status.holds("Complete") and job.status.failures.counted == 0
+
+    run_virtual(main())
+
+
+def test_a_job_of_the_same_name_starts_afresh() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            first = sim.job().metadata.uid
+            sim.cluster.remove_job(NAMESPACE, "digits")
+            sim.cluster.create_job(manifest())
+            sim.world.trainings.clear()
+            job, ends = await finished(sim)
+            assert job.metadata.uid != first and ends == ["AllRanksSucceeded"]
+            assert job.status.failures.counted == 0
+            await sim.until(lambda: not sim.world.agents, "no agent of either job is left", within_s=60.0)
+
+    run_virtual(main())
+
+
+def test_jobs_do_not_disturb_each_other() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            names = [f"job-{number}" for number in range(12)]
+            for name in names:
+                sim.cluster.create_job(manifest(name))
+            await sim.until(lambda: all(sim.job(name).status.finished for name in names), "all are finished", within_s=120.0, every_s=1.0)
+            assert {sim.job(name).status.phase for name in names} == {"Complete"}
+            assert all(attempt == 1 for _, attempt, _, _ in sim.world.starts)
+
+    run_virtual(main())

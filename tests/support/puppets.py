@@ -1,0 +1,472 @@
+"""A world for the operator to act on: nodes that start pods, agents that follow instructions, ranks that do as they are told.
+
+Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`); sockets, processes
+and training are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random` of the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.virtual_time import VirtualClock
+from trainjob_api import contract
+from trainjob_operator.clock import wait_until
+from trainjob_operator.cluster import Conflict, Manifest, NotFound
+from trainjob_operator.endpoint import Answer
+from trainjob_operator.memory import ChangeType, MemoryCluster, ObjectChange
+
+TOKEN = "puppet-token"
+STOP_S = 0.05
+"""How long ranks take to die."""
+KUBELET_RETRY_S = 1.0
+
+Post = Callable[[bytes], Awaitable[Answer]]
+"""Raises ConnectionError when nobody listens, the request or the reply was lost."""
+
+
+@dataclass
+class Pace:
+    """How quick the world is, seconds from..to."""
+
+    schedule: tuple[float, float] = (0.1, 0.5)
+    start: tuple[float, float] = (0.2, 1.0)
+    report: float = 1.0
+    """Between two reports of all ranks."""
+    notice: float = 0.5
+    """From a rank's end to its peers' communication errors; 0: they hang until they are killed."""
+
+
+@dataclass
+class Training:
+    """What a job's storage holds, and how long it trains: survives all pods."""
+
+    length: int = 5
+    position: int = 0
+    completed: bool = False
+
+
+@dataclass(eq=False)
+class Group:
+    """The members of one attempt, as they find each other at rank 0's agent."""
+
+    attempt: int
+    workers: int
+    members: dict[int, PuppetAgent] = field(default_factory=dict)
+    started: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return len(self.members) == self.workers and all(agent.alive and agent.attempt == self.attempt for agent in self.members.values())
+
+    def ranks(self) -> Iterator[dict[str, Any]]:
+        for agent in self.members.values():
+            yield from agent.ranks
+
+    @property
+    def all_running(self) -> bool:
+        return self.complete and all(rank["state"] == contract.RANK_RUNNING for rank in self.ranks())
+
+    @property
+    def all_succeeded(self) -> bool:
+        return self.complete and all(rank.get("kind") == contract.END_OK for rank in self.ranks())
+
+
+class World:
+    """Everything that is not the operator."""
+
+    def __init__(self, cluster: MemoryCluster, post: Post, rng: random.Random, pace: Pace | None = None) -> None:
+        self.cluster = cluster
+        self.clock = VirtualClock()
+        self.post = post
+        self.rng = rng
+        self.pace = pace or Pace()
+        self.agents: dict[str, PuppetAgent] = {}
+        """Living agents by pod UID."""
+        self.trainings: dict[str, Training] = {}
+        """By job name."""
+        self.groups: dict[tuple[str, int], Group] = {}
+        self.starts: list[tuple[str, int, int, str]] = []
+        """(job UID, attempt, index, pod UID) of each start of ranks."""
+        self.incidents = 0
+        """What was broken on purpose and may be counted."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def training(self, job: str) -> Training:
+        return self.trainings.setdefault(job, Training())
+
+    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """Run something of the world; its failure is the test's failure (`stop` raises it)."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        return task
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def between(self, span: tuple[float, float]) -> float:
+        return self.rng.uniform(*span)
+
+    # --- The kubelet ---------------------------------------------------------------------------------------------------
+
+    async def run_nodes(self) -> None:
+        """Start pods that appear, end those that are deleted."""
+        async for change in self.cluster.watch_objects():
+            if change.kind == "Pod":
+                self._on_pod(change)
+
+    def _on_pod(self, change: ObjectChange) -> None:
+        metadata = change.object["metadata"]
+        uid = metadata["uid"]
+        if not metadata.get("ownerReferences"):
+            return
+        if change.type is ChangeType.ADDED and "deletionTimestamp" not in metadata:
+            self.spawn(self._bring_up(change.object))
+        elif change.type is ChangeType.DELETED and uid in self.agents:
+            self.agents[uid].die()
+        elif "deletionTimestamp" in metadata and metadata["deletionGracePeriodSeconds"] > 0:
+            if uid in self.agents:
+                self.agents[uid].drain()
+            self.spawn(self._take_down(change.object))
+
+    async def _bring_up(self, pod: Manifest) -> None:
+        namespace, name, uid = _identity(pod)
+        await asyncio.sleep(self.between(self.pace.schedule))
+        try:
+            if self.cluster_uid(namespace, name) != uid:
+                return
+            self.cluster.bind_pod(namespace, name, f"node-{self.rng.randrange(4)}")
+            await asyncio.sleep(self.between(self.pace.start))
+            if self.cluster_uid(namespace, name) != uid or self._is_deleting(namespace, name):
+                return
+            self.cluster.set_pod_status(namespace, name, running_status())
+        except NotFound:
+            return
+        self.start_agent(pod, boot=1)
+
+    def start_agent(self, pod: Manifest, boot: int, lost: tuple[int, list[dict[str, Any]]] | None = None) -> PuppetAgent:
+        agent = PuppetAgent(self, pod, boot)
+        if lost is not None:
+            agent.attempt, agent.ranks = lost
+        self.agents[agent.pod_uid] = agent
+        self.spawn(agent.run())
+        return agent
+
+    async def _take_down(self, pod: Manifest) -> None:
+        """A deleted pod on a node: its agent has the grace period to end by itself."""
+        namespace, name, uid = _identity(pod)
+        deadline = self.clock.monotonic() + pod["metadata"]["deletionGracePeriodSeconds"]
+        agent = self.agents.get(uid)
+        if agent is not None:
+            await wait_until(self.clock, deadline, agent.gone.wait())
+            agent.die()
+        try:
+            self.cluster.finalize_pod_deletion(namespace, name, uid)
+        except (NotFound, Conflict):
+            return
+
+    def cluster_uid(self, namespace: str, name: str) -> str | None:
+        found = [pod["metadata"]["uid"] for pod in self.cluster.pods(namespace) if pod["metadata"]["name"] == name]
+        return found[0] if found else None
+
+    def _is_deleting(self, namespace: str, name: str) -> bool:
+        return any(pod["metadata"]["name"] == name and "deletionTimestamp" in pod["metadata"] for pod in self.cluster.pods(namespace))
+
+    # --- What may befall it -----------------------------------------------------------------------------------------------
+
+    def fail_rank(self, agent: PuppetAgent, local: int = 0, *, kind: str = contract.END_EXIT, exit_code: int = 1) -> bool:
+        """A rank's process ends; its peers lose it. False when it does not run."""
+        if not agent.alive or local >= len(agent.ranks) or agent.ranks[local]["state"] != contract.RANK_RUNNING:
+            return False
+        self.incidents += 1
+        agent.end_rank(local, kind, exit_code=exit_code)
+        if self.pace.notice:
+            self.spawn(self._peers_notice(agent, agent.attempt))
+        return True
+
+    async def _peers_notice(self, broken: PuppetAgent, attempt: int) -> None:
+        await asyncio.sleep(self.pace.notice)
+        group = self.groups.get((broken.job_uid, attempt))
+        for agent in list(group.members.values()) if group else []:
+            for local, rank in enumerate(agent.ranks):
+                if agent.alive and agent.attempt == attempt and rank["state"] == contract.RANK_RUNNING:
+                    error = {"type": "RuntimeError", "message": "Connection closed by peer", "traceback": "", "communication": True}
+                    agent.end_rank(local, contract.END_EXCEPTION, exit_code=1, error=error)
+
+    def crash_container(self, agent: PuppetAgent, exit_code: int = 137) -> None:
+        """The trainer container dies: the pod has failed."""
+        self.incidents += 1
+        agent.die()
+        self._mark_ended(agent, exit_code)
+
+    def lose_pod(self, agent: PuppetAgent) -> None:
+        """The pod's node is gone, and the pod with it."""
+        self.incidents += 1
+        agent.die()
+        try:
+            self.cluster.remove_pod(agent.namespace, agent.pod_name, grace_s=0)
+        except NotFound:
+            return
+
+    def evict_pod(self, agent: PuppetAgent) -> None:
+        """Preemption: DisruptionTarget, then a graceful delete. Never counted."""
+        status = running_status()
+        status["conditions"].append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
+        try:
+            self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
+            self.cluster.remove_pod(agent.namespace, agent.pod_name)
+        except NotFound:
+            return
+
+    def restart_container(self, agent: PuppetAgent) -> None:
+        """The container is started again in the same pod: the agent finds its note of the attempt and knows no more of the ranks."""
+        was_running = any(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks)
+        self.incidents += was_running
+        agent.die()
+        ranks = [dict(rank) for rank in agent.ranks]
+        for rank in ranks:
+            if rank["state"] != contract.RANK_ENDED:
+                rank.update(state=contract.RANK_ENDED, kind=contract.END_LOST, ended_at=self.clock.now().timestamp())
+        # The note is made before the first fork: an attempt that was only joined can be joined again.
+        self.start_agent(agent.pod, agent.boot + 1, lost=(agent.attempt if ranks else 0, ranks))
+
+    def add_foreign_pod(self, namespace: str, name: str, labels: dict[str, str]) -> None:
+        """A pod that has nothing to do with the operator; no agent runs in it."""
+        self.cluster.add_pod({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"containers": [{"name": "other"}]}})
+
+    def finished(self, agent: PuppetAgent, exit_code: int) -> None:
+        """The agent ended by itself."""
+        self.agents.pop(agent.pod_uid, None)
+        self._mark_ended(agent, exit_code)
+
+    def _mark_ended(self, agent: PuppetAgent, exit_code: int) -> None:
+        if self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid:
+            self.cluster.set_pod_status(agent.namespace, agent.pod_name, ended_status(exit_code, self.clock.now().isoformat()))
+
+    # --- Peers among themselves -----------------------------------------------------------------------------------------------
+
+    def join(self, agent: PuppetAgent, attempt: int, index: int, workers: int) -> None:
+        group = self.groups.setdefault((agent.job_uid, attempt), Group(attempt, workers))
+        holder = group.members.get(index)
+        if holder is not None and holder is not agent and holder.pod_uid != agent.pod_uid:
+            raise AssertionError(
+                f"attempt {attempt} index {index}: both {holder.pod_name} ({holder.pod_uid}) and {agent.pod_name} ({agent.pod_uid}) are told to be it"
+            )
+        group.members[index] = agent
+        if group.complete and not group.started:
+            group.started = True
+            self.spawn(self._train(group, agent.job, agent.job_uid))
+
+    async def _train(self, group: Group, job: str, job_uid: str) -> None:
+        """The attempt from its join to its end, or until it can no longer go on."""
+        training = self.training(job)
+        leader = group.members[0]
+        if training.completed:  # the end record of this run was found in the join
+            leader.completed = True
+            leader.speak()
+            return
+        for index, agent in group.members.items():
+            self.starts.append((job_uid, group.attempt, index, agent.pod_uid))
+            agent.start_ranks(group.attempt, index)
+        while group.all_running:
+            leader.progress = {
+                "position": training.position,
+                "step": training.position,
+                "metrics": {"loss": 1.0 / (1 + training.position)},
+                "time": self.clock.now().timestamp(),
+            }
+            leader.speak()
+            if training.position >= training.length:
+                break
+            await asyncio.sleep(self.pace.report)
+            if group.all_running:
+                training.position += 1
+        if not group.all_running:
+            return
+        for agent in list(group.members.values()):
+            for local in range(len(agent.ranks)):
+                agent.end_rank(local, contract.END_OK, exit_code=0)
+            await asyncio.sleep(0.1)
+            if not agent.alive:
+                return
+        if group.all_succeeded and leader.alive and leader.attempt == group.attempt:
+            training.completed = True
+            leader.completed = True
+            leader.speak()
+
+
+class PuppetAgent:
+    """The agent of one pod: says everything it knows, does what it is told."""
+
+    def __init__(self, world: World, pod: Manifest, boot: int) -> None:
+        self.world, self.pod, self.boot = world, pod, boot
+        self.namespace, self.pod_name, self.pod_uid = _identity(pod)
+        env = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0]["env"]}
+        self.job, self.job_uid, self.slot = env[contract.ENV_JOB], env[contract.ENV_JOB_UID], int(env[contract.ENV_SLOT])
+        self.processes = json.loads(env[contract.ENV_AGENT_SPEC])["processes_per_worker"]
+        self.alive = True
+        self.attempt = 0
+        self.ranks: list[dict[str, Any]] = []
+        self.joined = self.draining = self.completed = False
+        self.progress: dict[str, Any] | None = None
+        self.clock_error = world.rng.uniform(-3.0, 3.0)
+        self._seq = 0
+        self._transition = 0
+        self._acknowledged: dict[str, Any] | None = None
+        self._news = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    # --- Speaking -----------------------------------------------------------------------------------------------------------
+
+    def speak(self) -> None:
+        """Something changed: say it at once."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Sync until told to exit or killed."""
+        while self.alive:
+            self._news.clear()
+            answer = asyncio.ensure_future(self._post())
+            waits = [answer, asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self.gone.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits[1:]:
+                    wait.cancel()
+            if not self.alive:
+                answer.cancel()
+            elif answer.done() and (instruction := answer.result()) is not None:
+                await self._obey(instruction)
+            # Else the open poll is left alone: the next report supersedes it.
+
+    async def _post(self) -> dict[str, Any] | None:
+        self._seq += 1
+        try:
+            answer = await self.world.post(json.dumps(self.report()).encode())
+        except ConnectionError:
+            await asyncio.sleep(contract.SYNC_RETRY_S)
+            return None
+        if answer.status == 409:
+            return None
+        assert answer.status == 200, f"agent of {self.pod_name} was refused: {answer}"
+        if answer.body["transition"] < self._transition:
+            return None
+        self._transition = answer.body["transition"]
+        return dict(answer.body["instruction"])
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "job": self.job,
+            "job_uid": self.job_uid,
+            "slot": self.slot,
+            "pod": self.pod_name,
+            "pod_uid": self.pod_uid,
+            "boot": self.boot,
+            "seq": self._seq,
+            "clock": self._wall(),
+            "address": f"10.0.0.{self.slot}:7000",
+            "acknowledged": self._acknowledged,
+            "attempt": self.attempt,
+            "quiet": self.quiet,
+            "joined": self.joined,
+            "ranks": self.ranks,
+            "draining": self.draining,
+            "completed": self.completed,
+            "run": 1 if self.attempt else None,
+            "progress": self.progress,
+        }
+
+    @property
+    def quiet(self) -> bool:
+        return all(rank["state"] == contract.RANK_ENDED for rank in self.ranks)
+
+    def _wall(self) -> float:
+        return self.world.clock.now().timestamp() + self.clock_error
+
+    # --- Doing --------------------------------------------------------------------------------------------------------------
+
+    async def _obey(self, instruction: dict[str, Any]) -> None:
+        changed = instruction != self._acknowledged
+        self._acknowledged = instruction
+        if not changed:
+            return
+        match instruction["do"]:
+            case contract.DO_RUN if instruction["attempt"] > self.attempt:
+                assert instruction["secret"]
+                await self._stop_ranks()
+                if self.alive:
+                    self.attempt, self.ranks, self.joined, self.progress = instruction["attempt"], [], False, None
+                    self.world.join(self, instruction["attempt"], instruction["index"], instruction["workers"])
+            case contract.DO_HOLD:
+                await self._stop_ranks()
+            case contract.DO_EXIT:
+                await self._stop_ranks()
+                if self.alive:
+                    self.die()
+                    self.world.finished(self, instruction["exit_code"])
+
+    async def _stop_ranks(self) -> None:
+        if not self.quiet:
+            await asyncio.sleep(STOP_S)
+            for rank in self.ranks:
+                if rank["state"] != contract.RANK_ENDED:
+                    rank.update(state=contract.RANK_ENDED, kind=contract.END_STOPPED, signal=9, ended_at=self._wall())
+
+    def start_ranks(self, attempt: int, index: int) -> None:
+        first = index * self.processes
+        self.ranks = [
+            {"rank": first + local, "local_rank": local, "pid": 100 * attempt + first + local, "state": contract.RANK_RUNNING}
+            for local in range(self.processes)
+        ]
+        self.joined = True
+        self.speak()
+
+    def end_rank(self, local: int, kind: str, *, exit_code: int, error: dict[str, Any] | None = None) -> None:
+        self.ranks[local] = {**self.ranks[local], "state": contract.RANK_ENDED, "kind": kind, "exit_code": exit_code, "ended_at": self._wall(), "error": error}
+        self.speak()
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        if not self.draining:
+            self.draining = True
+            self.speak()
+
+    def die(self) -> None:
+        """The process is gone."""
+        self.alive = False
+        self.gone.set()
+        if self.world.agents.get(self.pod_uid) is self:
+            del self.world.agents[self.pod_uid]
+
+
+def running_status() -> Manifest:
+    """A pod whose trainer runs."""
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "state": {"running": {}}}],
+    }
+
+
+def ended_status(exit_code: int, finished_at: str, reason: str | None = None) -> Manifest:
+    """A pod whose trainer has ended."""
+    ended = {"exitCode": exit_code, "reason": reason or ("Completed" if exit_code == 0 else "Error"), "finishedAt": finished_at}
+    return {
+        "phase": "Succeeded" if exit_code == 0 else "Failed",
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+        "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "state": {"terminated": ended}}],
+    }
+
+
+def _identity(pod: Manifest) -> tuple[str, str, str]:
+    metadata = pod["metadata"]
+    return metadata["namespace"], metadata["name"], metadata["uid"]

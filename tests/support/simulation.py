@@ -1,0 +1,317 @@
+"""The operator as a process that can be killed, faults around its calls, and the promises that are checked after each change.
+
+`Simulation` puts them together: an in-process cluster, a world of puppets, an operator. Used by tests/sim and by those tests of
+the shell that need the whole loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from support.puppets import TOKEN, Pace, World
+from support.virtual_time import VirtualClock
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
+from trainjob_operator.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.core.model import Installation
+from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.endpoint import Answer
+from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, ObjectChange
+from trainjob_operator.reconciler import Reconciler
+
+NAMESPACE = "team"
+MASTER_KEY = b"puppet-master-key"
+
+
+def manifest(name: str = "digits", **spec: Any) -> Manifest:
+    """A TrainJob with two workers."""
+    container = {"name": "trainer", "image": "none", "command": ["python", "train.py"]}
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"workers": 2, "template": {"spec": {"containers": [container]}}, **spec}}
+
+
+class FlakyCluster(MemoryCluster):
+    """Beyond the fault hook: watch events come late or stop coming, and requests that timed out take effect afterwards."""
+
+    rng: random.Random | None = None
+    late_rate = 0.0
+    longest_delay_s = 2.0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.late_pods: set[str] = set()
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def watch(self) -> Any:
+        async for key in super().watch():
+            if self.rng is not None:
+                if self.rng.random() < 0.01:
+                    raise Unavailable("the watch's connection broke")
+                await asyncio.sleep(self.rng.uniform(0.0, self.longest_delay_s) if self.rng.random() < 0.2 else 0.0)
+            yield key
+
+    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+        if self._is_late():
+            self.late_pods.add(pod["metadata"]["name"])
+            self._later(lambda: super(FlakyCluster, self).create_pod(namespace, pod))
+        return await super().create_pod(namespace, pod)
+
+    async def patch_job_status(self, namespace: str, name: str, resource_version: str, status: Manifest) -> Manifest:
+        if self._is_late():
+            self._later(lambda: super(FlakyCluster, self).patch_job_status(namespace, name, resource_version, status))
+        return await super().patch_job_status(namespace, name, resource_version, status)
+
+    def _is_late(self) -> bool:
+        return self.rng is not None and self.rng.random() < self.late_rate
+
+    def _later(self, request: Callable[[], Awaitable[object]]) -> None:
+        """The request is on its way for longer than its sender waits."""
+        assert self.rng is not None
+        delay_s = self.rng.uniform(0.0, self.longest_delay_s)
+
+        async def arrive() -> None:
+            await asyncio.sleep(delay_s)
+            with contextlib.suppress(ClusterError):
+                await request()
+
+        task = asyncio.ensure_future(arrive())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+        raise Unavailable("time-out; the request is still on its way")
+
+
+class Operator:
+    """One life of the operator process."""
+
+    def __init__(self, cluster: MemoryCluster, transition: int, rng: random.Random) -> None:
+        clock = VirtualClock()
+        log = logging.getLogger(f"operator-{transition}")
+        self.coordinator = Coordinator(clock=clock, authenticate=bearer(TOKEN), find_owner=owner_in(cluster), master_key=MASTER_KEY, transition=transition)
+        self.reconciler = Reconciler(cluster, self.coordinator, Installation(coordinator_url="http://coordinator"), clock, rng=rng, log=log)
+        self._task = asyncio.ensure_future(self.reconciler.run())
+        self._requests: set[asyncio.Future[Answer]] = set()
+        self.alive = True
+
+    async def post(self, body: bytes) -> Answer:
+        """A request as an agent makes it; it ends in ConnectionError when the process dies meanwhile."""
+        request = asyncio.ensure_future(self.coordinator.serve(TOKEN, body))
+        self._requests.add(request)
+        try:
+            return await request
+        except asyncio.CancelledError:
+            if self.alive:
+                raise  # the agent was killed, not we
+            raise ConnectionError("the operator died") from None
+        finally:
+            self._requests.discard(request)
+            request.cancel()
+
+    def kill(self) -> None:
+        """SIGKILL: what is under way stops where it stands."""
+        self.alive = False
+        self._task.cancel()
+        for request in self._requests:
+            request.cancel()
+
+    def check(self) -> None:
+        """Raise what ended the operator, if it ended by itself."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+
+class Simulation:
+    """Cluster, world, operator, and the checker between them."""
+
+    def __init__(self, seed: int = 0, pace: Pace | None = None, cluster_type: type[MemoryCluster] = MemoryCluster) -> None:
+        self.rng = random.Random(seed)
+        uids = (f"uid-{number}" for number in itertools.count(1))
+        self.cluster = cluster_type(VirtualClock(), new_uid=lambda: next(uids))
+        self.cluster.faults = self._on_call
+        self.world = World(self.cluster, self.post, self.rng, pace)
+        self.checker = Checker(self.world)
+        self.calls: list[tuple[Call, Moment]] = []
+        self.on_call: Callable[[Call, Moment], Awaitable[None]] | None = None
+        self.network_loss = 0.0
+        self.operator: Operator | None = None
+        self._lives = 0
+
+    async def __aenter__(self) -> Simulation:
+        self.world.spawn(self.world.run_nodes())
+        self.world.spawn(self.checker.run(self.cluster))
+        self.start_operator()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.kill_operator()
+        await self.world.stop()
+
+    def start_operator(self) -> None:
+        self._lives += 1
+        self.operator = Operator(self.cluster, self._lives, self.rng)
+
+    def kill_operator(self) -> None:
+        if self.operator is not None:
+            operator, self.operator = self.operator, None
+            operator.check()
+            operator.kill()
+
+    def replace_operator(self) -> Operator | None:
+        """A new leader begins; the old one, which nobody hears any more, is handed back still at work."""
+        old = self.operator
+        self.start_operator()
+        return old
+
+    async def post(self, body: bytes) -> Answer:
+        """The network between agents and operator."""
+        operator = self.operator
+        if operator is None or self.rng.random() < self.network_loss:
+            raise ConnectionError("nobody listens")
+        answer = await operator.post(body)
+        if self.rng.random() < self.network_loss:
+            raise ConnectionError("the reply was lost")
+        return answer
+
+    async def _on_call(self, call: Call, moment: Moment) -> None:
+        self.calls.append((call, moment))
+        if self.on_call is not None:
+            await self.on_call(call, moment)
+
+    @property
+    def writes(self) -> list[Call]:
+        """Calls that may have changed something."""
+        return [call for call, moment in self.calls if call.writes and moment is Moment.BEFORE]
+
+    # --- What a test asks -------------------------------------------------------------------------------------------------
+
+    def job(self, name: str = "digits") -> TrainJob:
+        return TrainJob.model_validate(self.cluster.job(NAMESPACE, name))
+
+    async def until(self, condition: Callable[[], bool], what: str, within_s: float = 600.0, every_s: float = 0.1) -> None:
+        """Let time pass until the condition holds; looked at every so often."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        while not condition():
+            self.checker.raise_failure()
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"not within {within_s:.0f} s: {what}; status: {[job['status'] for job in self.cluster.jobs()]}")
+            await asyncio.sleep(every_s)
+        self.checker.raise_failure()
+
+    async def until_finished(self, name: str = "digits", within_s: float = 600.0) -> TrainJob:
+        await self.until(lambda: self.job(name).status.finished, f"{name} is Complete or Failed", within_s, every_s=1.0)
+        return self.job(name)
+
+    async def until_training(self, attempt: int = 1, name: str = "digits", within_s: float = 600.0) -> None:
+        """All ranks of that attempt (or a later one) run."""
+
+        def trains() -> bool:
+            return any(group.all_running for (_, number), group in self.world.groups.items() if number >= attempt)
+
+        await self.until(trains, f"attempt {attempt} of {name} trains", within_s)
+
+    def agent(self, index: int, name: str = "digits") -> Any:
+        """The agent of a member of the newest attempt."""
+        groups = [group for group in self.world.groups.values() if group.members.get(0) is not None and group.members[0].job == name]
+        return max(groups, key=lambda group: group.attempt).members[index]
+
+
+class Checker:
+    """Follows every change of every object and holds it against the promises (design, section 2)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._jobs: dict[str, TrainJob] = {}
+        self._failure: AssertionError | None = None
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._check_starts()
+
+    async def run(self, cluster: MemoryCluster) -> None:
+        async for change in cluster.watch_objects():
+            try:
+                self._look(change)
+            except AssertionError as error:
+                self._failure = self._failure or error
+
+    def _look(self, change: ObjectChange) -> None:
+        if change.kind == "TrainJob" and change.type is not ChangeType.DELETED:
+            job = TrainJob.model_validate(change.object)
+            before = self._jobs.get(job.metadata.uid)
+            self._jobs[job.metadata.uid] = job
+            if before is not None:
+                _compare(before, job)
+            self._check_budget(job)
+        elif change.kind == "Pod" and change.type is ChangeType.ADDED:
+            self._check_new_pod(change.object)
+
+    def _check_new_pod(self, pod: Manifest) -> None:
+        owner = pod["metadata"].get("ownerReferences", [{}])[0].get("uid")
+        job = self._jobs.get(owner)
+        late: set[str] = getattr(self._world.cluster, "late_pods", set())
+        if job is None or pod["metadata"]["name"] in late:
+            return  # a create that took effect late: such a pod is deleted again, or was waited for
+        slot = int(pod["metadata"]["labels"]["trainjob.dev/slot"])
+        assert slot in parse_slots(job.status.slots), f"pod {pod['metadata']['name']} was created, its slot is not listed in {job.status.slots!r}"
+        assert slot < job.status.next_slot, f"slot {slot} is used and nextSlot is {job.status.next_slot}"
+
+    def _check_budget(self, job: TrainJob) -> None:
+        budget = job.spec.failure_policy.max_failures
+        counted = job.status.failures.counted
+        assert budget < 0 or counted <= budget + 1, f"{counted} failures are counted, the budget is {budget}"
+        assert counted <= self._world.incidents, f"{counted} failures are counted, {self._world.incidents} incidents happened"
+
+    def _check_starts(self) -> None:
+        """Ranks of an attempt and index start once, and never before the attempt is committed."""
+        seen: dict[tuple[str, int, int], str] = {}
+        for job_uid, attempt, index, pod_uid in self._world.starts:
+            assert (job_uid, attempt, index) not in seen, f"attempt {attempt} index {index} was started by {seen[(job_uid, attempt, index)]} and {pod_uid}"
+            seen[(job_uid, attempt, index)] = pod_uid
+            job = self._jobs.get(job_uid)
+            if job is not None:
+                assert job.status.attempt is not None and attempt <= job.status.attempt.number, f"attempt {attempt} runs and is not committed"
+
+
+def _compare(before: TrainJob, after: TrainJob) -> None:
+    """Two versions of one object."""
+    old, new = before.status, after.status
+    assert old.next_slot <= new.next_slot, f"nextSlot went back from {old.next_slot} to {new.next_slot}"
+    assert old.failures.counted <= new.failures.counted, "a counted failure was forgotten"
+    assert new.failures.counted <= old.failures.counted + 1, "two failures were counted in one write"
+    if old.attempt is not None:
+        assert new.attempt is not None and old.attempt.number <= new.attempt.number <= old.attempt.number + 1, "attempts must rise one by one"
+        if new.attempt.number == old.attempt.number:
+            assert (old.attempt.members, old.attempt.world_size) == (new.attempt.members, new.attempt.world_size), "a committed attempt changed its members"
+            assert not (old.attempt.state == "Ended" and new.attempt.state == "Running"), "an ended attempt runs again"
+    if old.finished:
+        assert new.to_json() == old.to_json(), "a finished job's status changed"
+
+
+class RandomFaults:
+    """Errors before and after the effect of calls, and latency; from a seeded source, while it is switched on."""
+
+    def __init__(self, rng: random.Random, rate: float) -> None:
+        self._rng = rng
+        self._rate = rate
+        self.on = True
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if moment is Moment.BEFORE:
+            await asyncio.sleep(self._rng.uniform(0.0, 4.0 if self.on and self._rng.random() < 0.02 else 0.05))
+        if self.on and self._rng.random() < self._rate:
+            raise self._error(call, moment)
+
+    def _error(self, call: Call, moment: Moment) -> ClusterError:
+        if moment is Moment.AFTER:
+            return Unavailable(f"{call.verb}: the reply was lost")
+        kinds: list[ClusterError] = [Unavailable(f"{call.verb}: 503"), Unavailable(f"{call.verb}: time-out")]
+        if call.verb == "patch_job_status":
+            kinds.append(Conflict("somebody wrote first"))
+        if call.verb == "create_pod":
+            kinds.append(Rejected("exceeded quota: pods"))
+        return self._rng.choice(kinds)
