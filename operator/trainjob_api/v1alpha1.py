@@ -151,6 +151,7 @@ class Attempt(Model):
     running_at: datetime | None = Field(None, description="When all its ranks had been started.")
     ended_at: datetime | None = Field(None, description="When its end was committed.")
     members: str = Field(description="Slots of its workers in index order, as ranges: 0-5,7.")
+    members_digest: str | None = Field(None, description="Digest of the members' pod UIDs: a pod of a member's name that came later is no member.")
     workers: int = Field(ge=1, description="Number of members.")
     world_size: int = Field(ge=1, description="Number of ranks.")
     cause: str = Field(description="Why it began.")

@@ -255,3 +255,21 @@ def test_ranks_of_a_preempted_pod_are_no_failure() -> None:
     w.break_rank(1, ended(1, contract.END_SIGNAL, signal=15, at=w.now - seconds(5)))
     w.fail_pod(1, 143, disrupted=True)
     assert (incident(w).reason, incident(w).counted) == (contract.REASON_PREEMPTED, False)
+
+
+def test_a_pod_that_came_late_under_a_members_name_is_no_member() -> None:
+    w = world()
+    w.set_pod(1, uid="uid-late")
+    w.agents.pop(1)
+    found = incident(w)
+    assert (found.reason, found.slot, found.counted, found.victims) == (contract.REASON_POD_LOST, 1, True, 2)
+    assert "another pod has its name" in found.message
+
+
+def test_the_digest_covers_every_members_pod_in_index_order() -> None:
+    w = world()
+    assert w.attempt.members_digest is not None
+    a, b = w.pod(0).uid, w.pod(1).uid
+    w.set_pod(0, uid=b)
+    w.set_pod(1, uid=a)
+    assert incident(w).reason == contract.REASON_POD_LOST

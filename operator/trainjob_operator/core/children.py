@@ -5,7 +5,8 @@ Called by `turn.py`. Decides nothing but what belongs where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainjob_api.defaults import uses_agent
@@ -44,6 +45,13 @@ class Children:
     def agent(self, pod: PodView | None) -> AgentView | None:
         """What the agent in this pod last said."""
         return self.agents.get(pod.uid) if pod is not None else None
+
+    def digest(self, members: Sequence[int]) -> str | None:
+        """Of the UIDs of these slots' pods in order; None when one has no pod. A name may be borne by two pods in turn, a UID is not."""
+        pods = [self.live.get(slot) or self.ended.get(slot) or self.leaving.get(slot) for slot in members]
+        if any(pod is None for pod in pods):
+            return None
+        return hashlib.sha256(" ".join(pod.uid for pod in pods if pod is not None).encode()).hexdigest()[:16]
 
     def speaking(self, slot: int) -> AgentView | None:
         """What the agent of a slot's pod last said, the pod alive, finished or on its way out."""

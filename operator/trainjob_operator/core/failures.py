@@ -100,6 +100,9 @@ class _RankEnd:
 
 def find_incident(turn: Turn) -> Incident | Undecided | None:
     """What ended the running attempt, if anything did. Called while an attempt is running."""
+    impostor = _impostor(turn)
+    if impostor is not None:
+        return _of_impostor(turn, impostor)
     ends = sorted(_broken_ranks(turn), key=lambda end: (end.time, end.rank))
     lost = sorted((_lost_at(turn, slot), slot) for slot in turn.members() if _is_lost(turn, slot))
     first = next((end for end in ends if not end.communication), None)
@@ -188,6 +191,29 @@ def _all_have_ended(turn: Turn) -> bool:
     words = [turn.word(slot) for slot in turn.members()]
     ended = sum(1 for view in words if view for report in view.ranks if report.get("state") == contract.RANK_ENDED)
     return turn.running is not None and ended >= turn.running.world_size
+
+
+def _impostor(turn: Turn) -> int | None:
+    """The slot whose pod is another than the one that became a member: a create that took effect late, after its retry's pod had come and gone."""
+    running, members = turn.running, turn.members()
+    if running is None or running.members_digest is None or turn.kids.digest(members) in (None, running.members_digest):
+        return None
+    strangers = [slot for slot in members if turn.word(slot) is None]
+    return next(iter(strangers or members), None)
+
+
+def _of_impostor(turn: Turn, slot: int) -> Incident:
+    name = pod_name(turn.job.metadata.name, slot)
+    running = turn.running
+    return Incident(
+        reason=contract.REASON_POD_LOST,
+        time=turn.now,
+        message=f"{name} is gone; another pod has its name",
+        slot=slot,
+        pod=name,
+        victims=max(0, (running.world_size - running.world_size // running.workers) if running else 0),
+        strikes=False,
+    )
 
 
 def _is_lost(turn: Turn, slot: int) -> bool:

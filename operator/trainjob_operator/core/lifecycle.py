@@ -65,6 +65,8 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         state="Running",
         started_at=turn.now,
         members=format_slots(members),
+        # Plain mode commits the attempt before its pods.
+        members_digest=None if turn.plain else turn.kids.digest(members),
         workers=len(members),
         world_size=len(members) * processes,
         cause=cause,
