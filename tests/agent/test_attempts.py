@@ -1,0 +1,258 @@
+"""Two real agents: attempts begin, end in every way, are held, restarted, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent_rig import Rig, processes_with
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+FOREVER = "import time, trainjob\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
+
+
+def test_ranks_know_their_place_and_the_run_completes(tmp_path: Path) -> None:
+    script = (
+        "import os, trainjob\nc = trainjob.get_context()\n"
+        "print(*[os.environ[n] for n in ('RANK','LOCAL_RANK','WORLD_SIZE','LOCAL_WORLD_SIZE','NODE_RANK','MASTER_ADDR','TRAINJOB_ATTEMPT','TRAINJOB_RUN')], flush=True)\n"
+        "assert os.environ['TMPDIR'].endswith('tmp') and 'TRAINJOB_COORDINATOR' not in os.environ\n"
+        "print('port', os.environ['MASTER_PORT'], flush=True)\ntrainjob.report({'loss': c.rank + 0.5}, step=7, total_steps=9)\n"
+    )
+    with Rig(tmp_path, script=script, processes=2) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait(lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "both say so")
+        assert {n: r["kind"] for n, r in rig.ranks(1).items()} == dict.fromkeys(range(4), contract.END_OK)
+        assert rig.report(0)["progress"] == rig.report(0)["progress"] | {"position": 1, "step": 7, "total_steps": 9, "metrics": {"loss": 0.5}}
+        assert rig.report(1)["progress"] is None
+        rig.exit(0)
+        assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
+        assert "r03 | 3 1 4 2 1 127.0.0.1 1 1" in rig.text(1)
+        assert "r00 | 0 0 4 2 0 127.0.0.1 1 1" in rig.text(0)
+        (port,) = {line.split()[-1] for slot in (0, 1) for line in rig.text(slot).splitlines() if "| port" in line}
+        assert not 32768 <= int(port) <= 60999
+        assert "3 1 4 2 1" in (rig.work_dir(1) / "logs" / "rank-3.log").read_text()
+        assert not (rig.work_dir(0) / "run").exists()
+
+
+ENDS = """
+import os, signal, sys, trainjob
+how = {0: "wait", 1: sys.argv[1]}[trainjob.get_context().rank]
+if how == "wait":
+    signal.pause()
+elif how == "exception":
+    raise ValueError("the loss is not a number")
+elif how == "os._exit":
+    os._exit(7)
+elif how == "sys.exit":
+    sys.exit(3)
+else:
+    os.kill(os.getpid(), getattr(signal, how))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("exception", {"kind": contract.END_EXCEPTION, "exit_code": 1, "signal": None}),
+        ("os._exit", {"kind": contract.END_EXIT, "exit_code": 7, "signal": None, "error": None}),
+        ("sys.exit", {"kind": contract.END_EXIT, "exit_code": 3, "signal": None, "error": None}),
+        ("SIGKILL", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 9, "error": None}),
+        ("SIGSEGV", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 11, "error": None}),
+    ],
+)
+def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) -> None:
+    with Rig(tmp_path, script=ENDS, command=[sys.executable, "train.py", how]) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(1), "rank 1 ended")
+        rank = rig.rank(1)
+        assert rank | expected == rank
+        assert abs(rank["ended_at"] - rig.report(1)["clock"]) < 10
+        if how == "exception":
+            assert rank["error"]["type"] == "ValueError"
+            assert "the loss is not a number" in rank["error"]["message"]
+            assert "train.py" in rank["error"]["traceback"]
+        rig.wait(lambda: rig.report(1)["quiet"], "agent 1 quiet")
+        assert not rig.report(0)["quiet"], "the other rank goes on until the coordinator speaks"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ([sys.executable, "nowhere.py"], ["'nowhere.py'", "cwd"]),
+        (["no-such-program", "x"], ["'no-such-program'", "PATH"]),
+        ([sys.executable, "broken.py"], ["SyntaxError"]),
+        ([sys.executable, "-m", "no.such.module"], ["no.such.module"]),
+    ],
+)
+def test_a_command_that_cannot_run_is_a_start_error_not_a_crash(tmp_path: Path, command: list[str], words: list[str]) -> None:
+    with Rig(tmp_path, agents=1, command=command) as rig:
+        (rig.work / "broken.py").write_text("def f(:\n")
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "rank 0 ended")
+        rank = rig.rank(0)
+        assert rank["kind"] == contract.END_START
+        text = f"{rank['error']['type']} {rank['error']['message']}"
+        assert all(word in text for word in words), text
+        rig.wait(lambda: rig.report(0)["quiet"])
+
+
+def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, subprocess, sys, time, trainjob\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print('attempt', os.environ['TRAINJOB_ATTEMPT'], 'child', child.pid, flush=True)\n"
+        "trainjob.barrier()\nprint('together', flush=True)\ntime.sleep(600)\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait_text(0, "together")
+        rig.wait_text(1, "together")
+        old = [rig.rank(n)["pid"] for n in (0, 1)] + [int(line.split()[-1]) for s in (0, 1) for line in rig.text(s).splitlines() if "child" in line]
+        rig.kill_rank(1)
+        rig.wait(lambda: rig.ended(1))
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, 1, attempt=2), "attempt 2 runs")
+        assert [pid for pid in old if Path(f"/proc/{pid}").exists()] == []
+        stopped = [
+            r for report in rig.coordinator.log if report["slot"] == 0 and report["attempt"] == 1 for r in report["ranks"] if r["state"] == contract.RANK_ENDED
+        ]
+        assert stopped and all(r["kind"] == contract.END_STOPPED for r in stopped)
+
+
+def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, time, trainjob\n"
+        "def leave(*_):\n    print('leaving', flush=True)\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave)\ntrainjob.get_context()\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.wait_text(1, "up")
+        rig.hold(grace_s=10)
+        rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["quiet"] and rig.report(1)["quiet"], "all stopped")
+        assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
+        assert "leaving" in rig.text(0)
+        rig.run(1)
+        rig.wait(lambda: all((r["acknowledged"] or {}).get("do") == contract.DO_RUN for r in rig.coordinator.reports.values()))
+        assert rig.ended(0, 1)
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, 1, attempt=2), "attempt 2")
+
+
+def test_hold_during_the_join_then_the_same_attempt_begins(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=FOREVER) as rig:
+        rig.wait(lambda: len(rig.coordinator.reports) == 2)
+        rig.run_one(1, 1, 1, [0, 1])
+        rig.wait(lambda: rig.report(1)["attempt"] == 1)
+        assert not rig.report(1)["joined"]
+        rig.coordinator.tell(1, do=contract.DO_HOLD, grace_s=0)
+        rig.wait(lambda: (rig.report(1)["acknowledged"] or {}).get("do") == contract.DO_HOLD)
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.wait_text(1, "up")
+
+
+def test_a_member_that_goes_away_during_the_join_hangs_nobody(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=FOREVER, agents=3) as rig:
+        rig.wait(lambda: len(rig.coordinator.reports) == 3)
+        for index in (0, 1):
+            rig.run_one(index, 1, index, [0, 1, 2])
+        rig.wait(lambda: rig.report(1)["attempt"] == 1 and rig.report(0)["attempt"] == 1)
+        rig.agents[1].process.kill()
+        rig.exit_code(1)
+        rig.wait(lambda: rig.report(0)["lost_peers"] == [1], "its leader noticed")
+        rig.run(2, members=[0, 2])
+        rig.wait(lambda: rig.running(0, 1, attempt=2), "the others go on")
+        assert rig.report(0)["lost_peers"] == []
+
+
+def test_a_restarted_agent_never_starts_an_attempt_twice(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=FOREVER) as rig:
+        rig.run(1)
+        rig.wait_text(1, "up")
+        pid = rig.rank(1)["pid"]
+        rig.agents[1].process.kill()
+        rig.exit_code(1)
+        rig.wait(lambda: not Path(f"/proc/{pid}").exists(), "its rank died with it")
+        rig.start(1)
+        rig.wait(lambda: rig.report(1)["boot"] == 2 and rig.ended(1), "lost ranks reported")
+        assert rig.rank(1)["kind"] == contract.END_LOST
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, 1, attempt=2), "attempt 2")
+
+
+def test_the_leader_agent_is_restarted_during_the_join(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=FOREVER) as rig:
+        rig.wait(lambda: len(rig.coordinator.reports) == 2)
+        rig.run_one(1, 1, 1, [0, 1])
+        rig.wait(lambda: rig.report(1)["attempt"] == 1)
+        rig.agents[0].process.kill()
+        rig.exit_code(0)
+        rig.wait(lambda: rig.report(1)["lost_peers"] == [0], "the member says whom it misses")
+        rig.start(0)
+        rig.wait(lambda: rig.report(0)["boot"] == 2)
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1, attempt=1), "both run")
+        rig.wait(lambda: rig.report(1)["lost_peers"] == [])
+
+
+def test_an_agent_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    script = "import time, trainjob\ntrainjob.get_context()\nprint('up', flush=True)\ntime.sleep(600)\n"
+    with Rig(tmp_path, script=script, agents=1, storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        marker = str(rig.work_dir(0))
+        assert len(processes_with(marker)) >= 3
+        rig.agents[0].process.kill()
+        rig.wait(lambda: processes_with(marker) == [], "rank and storage child are gone")
+
+
+def test_two_jobs_on_one_machine_use_different_master_ports(tmp_path: Path) -> None:
+    script = "import os, time, trainjob\nprint('port', os.environ['MASTER_PORT'], flush=True)\ntrainjob.barrier()\ntime.sleep(600)\n"
+    with Rig(tmp_path / "one", script=script) as one, Rig(tmp_path / "two", script=script) as two:
+        one.run(1)
+        two.run(1)
+        one.wait_text(1, "port")
+        two.wait_text(1, "port")
+        ports = {line for rig in (one, two) for line in rig.text(1).splitlines() if "port" in line}
+        assert len(ports) == 2
+
+
+def test_a_launcher_runs_once_a_pod_with_its_own_names(tmp_path: Path) -> None:
+    words = "echo $PET_NNODES $PET_NPROC_PER_NODE $PET_NODE_RANK $PET_MAX_RESTARTS $RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"
+    with Rig(tmp_path, processes=4, command=["sh", "-c", words]) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert "r01 | 2 4 1 0 1 2 1" in rig.text(1)
+
+
+def test_work_dirs_with_spaces_unicode_and_long_paths(tmp_path: Path) -> None:
+    folder = tmp_path / "räume und plätze" / ("lang" * 25)
+    with Rig(folder, script="import trainjob\ntrainjob.report({})\n", agents=1) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.exit(0)
+        assert rig.exit_code(0) == 0
+    assert [name for name in os.listdir("/tmp") if name.startswith("trainjob-pod-0")] == []
+
+
+def test_signals_are_forwarded(tmp_path: Path) -> None:
+    script = (
+        "import signal, time, trainjob\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
+        "trainjob.get_context()\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.agents[0].process.send_signal(signal.SIGUSR1)
+        rig.wait_text(0, "got it")

@@ -1,0 +1,134 @@
+"""How agents end: told to, by SIGTERM, by their launcher's death, by a bad environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import ROOT, Rig, processes_with
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+SAVE = """
+import os, time, pathlib, tempfile, trainjob
+c = trainjob.get_context()
+with tempfile.TemporaryDirectory() as d:
+    pathlib.Path(d, f"part-{c.rank}").write_bytes(os.urandom(SIZE))
+    trainjob.report({"loss": 1.0}, checkpoint=trainjob.Checkpoint.from_directory(d), step=1)
+print("acknowledged", flush=True)
+time.sleep(600)
+"""
+
+
+def saving(size: int = 1000) -> str:
+    return SAVE.replace("SIZE", str(size))
+
+
+def test_sigterm_says_so_at_once_stores_what_is_staged_and_ends(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=saving(20_000_000), storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait_text(1, "acknowledged")
+        rig.wait_text(0, "acknowledged")
+        for agent in rig.agents.values():
+            agent.process.send_signal(signal.SIGTERM)
+        rig.wait(lambda: rig.report(1)["draining"], "said so")
+        assert (rig.exit_code(0), rig.exit_code(1)) == (contract.EXIT_REMOVED, contract.EXIT_REMOVED)
+        assert (tmp_path / "store/checkpoints/1-1-1/.trainjob/manifest.json").exists()
+        assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
+        assert processes_with(str(rig.folder)) == []
+
+
+def test_sigterm_before_any_attempt_ends_at_once(tmp_path: Path) -> None:
+    with Rig(tmp_path, script="", agents=1) as rig:
+        rig.wait(lambda: rig.coordinator.reports)
+        rig.agents[0].process.send_signal(signal.SIGTERM)
+        assert rig.exit_code(0, 10) == contract.EXIT_REMOVED
+
+
+def test_sigterm_of_a_complete_job_is_no_failure(tmp_path: Path) -> None:
+    with Rig(tmp_path, script="import trainjob\ntrainjob.barrier()\n") as rig:
+        rig.run(1)
+        rig.wait(lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "completed")
+        for agent in rig.agents.values():
+            agent.process.send_signal(signal.SIGTERM)
+        assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
+
+
+def test_the_launchers_death_ends_ranks_commits_and_cleans_up(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=saving(), storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait_text(1, "acknowledged")
+        rig.wait_text(0, "acknowledged")
+        rig.coordinator.stop()
+        for agent in rig.agents.values():
+            os.close(agent.parent)
+            agent.parent = -1
+        assert (rig.exit_code(0), rig.exit_code(1)) == (contract.EXIT_LAUNCHER_DIED, contract.EXIT_LAUNCHER_DIED)
+        assert (tmp_path / "store/checkpoints/1-1-1/.trainjob/manifest.json").exists()
+        assert not rig.work_dir(0).exists() and not rig.work_dir(1).exists()
+        assert processes_with(str(rig.folder)) == []
+
+
+def test_told_to_exit_it_finishes_the_upload_first(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=saving(30_000_000), storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait_text(1, "acknowledged")
+        rig.wait_text(0, "acknowledged")
+        rig.exit(contract.EXIT_JOB_FAILED)
+        assert (rig.exit_code(0), rig.exit_code(1)) == (contract.EXIT_JOB_FAILED, contract.EXIT_JOB_FAILED)
+        assert (tmp_path / "store/checkpoints/1-1-1/.trainjob/manifest.json").exists()
+
+
+def test_exit_is_quick_and_leaves_no_socket_and_no_process(tmp_path: Path) -> None:
+    with Rig(tmp_path, script="import trainjob\ntrainjob.barrier()\n", storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        begun = time.monotonic()
+        rig.exit(0)
+        assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
+        assert time.monotonic() - begun < 5
+        assert processes_with(str(rig.folder)) == []
+        assert not (rig.work_dir(0) / "run").exists()
+
+
+def agent(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT / "operator"), str(ROOT / "worker-image")])
+    return subprocess.run([sys.executable, "-m", "trainjob.agent", *arguments], env={"PYTHONPATH": path, **env}, capture_output=True, text=True, timeout=60)
+
+
+def test_a_bad_environment_is_one_clear_error_with_its_own_exit_code() -> None:
+    ended = agent({contract.ENV_SLOT: "two", contract.ENV_AGENT_SPEC: "{"})
+    assert ended.returncode == contract.EXIT_BAD_CONFIG
+    assert "TRAINJOB_SLOT='two' is no whole number" in ended.stderr
+    assert "TRAINJOB_COORDINATOR is not set" in ended.stderr
+    assert "TRAINJOB_AGENT_SPEC is no AgentSpec as JSON" in ended.stderr
+    assert "no command was given" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_it_is_up_fast_and_small(tmp_path: Path) -> None:
+    """Generous limits: the machine may be busy. The figures themselves are printed (pytest -s)."""
+    with Rig(tmp_path, script="import time\ntime.sleep(600)\n", agents=1, storage=tmp_path / "store") as rig:
+        rig.wait(lambda: rig.coordinator.reports)
+        rig.run(1)
+        rig.wait(lambda: rig.running(0))
+        status = Path(f"/proc/{rig.agents[0].process.pid}/status").read_text()
+        (rss,) = [int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS")]
+        begun = time.monotonic()
+        rig.coordinator.reports.clear()
+        rig.agents[0].process.kill()
+        rig.exit_code(0)
+        begun = time.monotonic()
+        rig.start(0)
+        rig.wait(lambda: rig.coordinator.reports)
+        took = time.monotonic() - begun
+        print(f"agent: first sync after {took * 1000:.0f} ms, {rss:.1f} MB resident")
+        assert took < 1.0
+        assert rss < 40

@@ -1,0 +1,95 @@
+"""How members come together: every order ends with one answer for all of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.agent.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, candidates, holders
+
+NOTE = {"id": "1-1-3", "files": [["a", 1, 0], ["b", 1, 1]]}
+
+
+def request(index: int, *held: str) -> Request:
+    return Request(index, f"10.0.0.{index}:7000", ({"note": NOTE, "held": list(held)},) if held else ())
+
+
+def test_the_last_member_starts_the_settling() -> None:
+    join = Join(2)
+    assert join.asked(request(1)) == []
+    assert join.missing() == (0,)
+    assert join.asked(request(0)) == [Settle((request(0), request(1)))]
+    assert join.settled({"run": 1}) == [Answer((0, 1), {"run": 1})]
+
+
+def test_a_member_that_left_before_all_were_here_is_waited_for_again() -> None:
+    join = Join(2)
+    join.asked(request(1))
+    join.left(1)
+    assert join.asked(request(0)) == []
+    assert join.missing() == (1,)
+    assert join.asked(request(1)) != []
+
+
+def test_a_member_that_asks_again_gets_the_same_answer_alone() -> None:
+    join = Join(2)
+    join.asked(request(0))
+    join.asked(request(1))
+    join.settled({"run": 4})
+    join.left(1)
+    assert join.asked(request(1)) == [Answer((1,), {"run": 4})]
+
+
+def test_a_member_that_is_lost_while_it_is_settled_can_come_back_for_the_answer() -> None:
+    join = Join(1)
+    join.asked(request(0))
+    join.left(0)
+    assert join.settled({"run": 1}) == [Answer((0,), {"run": 1})]
+
+
+def test_a_refusal_reaches_all_and_latecomers() -> None:
+    join = Join(2)
+    join.asked(request(0))
+    join.asked(request(1))
+    assert join.failed("storage", "read-only") == [Refuse((0, 1), "storage", "read-only")]
+    assert join.asked(request(1)) == [Refuse((1,), "storage", "read-only")]
+    assert join.settled({"run": 1}) == []
+
+
+def test_an_index_outside_the_attempt_is_refused() -> None:
+    join = Join(2)
+    for index in (-1, 2):
+        try:
+            join.asked(request(index))
+        except ValueError:
+            continue
+        raise AssertionError(index)
+
+
+def test_what_members_hold_is_put_together() -> None:
+    members = (request(0, "a"), request(1, "b"), request(2))
+    assert candidates(members) == [{"note": NOTE, "held": ["a", "b"]}]
+    assert holders(members, "1-1-3") == {"10.0.0.0:7000": ["a"], "10.0.0.1:7000": ["b"]}
+    assert holders(members, "1-1-2") == {}
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40), st.booleans())
+def test_all_orders_settle_exactly_once_and_answer_everyone(workers: int, moves: list[tuple[bool, int]], works: bool) -> None:
+    join = Join(workers)
+    settles, answered = 0, set()
+    for asks, index in [*moves, *((True, i) for i in range(workers)), *((True, i) for i in range(workers))]:
+        if index >= workers:
+            continue
+        outputs = join.asked(request(index)) if asks else join.left(index)
+        for output in outputs:
+            if isinstance(output, Settle):
+                settles += 1
+                assert [m.member for m in output.members] == list(range(workers))
+                (told,) = join.settled({"run": 1}) if works else join.failed("storage", "no")
+                assert not isinstance(told, Settle)
+                answered |= set(told.indices)
+            else:
+                answered |= set(output.indices)
+    assert settles == 1
+    assert answered == set(range(workers))
+    assert join.phase != GATHERING and (join.phase == ANSWERED) == works

@@ -1,0 +1,97 @@
+"""Faults that can be told before anything starts are one clear error each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainjob.launch import checks
+from trainjob.launch import job as jobs
+from trainjob.launch.errors import LaunchError
+from trainjob_api.validation import InvalidTrainJob
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
+
+
+def check(tmp_path: Path, *command: str, **more: object) -> None:
+    job = jobs.from_script(jobs.ScriptJob(command=command, **more))  # type: ignore[arg-type]
+    checks.check(job, ENVIRONMENT, str(tmp_path))
+
+
+def script(tmp_path: Path, text: str) -> str:
+    (tmp_path / "train it ü.py").write_text(text)
+    return "train it ü.py"
+
+
+def test_a_good_job_passes(tmp_path: Path) -> None:
+    check(tmp_path, sys.executable, "-u", script(tmp_path, "print(1)"), storage=str(tmp_path / "säfe place"))
+    assert (tmp_path / "säfe place" / "default").is_dir()
+
+
+def test_a_missing_script_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"script .*absent\.py does not exist"):
+        check(tmp_path, sys.executable, "absent.py")
+
+
+def test_a_folder_is_no_script(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LaunchError, match="__main__"):
+        check(tmp_path, sys.executable, "folder")
+
+
+def test_a_syntax_error_is_shown_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"SyntaxError in .*train it ü\.py, line 2: .*: def f\("):
+        check(tmp_path, sys.executable, script(tmp_path, "x = 1\ndef f(\n"))
+
+
+def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"'/no/python3' does not exist.*this Python is"):
+        check(tmp_path, "/no/python3", script(tmp_path, ""))
+    with pytest.raises(LaunchError, match=r"'python3.99' is not in PATH"):
+        check(tmp_path, "python3.99", script(tmp_path, ""))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("#!/bin/sh\necho 3 8\n", "Python 3.8, and workers need 3.9"),
+        ("#!/bin/sh\necho 3 12\necho \"ModuleNotFoundError: No module named 'trainjob'\" >&2\nexit 1\n", "cannot import trainjob"),
+        ("#!/bin/sh\necho wrong >&2\nexit 3\n", r"does not run as Python \(wrong\)"),
+    ],
+)
+def test_a_wrong_python_is_one_sentence(tmp_path: Path, body: str, said: str) -> None:
+    fake = tmp_path / "python3"
+    fake.write_text(body)
+    fake.chmod(0o755)
+    with pytest.raises(LaunchError, match=said):
+        check(tmp_path, str(fake), script(tmp_path, ""))
+
+
+def test_a_storage_path_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LaunchError, match="runs through something that is no folder"):
+        check(tmp_path, sys.executable, script(tmp_path, ""), storage=str(tmp_path / "file"))
+
+
+def test_a_read_only_storage() -> None:
+    with pytest.raises(LaunchError, match=r"storage /proc/.* give another storage path"):
+        checks.check_storage("/proc/trainjob/default/x")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+def test_a_full_storage_is_called_full() -> None:
+    error = OSError(28, "No space left on device")
+    assert "is full" in checks._storage_text("/data", error)
+
+
+def test_more_gpus_than_there_are(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="2 GPUs for 2 ranks, and no GPU is visible"):
+        check(tmp_path, sys.executable, script(tmp_path, ""), workers=2, gpus_per_worker=1)
+
+
+def test_an_invalid_object_is_refused_as_kubectl_would(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTrainJob, match=r"resumeFrom"):
+        check(tmp_path, sys.executable, script(tmp_path, ""), resume_from="somewhere/relative")

@@ -1,0 +1,31 @@
+"""Loops as people write them for Ray Train run with only their imports changed. Each script asserts its own results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent / "ray_loops"
+TIMEOUT_S = 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+def test_a_ray_train_loop_runs(name: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    roots = [entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))]
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(roots), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), str(tmp_path / "results")], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_there_are_ten_of_them() -> None:
+    assert len(list(FOLDER.glob("*.py"))) >= 10

@@ -1,0 +1,327 @@
+"""Agents as real processes under a puppet coordinator: tests say what each agent is told, and see everything that it reports.
+
+with Rig(tmp_path, script=SCRIPT) as rig:
+    rig.run(1)
+    rig.wait(lambda: rig.ended(0))
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from trainjob_api import contract
+
+ROOT = Path(__file__).resolve().parents[2]
+POLL_S = 0.01
+PATIENCE_S = 30.0
+HOLD_POLL_S = 5.0
+
+
+class Coordinator:
+    """Answers POST /v1/sync with what the test wants each slot to do; remembers every report."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.log: list[dict[str, Any]] = []
+        self.instructions: dict[int, dict[str, Any]] = {}
+        self.headers: dict[int, dict[str, str]] = {}
+        self.transition = 1
+        self._server: ThreadingHTTPServer | None = None
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Listen (again, on the same port)."""
+        coordinator = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                coordinator.headers[body["slot"]] = dict(self.headers.items())
+                answer = json.dumps(coordinator.answer(body)).encode()
+                try:
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+                except OSError:
+                    self.close_connection = True
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                pass  # agents are killed in the middle of requests
+
+        self._server = Server(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        """No coordinator: open polls end without an answer."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+            with self.changed:
+                self.changed.notify_all()
+
+    def tell(self, slot: int, **instruction: Any) -> None:
+        """From now on this slot is to do that."""
+        with self.changed:
+            self.instructions[slot] = instruction
+            self.changed.notify_all()
+
+    def answer(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Hold the poll until there is something to say."""
+        slot, seq, server = report["slot"], (report["boot"], report["seq"]), self._server
+        with self.changed:
+            last = self.reports.get(slot)
+            if last is None or (last["boot"], last["seq"]) < seq:
+                self.reports[slot] = report
+                self.log.append(report)
+                self.changed.notify_all()
+            deadline = time.monotonic() + HOLD_POLL_S
+            while self._server is server and self.reports[slot] is report and report["acknowledged"] == self._word(slot) and time.monotonic() < deadline:
+                self.changed.wait(deadline - time.monotonic())
+            if self._server is not server:
+                raise ConnectionAbortedError("the coordinator is gone")
+            return {"transition": self.transition, "instruction": self._word(slot)}
+
+    def _word(self, slot: int) -> dict[str, Any]:
+        return self.instructions.get(slot, {"do": contract.DO_WAIT})
+
+
+class AgentProcess:
+    """One agent."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, parent: int) -> None:
+        self.process = process
+        self.output = output
+        self.parent = parent
+
+    @property
+    def text(self) -> str:
+        """What it wrote so far."""
+        return self.output.read_text("utf-8", "replace")
+
+
+class Rig:
+    """N agents of one job in temporary folders."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        script: str | None = None,
+        agents: int = 2,
+        processes: int = 1,
+        storage: Path | str | None = None,
+        env: Mapping[str, str] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.count = agents
+        self.processes = processes
+        self.coordinator = Coordinator()
+        self.agents: dict[int, AgentProcess] = {}
+        self.work = folder / "job"
+        self.work.mkdir(parents=True, exist_ok=True)
+        if script is not None:
+            (self.work / "train.py").write_text(script)
+        self.command = list(command) if command is not None else [sys.executable, "train.py"]
+        self.storage = None if storage is None else str(storage)
+        self._env = dict(env or {})
+        self._spec = {
+            "processes_per_worker": processes,
+            "rendezvous_backend": "auto",
+            "rendezvous_port": 29500,
+            "rendezvous_timeout_s": 60,
+            "storage": self.storage,
+            "resume_from": "auto",
+            "keep": None,
+            "score_attribute": None,
+            "score_order": "max",
+            **(spec or {}),
+        }
+
+    def __enter__(self) -> Rig:
+        for slot in range(self.count):
+            self.start(slot)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self.agents.values():
+            if agent.process.poll() is None:
+                agent.process.kill()
+            agent.process.wait()
+            if agent.parent >= 0:
+                os.close(agent.parent)
+        self.coordinator.stop()
+
+    # -- agents -----------------------------------------------------------------------------------------------------------
+
+    def start(self, slot: int, environment: Mapping[str, str] | None = None) -> AgentProcess:
+        """Start the agent of a slot (again: its container was restarted)."""
+        reading, writing = os.pipe()
+        env = {name: value for name, value in os.environ.items() if not name.startswith("TRAINJOB_")}
+        env.update(
+            {
+                "PYTHONPATH": os.pathsep.join([str(ROOT / "operator"), str(ROOT / "worker-image")]),
+                contract.ENV_NAMESPACE: "default",
+                contract.ENV_JOB: "digits",
+                contract.ENV_JOB_UID: "uid-1",
+                contract.ENV_SLOT: str(slot),
+                contract.ENV_POD_NAME: f"digits-{slot}",
+                contract.ENV_POD_UID: f"pod-{slot}",
+                contract.ENV_POD_ADDRESS: "127.0.0.1",
+                contract.ENV_NODE_NAME: "here",
+                contract.ENV_COORDINATOR: f"http://127.0.0.1:{self.coordinator.port}",
+                contract.ENV_WORK_DIR: str(self.work_dir(slot)),
+                contract.ENV_AGENT_SPEC: json.dumps(self._spec),
+                contract.ENV_PARENT_FD: str(reading),
+                contract.ENV_MASTER_PORT_ANY: "1",
+                **self._env,
+                **(environment or {}),
+            }
+        )
+        output = self.folder / f"agent-{slot}.out"
+        with output.open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trainjob.agent", "--", *self.command],
+                cwd=self.work,
+                env=env,
+                stdout=file,
+                stderr=file,
+                pass_fds=[reading],
+                start_new_session=True,
+            )
+        os.close(reading)
+        older = self.agents.get(slot)
+        if older is not None:
+            os.close(older.parent)
+        self.agents[slot] = AgentProcess(process, output, writing)
+        return self.agents[slot]
+
+    def work_dir(self, slot: int) -> Path:
+        """A pod's own volume."""
+        return self.folder / f"pod-{slot}"
+
+    def text(self, slot: int) -> str:
+        """An agent's output."""
+        return self.agents[slot].text
+
+    def exit_code(self, slot: int, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for an agent's end."""
+        return self.agents[slot].process.wait(timeout_s)
+
+    # -- instructions -----------------------------------------------------------------------------------------------------
+
+    def run(self, attempt: int, members: Sequence[int] | None = None) -> None:
+        """Tell members to run an attempt, once all have reported."""
+        slots = list(range(self.count)) if members is None else list(members)
+        self.wait(lambda: all(s in self.coordinator.reports for s in slots), "all agents have reported")
+        for index, slot in enumerate(slots):
+            self.run_one(slot, attempt, index, slots)
+
+    def run_one(self, slot: int, attempt: int, index: int, slots: Sequence[int]) -> None:
+        """Tell one of them."""
+        leader = self.coordinator.reports[slots[0]]["address"]
+        self.coordinator.tell(
+            slot, do=contract.DO_RUN, attempt=attempt, index=index, workers=len(slots), processes=self.processes, leader=leader, secret="secret", reason="test"
+        )
+
+    def hold(self, grace_s: float = 0) -> None:
+        """Tell all to stop their ranks."""
+        for slot in self.agents:
+            self.coordinator.tell(slot, do=contract.DO_HOLD, grace_s=grace_s)
+
+    def exit(self, code: int = 0) -> None:
+        """Tell all to end."""
+        for slot in self.agents:
+            self.coordinator.tell(slot, do=contract.DO_EXIT, exit_code=code)
+
+    # -- observations -----------------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
+        """Until `condition()` is true; its value. Raises AssertionError with all that is known."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            found = condition()
+            if found:
+                return found
+            time.sleep(POLL_S)
+        raise AssertionError(f"not within {timeout_s} s: {what}\n{self.everything()}")
+
+    def everything(self) -> str:
+        """For a failed wait."""
+        outputs = "\n".join(f"--- agent {slot} (exit {a.process.poll()})\n{a.text}" for slot, a in self.agents.items())
+        return f"{json.dumps(self.coordinator.reports, indent=1)}\n{outputs}"
+
+    def report(self, slot: int) -> dict[str, Any]:
+        """The newest report of an agent."""
+        return self.coordinator.reports.get(slot, {})
+
+    def ranks(self, attempt: int | None = None) -> dict[int, dict[str, Any]]:
+        """All ranks by number, of reports about this attempt."""
+        reports = [r for r in self.coordinator.reports.values() if attempt is None or r["attempt"] == attempt]
+        return {rank["rank"]: rank for r in reports for rank in r["ranks"]}
+
+    def rank(self, number: int) -> dict[str, Any]:
+        """One rank."""
+        return self.ranks().get(number, {})
+
+    def ended(self, *numbers: int, attempt: int | None = None) -> bool:
+        """Whether these ranks have ended."""
+        ranks = self.ranks(attempt)
+        return all(ranks.get(n, {}).get("state") == contract.RANK_ENDED for n in numbers)
+
+    def running(self, *numbers: int, attempt: int | None = None) -> bool:
+        """Whether these ranks have said hello."""
+        ranks = self.ranks(attempt)
+        return all(ranks.get(n, {}).get("state") == contract.RANK_RUNNING for n in numbers)
+
+    def completed(self) -> bool:
+        """Whether some agent says so."""
+        return any(r["completed"] for r in self.coordinator.reports.values())
+
+    def kill_rank(self, number: int, how: int = signal.SIGKILL) -> None:
+        """A signal to a rank's process."""
+        os.kill(self.rank(number)["pid"], how)
+
+    def wait_text(self, slot: int, text: str, timeout_s: float = PATIENCE_S) -> None:
+        """Until an agent's output has this."""
+        self.wait(lambda: text in self.text(slot), f"{text!r} in the output of agent {slot}", timeout_s)
+
+
+def processes_with(marker: str) -> list[int]:
+    """Living processes whose environment has this text."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+                state = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            except OSError:
+                continue
+            if marker.encode() in environ and state != b"Z" and int(name) != os.getpid():
+                found.append(int(name))
+    return found

@@ -1,0 +1,41 @@
+"""`python -m trainjob.agent -- <command>`: reads the environment, runs the agent, ends with its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.path and sys.path[0] == os.getcwd() and not os.path.samefile(sys.path[0], os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))):
+    # `-m` put the user's folder there: a queue.py in it must not become ours.
+    del sys.path[0]
+
+import asyncio
+
+from trainjob.agent.agent import Agent
+from trainjob.agent.config import AgentConfig, BadConfig, read
+from trainjob_api import contract
+
+
+async def _run(config: AgentConfig) -> int:
+    return await Agent(config).run()
+
+
+def main() -> int:
+    """The exit code: 0, or one of contract.EXIT_*."""
+    try:
+        config = read(os.environ, sys.argv[1:])
+        os.makedirs(config.work_dir, exist_ok=True)
+    except BadConfig as error:
+        print(f"agent | {error}", file=sys.stderr)
+        return contract.EXIT_BAD_CONFIG
+    except OSError as error:
+        print(f"agent | The work folder cannot be used: {error}. It must be a volume that this container may write.", file=sys.stderr)
+        return contract.EXIT_BAD_CONFIG
+    return asyncio.run(_run(config))
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # No interpreter teardown: threads may still wait for a storage or a reader that hangs.
+    os._exit(code)

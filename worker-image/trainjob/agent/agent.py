@@ -1,0 +1,344 @@
+"""The agent itself: which instruction it follows, what it reports, how it ends. Made by `__main__`.
+
+The coordinator's instruction is a whole state: the newest one counts, whatever was being done for an older one is cancelled. What takes
+long to import comes after the first report is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
+
+from trainjob.agent import peer_protocol
+from trainjob.agent.boot import BootNotes
+from trainjob.agent.config import AgentConfig
+from trainjob.agent.output import Console
+from trainjob.agent.peers import PeerServer
+from trainjob.agent.reaper import Reaper, signal_group
+from trainjob.agent.sync import Sync
+from trainjob_api import contract, wire
+
+if TYPE_CHECKING:
+    from trainjob.agent.attempt import Attempt
+    from trainjob.agent.frames import FrameConnection
+    from trainjob.agent.site import Site
+
+DRAIN_S = 25.0
+"""From SIGTERM to our end: below the 30 s that a pod has by default."""
+RANKS_DRAIN_S = 15.0
+"""Of it, what the ranks have for themselves."""
+ORPHAN_S = 30.0
+"""After the launcher's death: to commit the newest released checkpoint."""
+STALL_S = 30.0
+"""Uploads that stand still for so long are given up when we are told to exit."""
+LONELY_S = 600.0
+LONELY_POLL_S = 5.0
+CLOSE_S = 2.0
+LAST_WORD_S = 0.2
+"""For the last report to leave; its answer would be a long poll."""
+
+
+class Agent:
+    """`run` until there is an exit code."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._console = Console()
+        self._reaper = Reaper(self._loop)
+        self._notes = BootNotes(config.work_dir)
+        self._boot = self._notes.count_boot()
+        self._peers = PeerServer(self._serve_file)
+        self._sync = Sync(config, self.report, self._instructed, self._console.say)
+        self._instruction: Optional[contract.Instruction] = None
+        self._site: Optional[Site] = None
+        self._ready: Optional[asyncio.Task[None]] = None
+        self._acting: Optional[asyncio.Task[None]] = None
+        self._attempt: Optional[Attempt] = None
+        self._draining = False
+        self._orphaned = False
+        self._completed = False
+        self._warning: Optional[str] = None
+        self._exit_code: asyncio.Future[int] = self._loop.create_future()
+
+    async def run(self) -> int:
+        """Everything; the exit code."""
+        self._loop.set_exception_handler(self._fault)
+        self._console.on_room = self._console_has_room
+        await self._peers.start(self._config.host)
+        syncing = asyncio.ensure_future(self._sync.run())
+        self._loop.add_signal_handler(signal.SIGTERM, self._drain)
+        # Ctrl-C reaches the whole process group; on the local backend the launcher decides what it means.
+        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        self._loop.add_signal_handler(signal.SIGUSR1, self._forward, signal.SIGUSR1)
+        if self._config.parent_fd is not None:
+            os.set_blocking(self._config.parent_fd, False)
+            self._loop.add_reader(self._config.parent_fd, self._parent_fd_readable)
+        lonely = asyncio.ensure_future(self._watch_loneliness())
+        self._ready = asyncio.ensure_future(self._prepare())
+        try:
+            return await self._exit_code
+        finally:
+            for task in (lonely, syncing, self._acting):
+                if task is not None:
+                    task.cancel()
+            await self._leave()
+
+    def report(self) -> contract.AgentReport:
+        """Everything we observe, whole."""
+        config, attempt, leader = self._config, self._attempt, self._attempt.leader if self._attempt is not None else None
+        collectives, commits = (leader.collectives, leader.commits) if leader is not None else (None, None)
+        return {
+            "namespace": config.namespace,
+            "job": config.job,
+            "job_uid": config.job_uid,
+            "slot": config.slot,
+            "pod": config.pod,
+            "pod_uid": config.pod_uid,
+            "boot": self._boot,
+            "clock": time.time(),
+            "address": peer_protocol.join_address(config.host, self._peers.port),
+            "acknowledged": dict(self._instruction) if self._instruction is not None else None,
+            "attempt": attempt.number if attempt is not None else 0,
+            "quiet": attempt is None or not attempt.alive,
+            "joined": attempt is not None and attempt.joined_at_leader,
+            "ranks": [r.report() for r in attempt.ranks] if attempt is not None else [],
+            "lost_peers": attempt.lost_peers if attempt is not None else [],
+            "draining": self._draining,
+            "uploads": self._site.saving.waiting if self._site is not None else 0,
+            "completed": self._completed or (attempt is not None and attempt.is_complete),
+            "run": attempt.run if attempt is not None else None,
+            "resumed_from": attempt.resumed_from if attempt is not None else None,
+            "progress": collectives.progress if collectives is not None else None,
+            "latest": commits.latest if commits is not None else None,
+            "best": commits.best if commits is not None else None,
+            "checkpoint_count": commits.count if commits is not None else 0,
+            "warning": self._warning,
+        }
+
+    # -- preparation ------------------------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        """What the first report need not wait for."""
+        await asyncio.sleep(0)
+        from trainjob.agent.rank_calls import SocketFolder
+        from trainjob.agent.saving import Saving
+        from trainjob.agent.site import Site
+        from trainjob.agent.storage import StorageChild
+
+        config = self._config
+        storage = None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
+        if storage is not None:
+            storage.start()
+        saving = Saving(os.path.join(config.work_dir, "staging"), storage, self._sync.changed)
+        folder = SocketFolder(config.work_dir, config.pod_uid)
+        self._site = Site(config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn)
+
+    def _warn(self, text: Optional[str]) -> None:
+        self._warning = None if text is None else text[: contract.MESSAGE_LIMIT]
+        self._sync.changed(False)
+
+    # -- instructions -----------------------------------------------------------------------------------------------------
+
+    def _instructed(self, instruction: contract.Instruction) -> None:
+        if instruction == self._instruction:
+            return
+        self._instruction = instruction
+        self._sync.changed(True)
+        if self._orphaned or self._draining:
+            return
+        self._act(lambda: self._follow(instruction))
+
+    def _act(self, work: Callable[[], Awaitable[None]]) -> None:
+        """The newest wish cancels the one before."""
+        before, self._acting = self._acting, None
+
+        async def act() -> None:
+            if before is not None:
+                before.cancel()
+                await asyncio.wait([before])
+            if self._ready is not None:
+                await self._ready
+            await work()
+
+        self._acting = asyncio.ensure_future(act())
+        self._acting.add_done_callback(lambda task: task.cancelled() or task.result())
+
+    async def _follow(self, instruction: contract.Instruction) -> None:
+        what = instruction.get("do")
+        if what == contract.DO_RUN:
+            await self._run_attempt(instruction)
+        elif what == contract.DO_HOLD:
+            if self._attempt is not None:
+                await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
+        elif what == contract.DO_EXIT:
+            if self._attempt is not None:
+                await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
+            await self._finish_uploads()
+            self._end(int(instruction.get("exit_code") or 0))
+
+    async def _run_attempt(self, instruction: contract.Instruction) -> None:
+        from trainjob.agent.attempt import Attempt
+
+        number, current = int(instruction["attempt"]), self._attempt
+        if current is not None and number < current.number:
+            return
+        if current is not None and number == current.number and not current.unused:
+            current.update(instruction)
+            return
+        if current is not None:
+            await current.stop(contract.END_STOPPED, 0)
+            current.close()
+        assert self._site is not None
+        self._attempt = Attempt(self._site, self._peers, self._notes, instruction)
+        self._warning = None
+        self._sync.changed(True)
+        self._attempt.begin()
+
+    async def _finish_uploads(self) -> None:
+        """Until all is stored and committed, or nothing has moved for STALL_S."""
+        if self._site is None or self._attempt is None:
+            return
+        finishing = asyncio.ensure_future(self._attempt.finish())
+        try:
+            while not finishing.done():
+                before = self._moved()
+                await asyncio.wait([finishing], timeout=STALL_S)
+                if not finishing.done() and self._moved() == before:
+                    self._console.say("uploads stand still: giving them up")
+                    return
+        finally:
+            finishing.cancel()
+
+    def _moved(self) -> int:
+        return self._site.storage.moved if self._site is not None and self._site.storage is not None else 0
+
+    # -- the end ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """SIGTERM: this pod goes away."""
+        if self._draining or self._orphaned:
+            return
+        self._draining = True
+        self._sync.changed(True)
+        self._act(self._drained)
+
+    async def _drained(self) -> None:
+        deadline = self._loop.time() + DRAIN_S
+        if self._attempt is not None:
+            await self._attempt.stop(contract.END_STOPPED, RANKS_DRAIN_S)
+            await self._within(self._attempt.finish(), deadline - self._loop.time())
+        told = self._instruction or {}
+        if told.get("do") == contract.DO_EXIT and "exit_code" in told:
+            self._end(int(told["exit_code"]))
+        else:
+            self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_REMOVED)
+
+    def _parent_fd_readable(self) -> None:
+        assert self._config.parent_fd is not None
+        try:
+            if os.read(self._config.parent_fd, 4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._loop.remove_reader(self._config.parent_fd)
+        self._orphaned = True
+        self._act(self._orphan)
+
+    async def _orphan(self) -> None:
+        """The launcher died: nobody will tell us anything any more."""
+        if self._attempt is not None:
+            await self._attempt.stop(contract.END_STOPPED, 0)
+            await self._within(self._attempt.finish(), ORPHAN_S)
+        self._end(contract.EXIT_LAUNCHER_DIED)
+
+    async def _within(self, work: Awaitable[None], timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(work, max(timeout_s, 0.1))
+        except asyncio.TimeoutError:
+            self._console.say("not all that is staged could be stored in time")
+
+    async def _watch_loneliness(self) -> None:
+        while True:
+            await asyncio.sleep(LONELY_POLL_S)
+            idle = (self._attempt is None or not self._attempt.alive) and (self._site is None or not self._site.saving.waiting)
+            if idle and self._sync.alone_for(self._loop.time()) > LONELY_S:
+                self._console.say(f"no coordinator for {LONELY_S:.0f} s, and nothing left to do")
+                self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_NO_COORDINATOR)
+
+    def _end(self, code: int) -> None:
+        if not self._exit_code.done():
+            self._exit_code.set_result(code)
+
+    async def _leave(self) -> None:
+        """Nothing of ours stays: no process, no socket, no folder but the pod's own."""
+        if self._attempt is not None:
+            await self._attempt.stop(contract.END_STOPPED, 0)
+            self._attempt.close()
+        if not self._orphaned:
+            await self._sync.last_word(LAST_WORD_S)
+        self._sync.close()
+        self._peers.close()
+        if self._site is not None:
+            self._site.saving.close()
+            if self._site.storage is not None:
+                await self._site.storage.close(CLOSE_S)
+            self._remove(self._site.socket_folder)
+        if self._orphaned:
+            self._remove(self._config.work_dir)
+        self._console.close(CLOSE_S)
+
+    @staticmethod
+    def _remove(folder: str) -> None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+    # -- signals, files, faults ---------------------------------------------------------------------------------------------
+
+    def _interrupted(self) -> None:
+        if self._config.parent_fd is None:
+            self._drain()
+
+    def _console_has_room(self) -> None:
+        self._loop.call_soon_threadsafe(self._resume_output)
+
+    def _resume_output(self) -> None:
+        for rank in self._attempt.ranks if self._attempt is not None else ():
+            if rank.output is not None:
+                rank.output.resume()
+
+    def _forward(self, number: int) -> None:
+        for rank in self._attempt.ranks if self._attempt is not None else ():
+            if rank.alive and rank.pid:
+                signal_group(rank.pid, number)
+
+    def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
+        if message["op"] != peer_protocol.GET:
+            raise ValueError("only files are served on this connection")
+        task = asyncio.ensure_future(self._send_file(connection, str(message["id"]), str(message["path"])))
+        task.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    async def _send_file(self, connection: FrameConnection, id_: str, path: str) -> None:
+        from trainjob.agent import files
+
+        if self._site is not None:
+            _, folder, paths = await self._site.saving.path_of(id_)
+            if path in paths:
+                await files.serve(connection, os.path.join(folder, path))
+                return
+        connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+
+    def _fault(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
+        """A fault of ours, or a peer that sends nonsense: said, and survived."""
+        import traceback
+
+        error = context.get("exception")
+        self._console.say(f"fault: {context.get('message')}")
+        if error is not None:
+            self._console.say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())

@@ -1,0 +1,264 @@
+"""Rank 0's agent: what makes released checkpoints durable, and a run complete. The upload queue, the commit, retention, the end record.
+
+Made by `leader` when the join is answered. The queue's rules are `uploads` (pure); this carries them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import os
+from typing import Any, Callable, Coroutine, Dict, Iterable, List, Mapping, Optional, Set
+
+from trainjob.agent import peer_protocol, uploads
+from trainjob.agent.site import Site
+from trainjob.agent.storage import StorageError
+from trainjob.agent.uploads import Uploads
+from trainjob_api import contract
+
+RETRY_S = 1.0
+RETRY_CAP_S = 10.0
+REFUSALS = ("readonly", "full", "unreadable")
+"""Kinds of storage errors that a rank which waits for the commit (SYNC) is told of; others are tried again first."""
+Tell = Callable[..., None]
+
+
+class Commits:
+    """Jobs without storage have one too: nothing waits there, everything is admitted."""
+
+    def __init__(self, site: Site, tell: Tell, run: int, attempt: int, protected: Iterable[str]) -> None:
+        self._site = site
+        self._tell = tell
+        self._run = run
+        self._attempt = attempt
+        self._protected: Set[str] = set(protected)
+        self._loop = asyncio.get_running_loop()
+        self._uploads = Uploads(self._loop.time())
+        self._tasks: Set[asyncio.Task[None]] = set()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._committing: Set[str] = set()
+        self._retaining = 0
+        self._drained = asyncio.Event()
+        self._on_admitted: Callable[[], None] = lambda: None
+        self._troubles: Set[str] = set()
+        self.on_committed: Callable[[str], None] = lambda id_: None
+        self.on_trouble: Callable[[str, str], None] = lambda id_, message: None
+        """A checkpoint cannot be stored for now (id, why)."""
+        self.on_drained: Callable[[], None] = lambda: None
+        self.latest: Optional[contract.CheckpointReport] = None
+        self.best: Optional[contract.CheckpointReport] = None
+        self.count = 0
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is on its way, and retention has been seen to."""
+        return not self._uploads.queue and not self._retaining
+
+    async def until_drained(self, timeout_s: float) -> None:
+        """Wait for that, no longer than this."""
+        self._drained.clear()
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            pass
+
+    def waits_only_for(self, lost: Set[int]) -> bool:
+        """Whatever is on its way lacks the share of one of these members."""
+        return not self._retaining and all(self._uploads.waiting_for(id_) & lost for id_ in self._uploads.queue)
+
+    def close(self) -> None:
+        """Another attempt begins; what is unfinished is adopted by it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+
+    # -- inputs ---------------------------------------------------------------------------------------------------------
+
+    def admit(self, on_admitted: Callable[[], None]) -> None:
+        """A report wants to save; `on_admitted` when there is a place."""
+        self._on_admitted = on_admitted
+        if self._site.storage is None:
+            on_admitted()
+        else:
+            self._carry_out(self._uploads.admit(self._loop.time()))
+
+    def withdraw(self) -> None:
+        """The report that asked has failed."""
+        self._uploads.withdraw()
+
+    def released(self, note: Mapping[str, Any], sharers: Iterable[int], ranks: Optional[List[int]] = None) -> None:
+        """A checkpoint is STAGED; its agents begin to store it."""
+        id_ = str(note["id"])
+        if self._site.storage is None:
+            self.latest, self.count = _shown(note, None), 1
+            self._site.changed(False)
+        else:
+            self._carry_out(self._uploads.released(self._loop.time(), id_, note, sharers, ranks))
+
+    def shared(self, index: int, id_: str) -> None:
+        """An agent's share is stored."""
+        if self._uploads.upload(id_) is None:
+            # It missed how that ended (its connection was lost).
+            self._tell(index, {"op": peer_protocol.COMMITTED, "id": id_})
+        self._carry_out(self._uploads.shared(self._loop.time(), index, id_))
+
+    def share_lost(self, index: int, id_: str, message: str) -> None:
+        """An agent can never store its share."""
+        self._carry_out(self._uploads.lost(self._loop.time(), id_, f"worker {index}: {message}"))
+
+    def share_failing(self, id_: str, kind: str, message: str) -> None:
+        """An agent's storage refuses for now."""
+        self._say_trouble(id_, f"Checkpoint {id_} cannot be stored: {message}", kind)
+
+    def moved(self, index: int, total: int) -> None:
+        """An agent's bytes so far."""
+        self._carry_out(self._uploads.moved(self._loop.time(), index, total))
+        self._arm()
+
+    # -- outputs ----------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, outputs: List[uploads.Output]) -> None:
+        for output in outputs:
+            if isinstance(output, uploads.Admitted):
+                self._on_admitted()
+            elif isinstance(output, uploads.CommitNow):
+                self._spawn_commit(output.id)
+            else:
+                self._site.warn(f"Checkpoint {output.id} was dropped: {output.why}")
+                self._tell(None, {"op": peer_protocol.DROP, "id": output.id, "why": output.why})
+                self.on_trouble(output.id, output.why)
+                self._tell_drained()
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self._uploads.deadline()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if deadline is None else self._loop.call_at(deadline + 0.01, lambda: self._carry_out(self._uploads.tick(self._loop.time())))
+
+    def _spawn_commit(self, id_: str) -> None:
+        if id_ not in self._committing:
+            self._committing.add(id_)
+            self._spawn(self._commit(id_))
+
+    async def _commit(self, id_: str) -> None:
+        """Publish the manifest, however often it takes."""
+        assert self._site.storage is not None
+        # One nonce for all tries: a reply that was lost must not look like another's commit.
+        nonce, delay = os.urandom(8).hex(), RETRY_S
+        while True:
+            upload = self._uploads.upload(id_)
+            if upload is None or upload.waiting:
+                break
+            try:
+                request: Dict[str, Any] = {"note": dict(upload.note), "nonce": nonce}
+                if upload.ranks is not None:
+                    request["ranks"] = upload.ranks
+                reply = await self._site.storage.call("commit", request)
+            except StorageError as error:
+                self._say_trouble(id_, f"Checkpoint {id_} cannot be committed: {error}", error.kind)
+            else:
+                if self._after_commit(id_, upload.note, reply):
+                    break
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_CAP_S)
+        self._committing.discard(id_)
+
+    def _after_commit(self, id_: str, note: Mapping[str, Any], reply: Mapping[str, Any]) -> bool:
+        now = self._loop.time()
+        if reply["committed"]:
+            for text in reply.get("warnings") or ():
+                self._site.console.say(f"checkpoint {id_}: {text}")
+            if self._troubles:
+                self._troubles.clear()
+                self._site.warn(None)
+            self.latest, self.count = _shown(note, self._site.uri(id_)), self.count + 1
+            if id_.startswith(f"{self._run}-{self._attempt}-"):
+                # What this attempt resumed from is needed until it has one of its own.
+                self._protected.clear()
+            self.on_committed(id_)
+            self._tell(None, {"op": peer_protocol.COMMITTED, "id": id_})
+            self._spawn(self._retain())
+            self._carry_out(self._uploads.committed(now, id_))
+            return True
+        missing = list(reply.get("missing") or ())
+        if not missing:
+            self._carry_out(self._uploads.lost(now, id_, "retention of a later run removed it"))
+            return True
+        ranks = ", ".join(str(r) for r in missing)
+        self._say_trouble(
+            id_,
+            f"Checkpoint {id_}: the storage does not show the files of rank {ranks} although its agent stored them. Is the same volume mounted in every pod?",
+        )
+        self._tell(None, {"op": peer_protocol.SHARE, "id": id_})
+        return False
+
+    async def _retain(self) -> None:
+        assert self._site.storage is not None
+        spec = self._site.config.spec
+        protect = sorted({*self._protected, *self._uploads.queue})
+        wanted = {"run": self._run, "protect": protect, "keep": spec.keep, "score_attribute": spec.score_attribute, "score_order": spec.score_order}
+        self._retaining += 1
+        try:
+            kept = await self._site.storage.call("retain", wanted)
+            self.count, self.latest, self.best = int(kept["count"]), kept.get("latest") or self.latest, kept.get("best")
+            self._site.changed(False)
+        except StorageError as error:
+            self._site.warn(f"Old checkpoints cannot be removed: {error}")
+        finally:
+            self._retaining -= 1
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self.drained:
+            self._drained.set()
+            self.on_drained()
+
+    async def write_end(self, summary: Dict[str, Any]) -> None:
+        """The run's end record, however often it takes."""
+        delay = RETRY_S
+        while self._site.storage is not None:
+            try:
+                await self._site.storage.call("end", {"run": self._run, "summary": summary})
+                return
+            except StorageError as error:
+                self._site.warn(f"The run is over, but its end record cannot be written: {error}")
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_CAP_S)
+
+    def _say_trouble(self, id_: str, text: str, kind: str = "") -> None:
+        if kind in REFUSALS:
+            self.on_trouble(id_, text)
+        if text not in self._troubles:
+            self._troubles.add(text)
+            self._site.console.say(text)
+            self._site.warn(text)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+
+
+def shown_metrics(metrics: Mapping[str, Any]) -> Dict[str, float]:
+    """Numbers that JSON knows, and no more than status has room for."""
+    numbers = ((name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+    return dict(itertools.islice(numbers, contract.METRICS_LIMIT))
+
+
+def _shown(note: Mapping[str, Any], uri: Optional[str]) -> contract.CheckpointReport:
+    return {
+        "id": str(note["id"]),
+        "step": note.get("step"),
+        "uri": uri,
+        "time": float(note["time"]),
+        "bytes": sum(int(f[1]) for f in note["files"]),
+        "metrics": shown_metrics(note["metrics"]),
+    }

@@ -1,0 +1,128 @@
+"""One POST at a time over one HTTP/1.1 connection that stays open. Called by `sync`; standard library's http.client blocks and imports too much.
+
+Understands what a coordinator answers: a status line, headers, a body with Content-Length or chunked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Dict, Optional, Tuple, cast
+
+from trainjob.agent.config import Endpoint
+
+ANSWER_LIMIT = 1024 * 1024
+Answer = Tuple[int, bytes]
+
+
+class PostError(Exception):
+    """No answer, or none that can be read."""
+
+
+class PostConnection(asyncio.Protocol):
+    """`open`, then `post` as often as the server keeps it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._transport: Optional[asyncio.Transport] = None
+        self._opened = False
+        self._buffer = b""
+        self._answer: Optional[asyncio.Future[Answer]] = None
+
+    async def open(self) -> None:
+        """Connect. Raises OSError."""
+        context = ssl.create_default_context() if self._endpoint.secure else None
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port, ssl=context)
+
+    @property
+    def usable(self) -> bool:
+        """Open, and no answer outstanding."""
+        return self._transport is not None and not self._transport.is_closing() and self._answer is None
+
+    @property
+    def closed(self) -> bool:
+        """It was open and is no more."""
+        return self._opened and self._transport is None
+
+    async def post(self, path: str, headers: Dict[str, str], body: bytes) -> Answer:
+        """Status and body. Raises PostError. Cancelling it closes the connection: what the answer belongs to would be lost."""
+        if self._transport is None:
+            raise PostError("the connection is closed")
+        self._answer = asyncio.get_running_loop().create_future()
+        lines = [f"POST {path} HTTP/1.1", f"Host: {self._endpoint.host}:{self._endpoint.port}", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        try:
+            return await self._answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._opened = True
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self._transport = None
+        self._fail(PostError(f"the connection ended before the answer{f' ({exc})' if exc else ''}"))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            answer = self._parse()
+        except ValueError as error:
+            self._fail(PostError(f"the answer is no HTTP: {error}"))
+            self.close()
+            return
+        if answer is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _fail(self, error: PostError) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _parse(self) -> Optional[Answer]:
+        """The answer, once it is complete. Raises ValueError."""
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if len(self._buffer) > ANSWER_LIMIT:
+            raise ValueError(f"longer than {ANSWER_LIMIT} bytes")
+        if not found:
+            return None
+        lines = head.decode("latin-1").split("\r\n")
+        version, status = lines[0].split(" ")[:2]
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        if not version.startswith("HTTP/1."):
+            raise ValueError(lines[0][:80])
+        body = _chunked(rest) if headers.get("transfer-encoding", "").lower() == "chunked" else _sized(rest, int(headers.get("content-length", "0")))
+        if body is None:
+            return None
+        self._buffer = b""
+        if headers.get("connection", "").lower() == "close" and self._transport is not None:
+            self._transport.close()
+        return int(status), body
+
+
+def _sized(rest: bytes, length: int) -> Optional[bytes]:
+    return rest[:length] if len(rest) >= length else None
+
+
+def _chunked(rest: bytes) -> Optional[bytes]:
+    body = b""
+    while True:
+        size_line, found, rest = rest.partition(b"\r\n")
+        if not found:
+            return None
+        size = int(size_line.split(b";")[0], 16)
+        if len(rest) < size + 2:
+            return None
+        if size == 0:
+            return body
+        body, rest = body + rest[:size], rest[size + 2 :]

@@ -1,0 +1,317 @@
+"""This agent as rank 0's: gathers the members, settles how the attempt begins, serves its collectives and commits, and ends the run.
+
+Made by `attempt` on the agent with index 0. Members' frames come in through `take` (our own member's by a plain call). The rules are in
+`join`, `barrier` and `uploads`, which are pure; `collectives` and `commits` carry out the latter two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+
+from trainjob.agent import join, master_port, peer_protocol
+from trainjob.agent.collectives import Collectives, Facts
+from trainjob.agent.commits import Commits
+from trainjob.agent.frames import FrameConnection
+from trainjob.agent.history import History
+from trainjob.agent.join import Join, Request
+from trainjob.agent.master_port import MasterPort
+from trainjob.agent.rank_command import is_plain
+from trainjob.agent.site import Site
+from trainjob.agent.storage import StorageError
+from trainjob_api import contract, wire
+
+SAY_WAITING_S = 60.0
+POLL_S = 0.2
+LOST_S = 1.0
+"""How long a member may be without a connection before it counts as a lost peer."""
+
+
+class Leader:
+    """One per attempt."""
+
+    def __init__(self, site: Site, attempt: int, workers: int, processes: int, own_member: Callable[[wire.Message, bytes], None]) -> None:
+        self._site = site
+        self._attempt = attempt
+        self._workers = workers
+        self._processes = processes
+        self._plain = is_plain(site.config.command)
+        self._own_member = own_member
+        self._links: Dict[int, FrameConnection] = {}
+        self._join = Join(workers)
+        self._requests: List[Request] = []
+        self._port: Optional[MasterPort] = None
+        self._tasks: Set[asyncio.Task[None]] = set()
+        self._ok: Set[int] = set()
+        self._lost_timers: Dict[int, asyncio.TimerHandle] = {}
+        self._run: Optional[int] = None
+        self._ending = False
+        self.lost: Set[int] = set()
+        """Members that had joined and cannot be reached."""
+        self.collectives: Optional[Collectives] = None
+        self.commits: Optional[Commits] = None
+        self._history: Optional[History] = None
+        self._closed = False
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
+
+    # -- members ----------------------------------------------------------------------------------------------------------
+
+    def attach(self, index: int, connection: FrameConnection) -> None:
+        """A member's connection is up; it says JOIN next."""
+        older = self._links.get(index)
+        self._links[index] = connection
+        if older is not None:
+            older.close()
+
+    def detach(self, index: int, connection: FrameConnection) -> None:
+        """A member's connection is gone."""
+        if self._closed or self._links.get(index) is not connection:
+            return
+        del self._links[index]
+        self._join.left(index)
+        self._lost_timers[index] = asyncio.get_running_loop().call_later(LOST_S, self._count_lost, index)
+
+    def _count_lost(self, index: int) -> None:
+        self.lost.add(index)
+        self._site.changed(True)
+
+    def tell(self, index: Optional[int], message: wire.Message, blob: bytes = b"") -> None:
+        """To one member, or to all (None)."""
+        if index is None:
+            for link in list(self._links.values()):
+                link.send(message, blob)
+            self._own_member(message, blob)
+        elif index == 0:
+            self._own_member(message, blob)
+        elif index in self._links:
+            self._links[index].send(message, blob)
+
+    def take(self, index: int, message: wire.Message, blob: bytes = b"") -> None:
+        """A member's frame. Raises KeyError, TypeError, ValueError for one that makes no sense (its connection is closed)."""
+        op = message["op"]
+        if op == peer_protocol.ARRIVE and self.collectives is not None:
+            self.collectives.arrived(index, message, blob)
+        elif op == peer_protocol.JOIN:
+            self._asked(index, message)
+        elif op == peer_protocol.BYE:
+            self._links.pop(index, None)
+            self._join.left(index)
+        elif op == peer_protocol.DAMAGED:
+            self._damaged(message)
+        elif self.collectives is not None and self.commits is not None:
+            self._take_joined(op, index, message)
+
+    def _take_joined(self, op: str, index: int, message: wire.Message) -> None:
+        assert self.collectives is not None and self.commits is not None
+        if op == peer_protocol.ENDED:
+            self._ended(index, message)
+        elif op == peer_protocol.STAGED:
+            self.collectives.staged(index, message)
+        elif op == peer_protocol.STAGE_FAILED:
+            self.collectives.stage_failed(index, message)
+        elif op == peer_protocol.PERSISTED:
+            self.collectives.persisted(index, message["n"])
+        elif op == peer_protocol.LOG:
+            self.collectives.logged(message["rows"])
+        elif op == peer_protocol.STACKS_ARE:
+            self.collectives.stacks_are(index, message)
+        elif op == peer_protocol.SHARED:
+            self.commits.shared(index, str(message["id"]))
+        elif op == peer_protocol.SHARE_LOST:
+            self.commits.share_lost(index, str(message["id"]), str(message["message"]))
+        elif op == peer_protocol.SHARE_FAILING:
+            self.commits.share_failing(str(message["id"]), str(message["kind"]), f"worker {index}: {message['message']}")
+        elif op == peer_protocol.MOVED:
+            self.commits.moved(index, int(message["bytes"]))
+        else:
+            raise ValueError(f"unknown message {op!r}")
+
+    def close(self) -> None:
+        """A newer attempt begins, or the agent ends."""
+        self._closed = True
+        self._patience.cancel()
+        for timer in self._lost_timers.values():
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        for part in (self.collectives, self.commits, self._history, *self._links.values()):
+            if part is not None:
+                part.close()
+        if self._port is not None:
+            self._port.release()
+
+    # -- the join ---------------------------------------------------------------------------------------------------------
+
+    def _asked(self, index: int, message: wire.Message) -> None:
+        timer = self._lost_timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+        if index in self.lost:
+            self.lost.discard(index)
+            self._site.changed(True)
+        if message.get("started"):
+            # It knows the answer and comes back after a lost connection.
+            if self.collectives is not None:
+                self.collectives.rejoined(index)
+            return
+        self._carry_out(self._join.asked(Request(index, str(message["address"]), tuple(message.get("held") or ()))))
+
+    def _carry_out(self, outputs: List[join.Output]) -> None:
+        for output in outputs:
+            if isinstance(output, join.Settle):
+                self._requests = list(output.members)
+                self._spawn(self._settle())
+            elif isinstance(output, join.Answer):
+                for index in output.indices:
+                    self.tell(index, {"op": peer_protocol.JOINED, **output.answer})
+            else:
+                for index in output.indices:
+                    self.tell(index, {"op": peer_protocol.REFUSED, "kind": output.kind, "message": output.message})
+
+    async def _settle(self) -> None:
+        candidates = join.candidates(tuple(self._requests))
+        try:
+            settled = await self._settle_stored(candidates) if self._site.storage is not None else _settle_staged(candidates)
+            host = self._site.config.host
+            spec = self._site.config.spec
+            self._port = master_port.picked(host) if self._site.config.any_master_port else master_port.computed(spec.rendezvous_port, self._attempt)
+        except StorageError as error:
+            self._carry_out(self._join.failed(contract.END_STORAGE, f"The job's storage {self._site.config.spec.storage} cannot be used: {error}"))
+            return
+        except OSError as error:
+            self._carry_out(self._join.failed(contract.END_START, f"No port for rank 0: {error}"))
+            return
+        chosen = settled["checkpoint"]
+        adopted = self._adopted(candidates, chosen, int(settled["run"]))
+        for text in [settled.get("why"), *(settled.get("warnings") or ())]:
+            if text:
+                self._site.console.say(str(text))
+        answer = {
+            "run": settled["run"],
+            "completed": bool(settled["completed"]),
+            "checkpoint": chosen,
+            "holders": {} if chosen is None else join.holders(tuple(self._requests), str(chosen["id"])),
+            "members": [r.address for r in self._requests],
+            "master_addr": host,
+            "master_port": self._port.port,
+            "adopt": adopted,
+        }
+        if not settled["completed"]:
+            self._begin(answer)
+        self._carry_out(self._join.settled(answer))
+
+    async def _settle_stored(self, candidates: List[Dict[str, Any]]) -> Dict[str, Any]:
+        assert self._site.storage is not None
+        await self._site.storage.call("probe", {})
+        config = self._site.config
+        return await self._site.storage.call("settle", {"job_uid": config.job_uid, "resume_from": config.spec.resume_from, "candidates": candidates})
+
+    def _adopted(self, candidates: List[Dict[str, Any]], chosen: Optional[Mapping[str, Any]], run: int) -> List[Mapping[str, Any]]:
+        """Staged checkpoints of this run that go on to storage with this attempt, oldest first: complete, not newer than the chosen one."""
+        if self._site.storage is None or chosen is None or chosen["source"] != "staged":
+            return []
+        whole = [
+            c["note"]
+            for c in candidates
+            if {f[0] for f in c["note"]["files"]} <= {*c["held"], *(chosen.get("stored") or () if c["note"]["id"] == chosen["id"] else ())}
+        ]
+        key = _order(str(chosen["id"]))
+        return sorted((n for n in whole if _order(str(n["id"])) <= key and _order(str(n["id"]))[0] == run), key=lambda n: _order(str(n["id"])))
+
+    def _begin(self, answer: Mapping[str, Any]) -> None:
+        """Everything that must be there before the first rank can call."""
+        chosen = answer["checkpoint"]
+        self._run = int(answer["run"])
+        position = int(chosen["note"]["position"]) if chosen is not None else 0
+        chosen_id = None if chosen is None else str(chosen["id"])
+        parent = chosen_id if chosen_id is not None and _order(chosen_id)[0] <= self._run else None
+        self._history = History(self._site.storage, self._run, self._attempt, position)
+        self.commits = Commits(self._site, self.tell, self._run, self._attempt, () if chosen_id is None else (chosen_id,))
+        facts = Facts(self._attempt, self._run, self._workers, self._processes, self._plain, position, parent)
+        self.collectives = Collectives(self._site, self.tell, facts, self.commits, self._history)
+        self.commits.on_committed = self.collectives.committed
+        self.commits.on_trouble = self.collectives.commit_trouble
+        self.commits.on_drained = self._maybe_end
+        for note in answer["adopt"]:
+            holders = {r.member: h["held"] for r in self._requests for h in r.held if h["note"]["id"] == note["id"]}
+            # Of duplicates nothing is held: the commit needs the ranks whose copies count.
+            ranks = sorted({int(f[2]) for f in note["files"]})
+            self.commits.released(note, [index for index, held in holders.items() if held], ranks)
+
+    def _say_waiting(self) -> None:
+        missing = self._join.missing()
+        if missing and self._join.phase == join.GATHERING:
+            self._site.console.say(f"attempt {self._attempt} waits for the agents of workers {', '.join(map(str, missing[:16]))} to join")
+            self._patience = asyncio.get_running_loop().call_later(SAY_WAITING_S, self._say_waiting)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------------
+
+    def _ended(self, index: int, message: wire.Message) -> None:
+        assert self.collectives is not None
+        rank = int(message["rank"])
+        self.collectives.ended(index, rank, str(message["how"]))
+        if message.get("kind") == contract.END_OK:
+            self._ok.add(rank)
+            self._maybe_end()
+
+    def _maybe_end(self) -> None:
+        """All ranks ended with 0 and nothing is on its way to storage: the run is complete."""
+        expected = self._workers * (self._processes if self._plain else 1)
+        if len(self._ok) == expected and self.commits is not None and self.commits.drained and not self._ending:
+            self._ending = True
+            self._spawn(self._end())
+
+    async def _end(self) -> None:
+        assert self.commits is not None and self.collectives is not None and self._history is not None
+        progress = self.collectives.progress
+        latest = self.commits.latest
+        await self._flush_history()
+        await self.commits.write_end(
+            {"attempt": self._attempt, "position": progress["position"], "metrics": progress["metrics"], "checkpoint": latest and latest["id"]}
+        )
+        self.tell(None, {"op": peer_protocol.COMPLETED})
+
+    async def _flush_history(self) -> None:
+        assert self._history is not None
+        try:
+            await self._history.flush()
+        except StorageError as error:
+            self._site.warn(f"The history cannot be written: {error}")
+
+    async def finish(self) -> None:
+        """Before the agent ends: what was reported reaches the history, what is staged is committed. As long as it takes; the caller has the clock."""
+        if self._history is not None:
+            await self._flush_history()
+        # Members that went away take their shares with them: not waited for.
+        while self.commits is not None and not self.commits.drained and not self.commits.waits_only_for(self.lost):
+            await self.commits.until_drained(POLL_S)
+
+    def _damaged(self, message: wire.Message) -> None:
+        self.tell(None, {"op": peer_protocol.DAMAGED, "id": message["id"], "why": message["why"]})
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+
+
+def _order(id_: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in id_.split("-"))
+
+
+def _settle_staged(candidates: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """Without storage: run 1, and the newest checkpoint that the members hold whole."""
+    from trainjob.checkpoint.choose import Candidate, choose_staged
+    from trainjob.checkpoint.manifest import ReleaseNote
+
+    choice = choose_staged([Candidate(ReleaseNote.from_json(c["note"]), frozenset(c["held"])) for c in candidates])
+    if choice is None:
+        return {"run": 1, "completed": False, "checkpoint": None}
+    note = choice.note
+    return {"run": 1, "completed": False, "checkpoint": {"id": str(note.id), "source": "staged", "uri": None, "note": note.to_json(), "stored": []}}

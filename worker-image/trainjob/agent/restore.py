@@ -1,0 +1,170 @@
+"""Brings a checkpoint to this worker for its ranks: from the own staging, from peers' agents, from storage, in this order.
+
+Called by `member` for OP_RESTORE. One fetch per checkpoint, however many ranks ask. What travels is verified; damage is an error of its own kind,
+which ends the attempt uncounted, so that all ranks always load the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from trainjob.agent.files import Fetcher, FetchError
+from trainjob.agent.saving import Saving
+from trainjob.agent.storage import StorageChild, StorageError
+from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
+
+
+class Damaged(Exception):
+    """The checkpoint does not verify, or its files are gone. `stored`: it is the copy on storage."""
+
+    def __init__(self, id_: str, message: str, stored: bool) -> None:
+        super().__init__(message)
+        self.id = id_
+        self.stored = stored
+
+
+class Origin(NamedTuple):
+    """What the join said about the checkpoint that the attempt resumes from, and where its members are."""
+
+    checkpoint: Optional[Mapping[str, Any]]
+    """{id, source, uri, note, stored}; None: start from nothing."""
+    holders: Mapping[str, List[str]]
+    """Addresses of agents that hold files of it, with the paths."""
+    members: Tuple[str, ...]
+    """Addresses of the attempt's agents, by index."""
+    processes: int
+    secret: str
+    attempt: int
+
+
+class Restore:
+    """One per attempt."""
+
+    def __init__(self, saving: Saving, storage: Optional[StorageChild], folder: str, origin: Origin, uri: Callable[[str], Optional[str]]) -> None:
+        self._saving = saving
+        self._storage = storage
+        self._folder = folder
+        self._origin = origin
+        self._uri = uri
+        self._found: Dict[str, asyncio.Future[Dict[str, Any]]] = {}
+
+    async def bring(self, id_: Optional[str]) -> Optional[Dict[str, Any]]:
+        """The `restored` reply's checkpoint. Raises Damaged, StorageError."""
+        chosen = self._origin.checkpoint
+        if id_ is None:
+            if chosen is None:
+                return None
+            id_ = str(chosen["id"])
+        if id_ not in self._found:
+            self._found[id_] = asyncio.ensure_future(self._bring(id_))
+        return await asyncio.shield(self._found[id_])
+
+    def close(self) -> None:
+        """The attempt is over: what was brought may go."""
+        for task in self._found.values():
+            task.cancel()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _bring(self, id_: str) -> Dict[str, Any]:
+        chosen = self._origin.checkpoint
+        is_chosen = chosen is not None and chosen["id"] == id_
+        note, staged, paths = await self._saving.path_of(id_)
+        if note is None and is_chosen and chosen is not None and chosen.get("note"):
+            note = ReleaseNote.from_json(dict(chosen["note"]))
+        if note is not None and staged and set(paths) >= {f.path for f in note.files}:
+            return self._reply(id_, note, staged)
+        if is_chosen and chosen is not None and chosen["source"] == "stored":
+            return await self._from_storage(id_, chosen)
+        if note is None:
+            if self._storage is not None:
+                return await self._from_storage(id_, {})
+            raise Damaged(id_, f"checkpoint {id_} is neither staged here nor is it the one that this attempt resumes from", stored=False)
+        try:
+            return self._reply(id_, note, await self._assemble(id_, note, staged, paths))
+        except FetchError as error:
+            if self._storage is None:
+                raise Damaged(id_, str(error), stored=False) from error
+            return await self._from_storage(id_, {"id": id_, "uri": self._uri(id_)})
+
+    async def _from_storage(self, id_: str, chosen: Mapping[str, Any]) -> Dict[str, Any]:
+        assert self._storage is not None
+        where = {"uri": chosen["uri"]} if chosen.get("uri") else {"checkpoint": id_}
+        try:
+            found = await self._storage.call("verify", where)
+        except StorageError as error:
+            if error.kind in ("damaged", "lost", "invalid"):
+                raise Damaged(id_, str(error), stored=error.kind == "damaged") from error
+            raise
+        return self._reply(id_, ReleaseNote.from_json(found["note"]), str(found["path"]))
+
+    async def _assemble(self, id_: str, note: ReleaseNote, staged: str, own: Tuple[str, ...]) -> str:
+        """A folder with every file: links to our own, fetched copies of the others. Raises FetchError."""
+        target = os.path.join(self._folder, id_)
+        stored = set((self._origin.checkpoint or {}).get("stored") or ()) if (self._origin.checkpoint or {}).get("id") == id_ else set()
+        by_peer: Dict[str, List[NoteFile]] = {}
+        for file in note.files:
+            if file.path not in own and file.path not in stored:
+                by_peer.setdefault(self._holder(file, id_), []).append(file)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, _link, staged, own, target)
+        if stored:
+            await loop.run_in_executor(None, _copy, str(self._uri(id_)), [f for f in note.files if f.path in stored and f.path not in own], target)
+        secret, attempt = self._origin.secret, self._origin.attempt
+        await asyncio.gather(*(loop.run_in_executor(None, _fetch, (peer, secret, attempt), id_, files, target) for peer, files in by_peer.items()))
+        return target
+
+    def _holder(self, file: NoteFile, id_: str) -> str:
+        chosen = self._origin.checkpoint
+        if chosen is not None and chosen["id"] == id_:
+            for address, paths in self._origin.holders.items():
+                if file.path in paths:
+                    return address
+            raise FetchError(f"no member holds {file.path} of checkpoint {id_}")
+        index = file.rank // self._origin.processes
+        if index >= len(self._origin.members):
+            raise FetchError(f"rank {file.rank}, which saved {file.path} of checkpoint {id_}, is no rank of this attempt")
+        return self._origin.members[index]
+
+    def _reply(self, id_: str, note: ReleaseNote, path: str) -> Dict[str, Any]:
+        return {
+            "id": id_,
+            "path": path,
+            "uri": self._uri(id_),
+            "step": note.step,
+            "epoch": note.epoch,
+            "metrics": dict(note.metrics),
+            "world_size": note.world_size,
+            "position": note.position,
+            "metadata": dict(note.metadata),
+        }
+
+
+def _link(staged: str, paths: Tuple[str, ...], target: str) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    for path in paths:
+        link = os.path.join(target, path)
+        os.makedirs(os.path.dirname(link), exist_ok=True)
+        # A symbolic link: nothing is copied, and torch.save over it is refused by nobody, as in any folder that is only to be read.
+        os.symlink(os.path.join(staged, path), link)
+
+
+def _copy(folder: str, files: List[NoteFile], target: str) -> None:
+    for file in files:
+        copy = os.path.join(target, file.path)
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        try:
+            shutil.copyfile(os.path.join(folder, file.path), copy)
+        except OSError as error:
+            raise FetchError(f"{file.path} on storage: {error}") from error
+        if os.stat(copy).st_size != file.size:
+            raise FetchError(f"{file.path} on storage has {os.stat(copy).st_size} bytes, expected {file.size}")
+
+
+def _fetch(peer: Tuple[str, str, int], id_: str, files: List[NoteFile], target: str) -> None:
+    with Fetcher(*peer) as fetcher:
+        for file in files:
+            fetcher.fetch(id_, file.path, file.size, os.path.join(target, file.path))

@@ -1,0 +1,36 @@
+"""What the parts of one agent share: its configuration, its output, its children, its storage. Made once by `agent`, passed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Optional
+
+from trainjob.agent.config import AgentConfig
+from trainjob.agent.output import Console
+from trainjob.agent.reaper import Reaper
+from trainjob.agent.storage import StorageChild
+
+if TYPE_CHECKING:
+    from trainjob.agent.saving import Saving
+
+
+@dataclass
+class Site:
+    """No behaviour."""
+
+    config: AgentConfig
+    console: Console
+    reaper: Reaper
+    storage: Optional[StorageChild]
+    """None: the job has no storage, staging is all there is."""
+    saving: Saving
+    socket_folder: str
+    changed: Callable[[bool], None]
+    """The state that is reported to the coordinator is another; True: say so at once."""
+    warn: Callable[[Optional[str]], None]
+    """Trouble that does not stop training; None: it is over."""
+
+    def uri(self, checkpoint: str) -> Optional[str]:
+        """Where a checkpoint is, or will be, on storage."""
+        storage = self.config.spec.storage
+        return None if storage is None else f"{storage}/checkpoints/{checkpoint}"

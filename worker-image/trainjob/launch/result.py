@@ -1,0 +1,137 @@
+"""`Result`: what a run left on storage, read from the job's folder; the same for a run that has just ended and for an old one.
+
+`trainer.py` returns it; `Result.from_path` opens any job's folder. Only reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trainjob.checkpoint import catalogue
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.store import Store, open_store
+from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob.session.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import pandas
+
+    from trainjob.checkpoint.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Metrics and checkpoints of one run."""
+
+    path: str
+    """The job's folder on storage."""
+    metrics: dict[str, Any] | None = None
+    """Of rank 0's last report; None when there was none."""
+    checkpoint: Checkpoint | None = None
+    """The latest good one."""
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
+    """All kept ones with the metrics of their reports, in the order in which they were taken."""
+    error: Exception | None = None
+    """Why the run failed, where the launcher that saw it is the one that asks."""
+    return_value: Any = None
+    """What rank 0's training function returned, from `fit()`; None for results read from a path."""
+    rows: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    """The metrics history: each report once, those that were overtaken by a resumed attempt left out."""
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """The newest run in a job's folder. Raises LaunchError when there is none."""
+        folder = os.path.abspath(os.path.expanduser(os.fspath(path).removeprefix("file://")))
+        if not os.path.isdir(os.path.join(folder, "runs")):
+            raise LaunchError(f"{folder} is no folder of a TrainJob (it has no runs/): give <storage path>/<namespace>/<name>")
+        return read(folder)
+
+    @cached_property
+    def metrics_dataframe(self) -> pandas.DataFrame | None:
+        """One row per report, with its position, step, epoch, time and checkpoint beside the metrics; needs pandas. None without reports."""
+        if not self.rows:
+            return None
+        try:
+            import pandas
+        except ImportError as error:
+            raise LaunchError("Result.metrics_dataframe needs pandas: pip install pandas (Result.rows has the same without it)") from error
+        names = ("position", "step", "epoch", "time", "checkpoint", "attempt")
+        return pandas.DataFrame([{**{name: row.get(name) for name in names}, **_flat(row["metrics"])} for row in self.rows])
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """Of the kept checkpoints the one with the highest ("max") or lowest ("min") value; None when none has the metric."""
+        if mode not in ("max", "min"):
+            raise ConfigError("mode", mode, "give 'max' or 'min'")
+        scored = [(value, checkpoint) for checkpoint, metrics in self.best_checkpoints if (value := _number(_flat(metrics).get(metric))) is not None]
+        if not scored:
+            return None
+        return (max if mode == "max" else min)(scored, key=lambda entry: entry[0])[1]
+
+
+def read(folder: str, *, error: Exception | None = None, return_value: Any = None) -> Result:
+    """The newest run in the job's folder."""
+    try:
+        store = open_store(folder)
+        run = catalogue.latest_run(store)
+        best = [(handle(folder, manifest), dict(manifest.note.metrics)) for manifest in catalogue.list_checkpoints(store)]
+        rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
+        latest = best[-1][0] if best else _origin(folder, store, run)
+    except StoreError as trouble:
+        raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
+    return Result(
+        path=folder,
+        metrics=dict(rows[-1]["metrics"]) if rows else (best[-1][1] if best else None),
+        checkpoint=latest,
+        best_checkpoints=best,
+        error=error,
+        return_value=return_value,
+        rows=rows,
+    )
+
+
+def _origin(folder: str, store: Store, run: int | None) -> Checkpoint | None:
+    """What a run without checkpoints of its own resumed from."""
+    claim = None if run is None else catalogue.read_claim(store, run)
+    if claim is None or (claim.uri is None and claim.resumes is None):
+        return None
+    path = claim.uri if claim.uri is not None else catalogue.checkpoint_uri(store, claim.resumes) if claim.resumes else folder
+    opened = catalogue.open_checkpoint(path, verify=False)
+    return _handle(opened.path, opened.manifest)
+
+
+def handle(folder: str, manifest: Manifest) -> Checkpoint:
+    """The public handle of a committed checkpoint."""
+    return _handle(os.path.join(folder, "checkpoints", str(manifest.id)), manifest)
+
+
+def _handle(path: str, manifest: Manifest) -> Checkpoint:
+    note = manifest.note
+    found = {
+        "path": path,
+        "uri": path,
+        "id": str(note.id),
+        "step": note.step,
+        "epoch": note.epoch,
+        "metrics": dict(note.metrics),
+        "world_size": note.world_size,
+    }
+    return Checkpoint.from_restored(found)
+
+
+def _flat(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested metrics with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{prefix}{name}."))
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else None

@@ -1,0 +1,266 @@
+"""`TorchTrainer`: Ray Train's face on a TrainJob that this machine runs.
+
+User code calls it. It checks its arguments, packs the training function, builds the TrainJob (`job.py`), has it run
+(`local.py`) and reads what it left (`result.py`); what happens to a failing job is the operator's decision alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainjob.launch import job as jobs
+from trainjob.launch import payload, stored, worker
+from trainjob.launch.callbacks import RunContext
+from trainjob.launch.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+from trainjob.launch.reports import Follower
+from trainjob.launch.stored import Settings
+from trainjob.session.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from trainjob.launch.local import LocalEvent, LocalOutcome
+    from trainjob.launch.result import Result
+    from trainjob_api.v1alpha1 import Failure, TrainJob
+
+_POLL_S = 0.5
+_NAMESPACE = "default"
+
+TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
+
+
+class TorchTrainer:
+    """Distributed PyTorch training of a function on this machine, with recovery."""
+
+    def __init__(
+        self,
+        train_loop_per_worker: TrainLoop,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        torch_config: TorchConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`train_loop_per_worker` is `f()`, `f(config)`, or a class or object that is called like that; it runs in every rank."""
+        worker.check_loop(train_loop_per_worker)
+        if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
+            raise ConfigError("train_loop_config", train_loop_config, "give a dict")
+        if datasets:
+            raise ConfigError(
+                "datasets", sorted(datasets), "there is no Ray Data here: make the dataset in the training function and use trainjob.torch.prepare_data_loader"
+            )
+        for name, given in (("dataset_config", dataset_config), ("metadata", metadata)):
+            if given is not None:
+                warnings.warn(f"TorchTrainer({name}=...) has no effect", UserWarning, stacklevel=2)
+        self._settings = Settings(
+            loop=train_loop_per_worker,
+            config=train_loop_config,
+            torch=_of(TorchConfig, "torch_config", torch_config),
+            scaling=_of(ScalingConfig, "scaling_config", scaling_config),
+            run=_of(RunConfig, "run_config", run_config),
+            resume_from=_resume_from(resume_from_checkpoint),
+        )
+        jobs.pack(self._settings.scaling)
+
+    def fit(self) -> Result:
+        """Train to the end. Raises TrainingFailedError with the first cause when the job failed; Ctrl-C stops it cleanly (KeyboardInterrupt)."""
+        return _Fit(self._settings).run()
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: TrainLoop | None = None,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        torch_config: TorchConfig | None = None,
+    ) -> TorchTrainer:
+        """The trainer whose job stored in `path` (Result.path), to go on from its latest checkpoint. Arguments replace what was stored.
+
+        Unpickles a file of that folder: only for folders of your own. Name and storage are those of the folder.
+        """
+        folder = stored.folder_of(path)
+        if not cls.can_restore(folder):
+            raise LaunchError(
+                f"{folder} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the Result.path of a run, <storage path>/{_NAMESPACE}/<name>"
+            )
+        if stored.completed(folder):
+            raise LaunchError(
+                f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as resume_from_checkpoint to a new TorchTrainer"
+            )
+        before = stored.load(folder)
+        storage, name = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
+        return cls(
+            train_loop_per_worker or before.loop,
+            train_loop_config=before.config if train_loop_config is None else train_loop_config,
+            torch_config=torch_config or before.torch,
+            scaling_config=scaling_config or before.scaling,
+            run_config=replace(run_config or before.run, name=name, storage_path=storage),
+        )
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether a TorchTrainer ran in that folder."""
+        return os.path.isfile(os.path.join(stored.folder_of(path), stored.TRAINER_FILE))
+
+
+class _Fit:
+    """One `fit()`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        run = settings.run
+        self._name = jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+        self._folder = os.path.join(jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE), _NAMESPACE, self._name)
+        self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
+        self._follower = Follower(self._folder)
+        self._polled = 0.0
+        self._attempt = 0
+        self._failure: Failure | None = None
+        self._returned: bytes | None = None
+
+    def run(self) -> Result:
+        """Build, run, read."""
+        from trainjob.launch.local import LocalOptions, run_job
+
+        content = payload.Payload(train_loop=self._settings.loop, config=self._settings.config, stop=self._settings.run.stop)
+        body = payload.dumps(content)
+        if self._settings.run.name and self._name != self._settings.run.name:
+            self._say(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
+        self._say(f"{self._name}: {self._settings.scaling.num_workers} ranks, results in {self._folder}")
+        options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
+        outcome = run_job(self._job(), options=options, listener=self._listen)
+        return self._conclude(outcome)
+
+    def _job(self) -> TrainJob:
+        command = (*jobs.escaped((sys.executable, "-m", "trainjob.launch.worker")), _PAYLOAD)
+        settings = self._settings
+        trainer = jobs.TrainerJob(
+            command=command, name=self._name, scaling=settings.scaling, run=settings.run, torch=settings.torch, resume_from=settings.resume_from
+        )
+        return jobs.from_trainer(trainer)
+
+    def _prepare(self, scratch: str, body: bytes) -> None:
+        """The payload for the ranks, and what `restore` needs."""
+        torch = self._settings.torch
+        header = payload.Header(
+            backend=torch.backend,
+            timeout_s=torch.timeout_s,
+            use_gpu=self._settings.scaling.use_gpu,
+            return_path=os.path.join(scratch, "returned"),
+            sys_path=[os.path.abspath(entry) for entry in sys.path],
+        )
+        payload.write(os.path.join(scratch, "payload"), body, header)
+        stored.store(self._folder, self._settings)
+
+    def _collect(self, scratch: str) -> None:
+        try:
+            with open(os.path.join(scratch, "returned"), "rb") as file:
+                self._returned = file.read()
+        except FileNotFoundError:
+            pass
+
+    def _listen(self, event: LocalEvent) -> None:
+        if event.kind == "line":
+            print(event.text, flush=True)
+        elif event.kind == "note":
+            self._say(event.text)
+        elif event.kind == "status" and event.job is not None:
+            self._narrate(event.job)
+        if self._settings.run.callbacks and event.job is not None and time.monotonic() - self._polled > _POLL_S:
+            self._polled = time.monotonic()
+            self._report(event.job, final=False)
+
+    def _narrate(self, job: TrainJob) -> None:
+        """One line for each failure and each attempt."""
+        status = job.status
+        if status.last_failure is not None and status.last_failure != self._failure:
+            self._failure = status.last_failure
+            self._say(f"attempt {self._failure.attempt} failed: {describe(self._failure)}")
+            error = _failed_error(self._failure, "")
+            for callback in self._settings.run.callbacks:
+                callback.after_exception(self._context, {-1 if self._failure.rank is None else self._failure.rank: error})
+        attempt = status.attempt
+        if attempt is not None and attempt.number != self._attempt:
+            self._attempt = attempt.number
+            self._say(f"attempt {attempt.number} begins ({attempt.cause})")
+
+    def _report(self, job: TrainJob, *, final: bool) -> None:
+        attempt = job.status.attempt
+        if attempt is None:
+            return
+        for report in self._follower.poll(attempt.run, attempt.number, final=final):
+            for callback in self._settings.run.callbacks:
+                callback.after_report(self._context, [report.metrics], report.checkpoint)
+
+    def _conclude(self, outcome: LocalOutcome) -> Result:
+        status = outcome.job.status
+        if self._settings.run.callbacks:
+            self._report(outcome.job, final=True)
+        if outcome.interrupted:
+            self._say(f"stopped; a TorchTrainer with name={self._name!r} goes on from the latest checkpoint")
+            raise KeyboardInterrupt
+        from trainjob.launch import result as results
+
+        if status.holds("Complete"):
+            return results.read(self._folder, return_value=self._return_value())
+        failed = status.condition("Failed")
+        said = f"{failed.reason}: {failed.message}" if failed is not None else "it ended without a word"
+        error = _failed_error(status.last_failure, f"TrainJob {self._name} failed: {said}")
+        error.result = results.read(self._folder, error=error)
+        raise error
+
+    def _return_value(self) -> Any:
+        if self._returned is None:
+            return None
+        import cloudpickle
+
+        return cloudpickle.loads(self._returned)
+
+    def _say(self, text: str) -> None:
+        print(f"tj  | {text}", file=sys.stderr, flush=True)
+
+
+_PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
+
+
+def describe(failure: Failure) -> str:
+    """The first cause in one line; the message names rank and pod where there was one."""
+    return failure.message or f"{failure.pod or 'a worker'}: {failure.reason}"
+
+
+def _failed_error(failure: Failure | None, headline: str) -> TrainingFailedError:
+    if failure is None:
+        return TrainingFailedError(headline)
+    lines = [headline] if headline else []
+    lines.append(f"First cause, attempt {failure.attempt}: {describe(failure)}")
+    if failure.traceback:
+        lines.append(failure.traceback.rstrip())
+    return TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
+
+
+def _of(kind: type[Any], name: str, given: Any) -> Any:
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise ConfigError(name, given, f"give a {kind.__name__}")
+    return given
+
+
+def _resume_from(checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return "auto"
+    if not isinstance(checkpoint, Checkpoint):
+        raise ConfigError("resume_from_checkpoint", checkpoint, "give a trainjob.Checkpoint, for example Result.checkpoint")
+    return checkpoint.path

@@ -1,0 +1,142 @@
+"""A rank of a TorchTrainer: `python -m trainjob.launch.worker <payload>`, started by the agent through `trainjob.session.rank`.
+
+Brings the process group up, runs the user's training function, takes the group down. Everything about restarts, reports
+and errors is the session's and the agent's; nothing is caught here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from trainjob.launch import payload
+from trainjob.launch.errors import ConfigError, LaunchError
+
+
+def main(arguments: list[str]) -> None:
+    """Run the payload of that path as this rank."""
+    if len(arguments) != 1:
+        raise LaunchError("usage: python -m trainjob.launch.worker PAYLOAD (the trainer starts this, through the agent)")
+    header = payload.read_header(arguments[0])
+    version = ".".join(map(str, sys.version_info[:2]))
+    if header.python != version:
+        raise LaunchError(
+            f"the training function was packed by Python {header.python} and this rank runs {version}: use the same version in the launcher and in the image"
+        )
+    sys.path.extend(entry for entry in header.sys_path if entry not in sys.path)
+    start_process_group(header)
+    content = payload.read(arguments[0])
+    install_stop(content.stop)
+    returned = call(content.train_loop, content.config)
+    if header.return_path and os.environ.get("RANK", "0") == "0":
+        _leave(header.return_path, returned)
+    stop_process_group()
+
+
+def start_process_group(header: payload.Header) -> None:
+    """torch.distributed, ready for use. Without a backend of the user's choice: nccl for GPU jobs, else gloo."""
+    import torch
+    import torch.distributed as dist
+
+    if header.use_gpu and not torch.cuda.is_available():
+        raise LaunchError("ScalingConfig.use_gpu=True, but torch sees no GPU in this rank: is this a CPU build of torch, or is CUDA_VISIBLE_DEVICES empty?")
+    backend = header.backend or ("nccl" if header.use_gpu else "gloo")
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count()))
+    if header.use_gpu:
+        # Device selection without `prepare_model`, as Ray Train offers it to accelerate.
+        os.environ.setdefault("ACCELERATE_TORCH_DEVICE", f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=header.timeout_s))
+
+
+def stop_process_group() -> None:
+    """Only after success: a rank that failed must not wait for its peers here."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def call(loop: Callable[..., Any], config: Mapping[str, Any] | None) -> Any:
+    """`f()`, `f(config)`, an object with `__call__`, or a class of such objects."""
+    made: Any = loop() if inspect.isclass(loop) else loop
+    target: Callable[..., Any] = made
+    return target(dict(config or {})) if takes_config(target) else target()
+
+
+def check_loop(loop: object) -> None:
+    """Refuse what `call` could not call, in the launcher rather than in every rank."""
+    if not callable(loop):
+        raise ConfigError("train_loop_per_worker", loop, "give a function f() or f(config), or a class whose instances are called like that")
+    if not inspect.isclass(loop):
+        takes_config(loop)
+        return
+    method = next((vars(base)["__call__"] for base in loop.__mro__ if "__call__" in vars(base)), None)
+    if method is None:
+        raise ConfigError("train_loop_per_worker", loop, "its instances cannot be called: give the class a method __call__(self, config)")
+    _positional(method, skip=1)
+
+
+def takes_config(loop: Callable[..., Any]) -> bool:
+    """Whether the function wants the config; ConfigError when it wants more than that."""
+    return _positional(loop, skip=0)
+
+
+def _positional(function: Callable[..., Any], skip: int) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+    except ValueError:  # a builtin without a signature
+        return True
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+        raise ConfigError(
+            "train_loop_per_worker",
+            function,
+            f"it needs the arguments {', '.join(required)}: write it as f() or f(config), and pass values in train_loop_config",
+        )
+    return bool(places)
+
+
+def install_stop(criterion: Callable[..., bool] | Mapping[str, float] | None) -> None:
+    """Have rank 0 ask the criterion at each report; all ranks end together when it says so."""
+    if criterion is None:
+        return
+    from trainjob import session
+
+    session.stop_criterion = predicate(criterion)
+
+
+def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[[Mapping[str, Any]], bool]:
+    """One function of the metrics: thresholds are reached with >=; functions of (trial, metrics), as Ray Tune has them, get both."""
+    if isinstance(criterion, Mapping):
+        thresholds = dict(criterion)
+        return lambda metrics: any(isinstance(metrics.get(name), int | float) and metrics[name] >= least for name, least in thresholds.items())
+    places = [p for p in inspect.signature(criterion).parameters.values() if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(places) == 2:
+        return lambda metrics: bool(criterion(os.environ.get("TRAINJOB_JOB", ""), metrics))
+    return lambda metrics: bool(criterion(metrics))
+
+
+def _leave(path: str, returned: Any) -> None:
+    """What rank 0's function returned, for Result.return_value; an object that cannot travel is left out with a line."""
+    if returned is None:
+        return
+    import cloudpickle
+
+    try:
+        body = cloudpickle.dumps(returned)
+    except Exception as error:  # whatever a user's object raises while it is pickled
+        print(f"the return value of the training function cannot be sent to the launcher: {error}", file=sys.stderr)
+        return
+    with open(path + ".part", "wb") as file:
+        file.write(body)
+    os.replace(path + ".part", path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
