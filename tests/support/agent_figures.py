@@ -1,8 +1,8 @@
 """Measures the agent: start to first sync, memory, report() through two agents. `python tests/support/agent_figures.py`, on a quiet machine.
 
-    agent_start_ms 70
-    agent_rss_mb 25
-    report_ms 0.31
+agent_start_ms 70
+agent_rss_mb 25
+report_ms 0.31
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), *(str(Path(__file__).resolve().parents[2] / root) for root in ("operator", "worker-image"))]
 
-from support.agent_rig import Rig
+from support.agent_rig import Rig  # noqa: E402
 
 STARTS = 7
 CALLS = """

@@ -1,6 +1,9 @@
-"""`trainjob.errors`: the errors that user code may want to catch."""
+"""`trainjob.errors`: the errors that user code may want to catch; those of the launcher are loaded when they are named."""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from trainjob.session.errors import (
     AgentLostError,
@@ -15,6 +18,11 @@ from trainjob.session.errors import (
     TrainJobError,
 )
 
+if TYPE_CHECKING:
+    from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+
+_OF_THE_LAUNCHER = ("ConfigError", "LaunchError", "TrainingFailedError")
+
 __all__ = [
     "AgentLostError",
     "BarrierMismatchError",
@@ -22,8 +30,18 @@ __all__ = [
     "CheckpointDamagedError",
     "CheckpointError",
     "CollectiveError",
+    "ConfigError",
+    "LaunchError",
     "NotInWorkerError",
     "RankGoneError",
     "StorageError",
     "TrainJobError",
+    "TrainingFailedError",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The launcher's errors (PEP 562): ranks import this module, and never the launcher."""
+    if name in _OF_THE_LAUNCHER:
+        return getattr(importlib.import_module("trainjob.launch.errors"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

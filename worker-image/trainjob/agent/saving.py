@@ -64,8 +64,6 @@ class Saving:
     async def held(self) -> List[Dict[str, Any]]:
         """Released checkpoints with what of them lies here: what a join tells."""
         found = await self._in_thread(self._staging.released)
-        if found and (self._newest is None or found[0].note.id > self._newest):
-            self._newest = found[0].note.id
         return [{"note": h.note.to_json(), "held": list(h.paths)} for h in found]
 
     async def stage(
@@ -117,7 +115,8 @@ class Saving:
                 held = await self._in_thread(self._staging.held, note.id)
                 self._enqueue(note, held.ranks if held is not None else (), repeat=True)
         self.tell_shared()
-        await self._prune(newest=None if chosen is None else CheckpointId.parse(chosen))
+        self._newest = None if chosen is None else CheckpointId.parse(chosen)
+        await self._prune(everything=True)
 
     def tell_shared(self) -> None:
         """To a new leader, or over a new connection."""
@@ -197,13 +196,19 @@ class Saving:
 
     # -- the staging area's size --------------------------------------------------------------------------------------
 
-    async def _prune(self, newest: Optional[CheckpointId] = None) -> None:
-        """Keep the newest released one, what waits to be stored or committed, and what this attempt resumed from (until its first release)."""
-        keep = {*self._queue, *self._shared, str(newest or self._newest), str(self._protected)}
+    async def _prune(self, everything: bool = False) -> None:
+        """Keep the newest released one, what waits to be stored or committed, and what this attempt resumed from (until its first release).
+
+        What is newer than the newest release stays: its note may be on its way to the others. Only once a join has chosen,
+        and before the next report, `everything` else may go.
+        """
+        keep = {*self._queue, *self._shared, str(self._newest), str(self._protected)}
+        # As of now, like `keep`: until the thread gets to it a newer one may be released, which must not be taken for an old one.
+        limit = self._newest
 
         def drop_others() -> None:
             for held in self._staging.released():
-                if str(held.note.id) not in keep and (self._newest is None or held.note.id <= self._newest):
+                if str(held.note.id) not in keep and (everything or (limit is not None and held.note.id <= limit)):
                     self._staging.drop(held.note.id)
 
         try:

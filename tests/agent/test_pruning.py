@@ -1,0 +1,75 @@
+"""The staging area stays small, and never at the cost of what was just promised."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from trainjob.agent.saving import Saving
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.manifest import ReleaseNote
+
+
+def note(index: int) -> dict[str, Any]:
+    blank = ReleaseNote(CheckpointId(1, 1, index), None, index, None, None, {}, 0.0, 1, index, ())
+    return blank.to_json()
+
+
+async def persisted(saving: Saving, index: int) -> dict[str, Any]:
+    """As the leader has it done: staged, then the note."""
+    await saving.stage(f"1-1-{index}", [], {0: b"state"})
+    await saving.persist(note(index))
+    return note(index)
+
+
+async def held(saving: Saving) -> list[str]:
+    return [str(h["note"]["id"]) for h in await saving.held()]
+
+
+def test_only_the_newest_stays_without_storage(tmp_path: Path) -> None:
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        for index in (1, 2, 3):
+            await saving.released(await persisted(saving, index))
+        assert await held(saving) == ["1-1-3"]
+        saving.close()
+
+    asyncio.run(run())
+
+
+def test_a_release_while_pruning_waits_for_its_turn_is_not_pruned(tmp_path: Path) -> None:
+    """Seen once in 200 kills: the prune of an older commit removed the checkpoint that had been released since."""
+
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        await saving.released(await persisted(saving, 1))
+        second = await persisted(saving, 2)
+        turn = threading.Event()
+        busy = asyncio.ensure_future(saving._in_thread(turn.wait, 10))
+        older = asyncio.ensure_future(saving.committed("1-1-0"))
+        await asyncio.sleep(0)
+        newer = asyncio.ensure_future(saving.released(second))
+        await asyncio.sleep(0)
+        turn.set()
+        await asyncio.gather(busy, older, newer)
+        assert await held(saving) == ["1-1-2"]
+        saving.close()
+
+    asyncio.run(run())
+
+
+def test_what_was_persisted_but_never_released_stays_until_a_join_has_chosen(tmp_path: Path) -> None:
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        await saving.released(await persisted(saving, 1))
+        await persisted(saving, 2)
+        assert await held(saving) == ["1-1-2", "1-1-1"]
+        await saving.committed("1-1-1")
+        assert await held(saving) == ["1-1-2", "1-1-1"], "the others may not have its note: the join decides"
+        await saving.adopt([], "1-1-1")
+        assert await held(saving) == ["1-1-1"]
+        saving.close()
+
+    asyncio.run(run())
