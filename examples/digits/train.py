@@ -113,6 +113,6 @@ def arguments():
 
 
 if __name__ == "__main__":
-    torch.distributed.init_process_group()  # under TorchTrainer the group is up already
+    trainjob.init_process_group()  # as spec.rendezvous says; under TorchTrainer it is up already
     train(arguments())
     torch.distributed.destroy_process_group()

@@ -86,6 +86,11 @@ ENV_AGENT_PID = "TRAINJOB_AGENT_PID"
 ENV_RANK_PID = "TRAINJOB_RANK_PID"
 """Set by a rank's own boot: the process that is the rank. A child that inherits it is no rank, and is told so."""
 
+ENV_BACKEND = "TRAINJOB_BACKEND"
+"""spec.rendezvous.backend, resolved: gloo or nccl. Set on the pod; `trainjob.init_process_group()` uses it."""
+ENV_RENDEZVOUS_TIMEOUT_S = "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS"
+"""spec.rendezvous.timeoutSeconds. Set on the pod; `trainjob.init_process_group()` uses it."""
+
 # --- Environment: knobs for users ------------------------------------------------------------------------------------
 ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"
 """Seconds until a barrier names the missing ranks and where they stand; absent: 60."""

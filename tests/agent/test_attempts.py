@@ -104,6 +104,17 @@ def test_a_command_that_cannot_run_is_a_start_error_not_a_crash(tmp_path: Path, 
         rig.wait(lambda: rig.report(0)["quiet"])
 
 
+def test_a_python_that_cannot_import_the_library_is_named_as_such(tmp_path: Path) -> None:
+    wrong = tmp_path / "python3"
+    wrong.write_text("#!/bin/sh\necho \"$0: No module named 'trainjob'\" >&2\nexit 1\n")
+    wrong.chmod(0o755)
+    with Rig(tmp_path, script="", agents=1, command=[str(wrong), "train.py"]) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert rig.rank(0)["kind"] == contract.END_START
+        assert "This Python cannot run a rank" in rig.rank(0)["error"]["message"] and "No module named" in rig.rank(0)["error"]["message"]
+
+
 def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path: Path) -> None:
     script = (
         "import os, signal, subprocess, sys, time, trainjob\n"

@@ -230,3 +230,18 @@ def test_a_completed_run_is_found_complete_by_fresh_agents(tmp_path: Path) -> No
         rig.run(2)
         rig.wait(lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "both say so")
         assert rig.ranks() == {}
+
+
+def test_a_staged_file_that_changed_is_noticed_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    script = HEAD + "if not found:\n    save(1)\n    save(2)\n    time.sleep(600)\ntime.sleep(600)\n"
+    with Rig(tmp_path, script=script, storage=store) as rig:
+        rig.run(1)
+        rig.wait(lambda: manifest(store, "1-1-2").exists(), "both are committed")
+        rig.wait(lambda: rig.report(0)["uploads"] == 0 and rig.report(1)["uploads"] == 0)
+        all_killed(rig)
+        (rig.work_dir(1) / "staging/1-1-2/files/part-1").write_bytes(b"longer than it was")
+        (store / "checkpoints/1-1-2/part-1").write_bytes(b"longer than it was")
+        rig.run(2)
+        rig.wait(lambda: resumed(rig, 0) and resumed(rig, 1), "resumed from the one before")
+        assert resumed(rig, 1) == {"id": "1-1-1", "step": 1, "files": ["part-0", "part-1"], "bytes": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -150,13 +151,18 @@ def test_read_only_storage_is_one_clear_error(mounted: Callable[[str], Path]) ->
     assert f"cannot make the folder {disk}/job: Read-only file system; likely the file system is mounted read-only. Mount it writable" in text
 
 
-def test_a_parent_that_may_not_be_written_is_named(tmp_path: Path) -> None:
-    parent = tmp_path / "locked"
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user reaches; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_a_parent_that_may_not_be_written_is_named(open_folder: Path) -> None:
+    parent = open_folder / "locked"
     parent.mkdir()
     parent.chmod(0o555)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    os.chmod(tmp_path.parents[1], 0o755)
 
     def probe() -> tuple[str, str]:
         return failure(PathStore(str(parent / "ns/job")).probe)

@@ -83,7 +83,8 @@ def test_the_worker_side_compiles_and_imports_on_the_oldest_python() -> None:
 
 
 def test_the_torch_package_and_the_public_names_import_on_the_oldest_python() -> None:
-    assert complaints(needs_old_python(), HEAVY, ["trainjob", *modules_of("trainjob.torch")]) == ""
+    """Without torch: its modules are loaded when one of their names is used, and parse on that Python (ruff's target for them)."""
+    assert complaints(needs_old_python(), HEAVY, ["trainjob", "trainjob.torch", "trainjob.torch.group", "trainjob.torch.place", "trainjob.torch.device"]) == ""
 
 
 def test_layers() -> None:

@@ -95,15 +95,25 @@ def gradients_of_zeros_reach_nobody() -> None:
     assert len(calls) == 1 and not model.reducer._rebuild_buckets()
 
 
-def main() -> None:
-    context = trainjob.get_context()
+def the_process_group_comes_up_as_the_spec_says() -> None:
+    address = os.environ.pop("MASTER_ADDR")
     try:
         trainjob.prepare_model(nn.Linear(1, 1))
     except trainjob.TrainJobError as error:
-        assert "init_process_group" in str(error)
+        assert "MASTER_ADDR not set" in str(error) and "tj run" in str(error)
     else:
-        raise AssertionError("without a process group it must say so")
-    dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=context.get_world_rank(), world_size=2)
+        raise AssertionError("without an address it must say so")
+    os.environ["MASTER_ADDR"] = address
+    trainjob.prepare_model(nn.Linear(1, 1))
+    assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (trainjob.get_context().get_world_rank(), 2, "gloo")
+    group = dist.distributed_c10d._get_default_group()
+    assert group._get_backend(torch.device("cpu")).options._timeout.total_seconds() == 77
+    trainjob.init_process_group("nccl")  # it is up: nothing happens
+    assert dist.get_backend() == "gloo"
+
+
+def main() -> None:
+    the_process_group_comes_up_as_the_spec_says()
     assert trainjob.get_device() == torch.device("cpu") or torch.cuda.is_available()
     ddp_is_used_and_its_arguments_win()
     fsdp_shards_blocks_and_root_and_trains_as_one_rank_would()

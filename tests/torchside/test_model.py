@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +12,26 @@ from support.fake_agent import FakeAgent
 from support.fork_ranks import run_forked
 from trainjob.torch.device import get_devices
 
+
+def free_port() -> int:
+    """A port below the ephemeral range that nobody listens on."""
+    for port in range(23000, 24000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
 BeRank = Callable[[int, int], None]
 
 
 def test_two_ranks(tmp_path: Path) -> None:
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TRAINJOB_BACKEND": "gloo", "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS": "77"}
     with FakeAgent(tmp_path / "job", 2) as agent:
-        ended = run_forked(
-            [{**agent.environ(rank), "STORE": str(tmp_path / "store")} for rank in range(2)], Path(__file__).with_name("loop_model.py"), tmp_path
-        )
+        ended = run_forked([{**agent.environ(rank), **group} for rank in range(2)], Path(__file__).with_name("loop_model.py"), tmp_path)
     assert ended.code == 0, ended.err
     assert ended.out.count("all fine") == 2
 

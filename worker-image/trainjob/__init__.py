@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         StorageError,
         TrainJobError,
     )
-    from trainjob.torch import enable_reproducibility, get_device, get_devices, prepare_data_loader, prepare_model
+    from trainjob.torch import enable_reproducibility, get_device, get_devices, init_process_group, prepare_data_loader, prepare_model
 
 __version__ = "0.1.0"
 
@@ -60,6 +60,7 @@ __all__ = [
     "get_context",
     "get_device",
     "get_devices",
+    "init_process_group",
     "log",
     "prepare_data_loader",
     "prepare_model",
@@ -74,7 +75,7 @@ _MODULES: Dict[str, str] = {
         "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError CollectiveError NotInWorkerError "
         "RankGoneError StorageError TrainJobError"
     ),
-    "trainjob.torch": "enable_reproducibility get_device get_devices prepare_data_loader prepare_model",
+    "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader prepare_model",
     "trainjob.launch": "CheckpointConfig FailureConfig Result RunConfig ScalingConfig TorchConfig TorchTrainer TrainingFailedError UserCallback",
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

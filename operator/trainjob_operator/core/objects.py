@@ -133,6 +133,8 @@ def _identity(job: TrainJob, slot: int) -> list[Manifest]:
         {"name": contract.ENV_JOB, "value": job.metadata.name},
         {"name": contract.ENV_JOB_UID, "value": job.metadata.uid},
         {"name": contract.ENV_SLOT, "value": str(slot)},
+        {"name": contract.ENV_BACKEND, "value": defaults.rendezvous_backend(job.spec)},
+        {"name": contract.ENV_RENDEZVOUS_TIMEOUT_S, "value": str(job.spec.rendezvous.timeout_seconds)},
         {"name": contract.ENV_POD_NAME, "value": naming.pod_name(job.metadata.name, slot)},
         {"name": contract.ENV_NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]

@@ -11,16 +11,16 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from trainjob.agent import barrier, peer_protocol
-from trainjob.agent.barrier import Arrival, Barrier, ranks_text
+from trainjob.agent.barrier import Arrival, Barrier
 from trainjob.agent.commits import Commits, shown_metrics
 from trainjob.agent.history import History
+from trainjob.agent.missing import Missing
 from trainjob.agent.site import Site
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import ReleaseNote
 from trainjob.checkpoint.merge import merge
 from trainjob_api import contract, wire
 
-STACKS_WAIT_S = 2.0
 Tell = Callable[..., None]
 
 
@@ -72,19 +72,14 @@ class Collectives:
         self._save: Optional[_Save] = None
         self._reports = 0
         self._parent = None if facts.base_parent is None else CheckpointId.parse(facts.base_parent)
-        self._warning: Optional[asyncio.Task[None]] = None
-        self._stacks: Dict[int, Dict[str, str]] = {}
-        self._stacks_from: Set[int] = set()
-        self._stacks_came = asyncio.Event()
-        self._request = 0
+        self.missing = Missing(tell)
         self.progress: contract.ProgressReport = {"position": facts.base_position, "step": None, "total_steps": None, "epoch": None, "metrics": {}, "time": 0.0}
 
     def close(self) -> None:
         """The attempt is over."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._warning is not None:
-            self._warning.cancel()
+        self.missing.close()
 
     # -- inputs -----------------------------------------------------------------------------------------------------------
 
@@ -157,12 +152,6 @@ class Collectives:
             self._history.log({"position": self.progress["position"], "step": row.get("step"), "metrics": row["metrics"], "time": row["time"]})
         self._site.changed(False)
 
-    def stacks_are(self, index: int, message: wire.Message) -> None:
-        """An agent's answer about missing ranks."""
-        self._stacks.setdefault(int(message["request"]), {}).update({str(k): str(v) for k, v in message["stacks"].items()})
-        self._stacks_from.discard(index)
-        self._stacks_came.set()
-
     def _resize(self, world_size: int) -> None:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
             self._barrier.world_size = world_size
@@ -197,7 +186,7 @@ class Collectives:
         elif isinstance(output, barrier.Commit):
             self._hand_over()
         else:
-            self._warn(output)
+            self.missing.name(output, max(1, self._barrier.world_size // self._facts.workers), lambda: self._barrier.current)
 
     def _arm(self) -> None:
         """One timer for time-outs and warnings; it is left standing when it is early, so that a report() does not pay for it."""
@@ -306,31 +295,3 @@ class Collectives:
                 self.progress[name] = row[name]
         self.progress["metrics"] = shown_metrics({**self.progress["metrics"], **(row.get("metrics") or {})})
         self.progress["time"] = row["time"]
-
-    # -- who is missing, and where they stand -----------------------------------------------------------------------------
-
-    def _warn(self, output: barrier.Warn) -> None:
-        if self._warning is None or self._warning.done():
-            self._warning = asyncio.ensure_future(self._name_missing(output))
-
-    async def _name_missing(self, output: barrier.Warn) -> None:
-        self._request += 1
-        request = self._request
-        each = max(1, self._barrier.world_size // self._facts.workers)
-        self._stacks_from = {rank // each for rank in output.missing}
-        for index in sorted(self._stacks_from):
-            self._tell(index, {"op": peer_protocol.STACKS, "request": request, "ranks": [r for r in output.missing if r // each == index]})
-        deadline = self._loop.time() + STACKS_WAIT_S
-        while self._stacks_from and self._loop.time() < deadline:
-            self._stacks_came.clear()
-            try:
-                await asyncio.wait_for(self._stacks_came.wait(), max(0.0, deadline - self._loop.time()))
-            except asyncio.TimeoutError:
-                break
-        stacks = self._stacks.pop(request, {})
-        if self._barrier.current != output.n:
-            return
-        call = barrier.CALL_NAMES.get(output.kind, output.kind)
-        lines = [f"{ranks_text(output.waiting)} waited {output.waited_s:.0f} s in {call} (collective {output.n}) for {ranks_text(output.missing)}:"]
-        lines += [f"rank {r}: {stacks.get(str(r), 'its agent does not answer')}" for r in output.missing]
-        self._tell(None, {"op": peer_protocol.MISSING, "ranks": list(output.waiting), "text": "\n".join(lines)})

@@ -20,7 +20,11 @@ SOCKET_TIMEOUT_S = 30.0
 
 
 class FetchError(Exception):
-    """The peer does not give the file, or not whole."""
+    """The file did not come, or not whole. It may come at another try."""
+
+
+class NotThere(Exception):
+    """The peer no longer has the file as the release note knows it."""
 
 
 async def serve(connection: FrameConnection, path: str) -> None:
@@ -66,12 +70,13 @@ class Fetcher:
         self._sock.close()
 
     def fetch(self, checkpoint: str, path: str, size: int, target: str) -> None:
-        """Write the peer's file to `target`. Raises FetchError."""
+        """Write the peer's file to `target`. Raises FetchError, NotThere."""
         try:
             wire.send(self._sock, {"op": peer_protocol.GET, "id": checkpoint, "path": path})
             first, _ = wire.receive(self._sock)
             if first.get("op") != peer_protocol.FILE or first.get("size") != size:
-                raise FetchError(f"{path} of checkpoint {checkpoint} at {self._address}: {first.get('message') or first.get('size')}, expected {size} bytes")
+                found = first.get("message") or f"{first.get('size')} bytes"
+                raise NotThere(f"{path} of checkpoint {checkpoint} at the agent {self._address}: {found}, expected {size} bytes")
             os.makedirs(os.path.dirname(target), exist_ok=True)
             with open(target, "wb") as file:
                 self._receive(file, path, size)

@@ -115,7 +115,7 @@ class Leader:
         elif op == peer_protocol.LOG:
             self.collectives.logged(message["rows"])
         elif op == peer_protocol.STACKS_ARE:
-            self.collectives.stacks_are(index, message)
+            self.collectives.missing.stacks_are(index, message)
         elif op == peer_protocol.SHARED:
             self.commits.shared(index, str(message["id"]))
         elif op == peer_protocol.SHARE_LOST:

@@ -255,8 +255,6 @@ class Member:
         try:
             found = await restore.bring(id_)
         except Damaged as error:
-            if not error.stored:
-                await self._site.saving.discard(error.id)
             self._send({"op": peer_protocol.DAMAGED, "id": error.id, "why": str(error)})
             self._duties.damaged(error.id, str(error))
             return

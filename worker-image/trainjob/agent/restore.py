@@ -11,19 +11,22 @@ import os
 import shutil
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.agent.files import Fetcher, FetchError
+from trainjob.agent.files import Fetcher, FetchError, NotThere
 from trainjob.agent.saving import Saving
 from trainjob.agent.storage import StorageChild, StorageError
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
 
+FETCH_TRIES = 3
+FETCH_PAUSE_S = 0.5
+
 
 class Damaged(Exception):
-    """The checkpoint does not verify, or its files are gone. `stored`: it is the copy on storage."""
+    """The checkpoint does not verify, or its files are gone. The next join sees it too and chooses another: what is damaged on storage is
+    marked there, and of what is staged only files of full size count."""
 
-    def __init__(self, id_: str, message: str, stored: bool) -> None:
+    def __init__(self, id_: str, message: str) -> None:
         super().__init__(message)
         self.id = id_
-        self.stored = stored
 
 
 class Origin(NamedTuple):
@@ -81,13 +84,24 @@ class Restore:
         if note is None:
             if self._storage is not None:
                 return await self._from_storage(id_, {})
-            raise Damaged(id_, f"checkpoint {id_} is neither staged here nor is it the one that this attempt resumes from", stored=False)
+            raise Damaged(id_, "it is neither staged here nor is it what this attempt resumes from")
         try:
             return self._reply(id_, note, await self._assemble(id_, note, staged, paths))
+        except NotThere as error:
+            # Its agent told otherwise at the join: the file changed since. The next join sees that.
+            raise Damaged(id_, str(error)) from error
         except FetchError as error:
-            if self._storage is None:
-                raise Damaged(id_, str(error), stored=False) from error
-            return await self._from_storage(id_, {"id": id_, "uri": self._uri(id_)})
+            return await self._instead(id_, error)
+
+    async def _instead(self, id_: str, error: FetchError) -> Dict[str, Any]:
+        """Peers do not give it. What they hold is as good as before: whatever storage says now is no verdict on the checkpoint."""
+        text = f"checkpoint {id_} cannot be brought to this worker: {error}"
+        if self._storage is None:
+            raise StorageError("unreadable", text) from error
+        try:
+            return await self._from_storage(id_, {"uri": self._uri(id_)})
+        except (StorageError, Damaged) as trouble:
+            raise StorageError("unreadable", f"{text}; nor is it to be had from storage: {trouble}") from trouble
 
     async def _from_storage(self, id_: str, chosen: Mapping[str, Any]) -> Dict[str, Any]:
         assert self._storage is not None
@@ -95,37 +109,49 @@ class Restore:
         try:
             found = await self._storage.call("verify", where)
         except StorageError as error:
-            if error.kind in ("damaged", "lost", "invalid"):
-                raise Damaged(id_, str(error), stored=error.kind == "damaged") from error
+            if error.kind in ("damaged", "lost"):
+                raise Damaged(id_, str(error)) from error
             raise
         return self._reply(id_, ReleaseNote.from_json(found["note"]), str(found["path"]))
 
     async def _assemble(self, id_: str, note: ReleaseNote, staged: str, own: Tuple[str, ...]) -> str:
-        """A folder with every file: links to our own, fetched copies of the others. Raises FetchError."""
+        """A folder with every file: links to our own, fetched copies of the others. Raises FetchError, NotThere."""
         target = os.path.join(self._folder, id_)
-        stored = set((self._origin.checkpoint or {}).get("stored") or ()) if (self._origin.checkpoint or {}).get("id") == id_ else set()
+        chosen = self._origin.checkpoint if self._origin.checkpoint is not None and self._origin.checkpoint["id"] == id_ else None
+        stored = set(chosen.get("stored") or ()) if chosen is not None else set()
+        lacking = [f for f in note.files if f.path not in own]
         by_peer: Dict[str, List[NoteFile]] = {}
-        for file in note.files:
-            if file.path not in own and file.path not in stored:
-                by_peer.setdefault(self._holder(file, id_), []).append(file)
+        for file in lacking:
+            if file.path not in stored:
+                by_peer.setdefault(self._holder(file, id_, chosen is not None), []).append(file)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, _link, staged, own, target)
         if stored:
-            await loop.run_in_executor(None, _copy, str(self._uri(id_)), [f for f in note.files if f.path in stored and f.path not in own], target)
-        secret, attempt = self._origin.secret, self._origin.attempt
-        await asyncio.gather(*(loop.run_in_executor(None, _fetch, (peer, secret, attempt), id_, files, target) for peer, files in by_peer.items()))
+            await loop.run_in_executor(None, _copy, str(self._uri(id_)), [f for f in lacking if f.path in stored], target)
+        for attempt in range(FETCH_TRIES):
+            try:
+                await self._fetch_all(id_, by_peer, target)
+                break
+            except FetchError:
+                if attempt == FETCH_TRIES - 1:
+                    raise
+                await asyncio.sleep(FETCH_PAUSE_S)
         return target
 
-    def _holder(self, file: NoteFile, id_: str) -> str:
-        chosen = self._origin.checkpoint
-        if chosen is not None and chosen["id"] == id_:
+    async def _fetch_all(self, id_: str, by_peer: Mapping[str, List[NoteFile]], target: str) -> None:
+        loop = asyncio.get_running_loop()
+        secret, attempt = self._origin.secret, self._origin.attempt
+        await asyncio.gather(*(loop.run_in_executor(None, _fetch, (peer, secret, attempt), id_, files, target) for peer, files in by_peer.items()))
+
+    def _holder(self, file: NoteFile, id_: str, chosen: bool) -> str:
+        if chosen:
             for address, paths in self._origin.holders.items():
                 if file.path in paths:
                     return address
-            raise FetchError(f"no member holds {file.path} of checkpoint {id_}")
+            raise NotThere(f"no member holds {file.path}")
         index = file.rank // self._origin.processes
         if index >= len(self._origin.members):
-            raise FetchError(f"rank {file.rank}, which saved {file.path} of checkpoint {id_}, is no rank of this attempt")
+            raise NotThere(f"rank {file.rank}, which saved {file.path}, is no rank of this attempt")
         return self._origin.members[index]
 
     def _reply(self, id_: str, note: ReleaseNote, path: str) -> Dict[str, Any]:
@@ -144,6 +170,13 @@ class Restore:
 
 def _link(staged: str, paths: Tuple[str, ...], target: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
+    try:
+        _link_all(staged, paths, target)
+    except OSError as error:
+        raise FetchError(f"{target}: {error.strerror or error}") from error
+
+
+def _link_all(staged: str, paths: Tuple[str, ...], target: str) -> None:
     os.makedirs(target)
     for path in paths:
         link = os.path.join(target, path)
@@ -155,13 +188,13 @@ def _link(staged: str, paths: Tuple[str, ...], target: str) -> None:
 def _copy(folder: str, files: List[NoteFile], target: str) -> None:
     for file in files:
         copy = os.path.join(target, file.path)
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
         try:
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
             shutil.copyfile(os.path.join(folder, file.path), copy)
         except OSError as error:
-            raise FetchError(f"{file.path} on storage: {error}") from error
+            raise FetchError(f"{file.path} from storage: {error}") from error
         if os.stat(copy).st_size != file.size:
-            raise FetchError(f"{file.path} on storage has {os.stat(copy).st_size} bytes, expected {file.size}")
+            raise NotThere(f"{file.path} on storage has {os.stat(copy).st_size} bytes, expected {file.size}")
 
 
 def _fetch(peer: Tuple[str, str, int], id_: str, files: List[NoteFile], target: str) -> None:

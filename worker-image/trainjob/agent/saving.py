@@ -90,11 +90,6 @@ class Saving:
         held = await self._in_thread(self._staging.held, checkpoint)
         return (None, "", ()) if held is None else (held.note, self._staging.files_dir(checkpoint), held.paths)
 
-    async def discard(self, id_: str) -> None:
-        """The staged copy is damaged."""
-        self._queue.pop(id_, None)
-        await self._in_thread(self._staging.drop, CheckpointId.parse(id_))
-
     # -- storing ------------------------------------------------------------------------------------------------------
 
     async def released(self, note_json: Mapping[str, Any]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
 
-from trainjob.agent.reaper import Reaper
+from trainjob.agent.reaper import Reaper, signal_group
 
 CHILD = ("-m", "trainjob.checkpoint.child")
 OnProgress = Callable[[int], None]
@@ -41,6 +42,7 @@ class StorageChild(asyncio.Protocol):
         self._number = 0
         self._calls: Dict[int, Tuple[asyncio.Future[Dict[str, Any]], Optional[OnProgress]]] = {}
         self._ended: Optional[asyncio.Future[None]] = None
+        self._pid = 0
         self.moved = 0
         """Bytes that the child has moved since its start, finished calls included."""
         self._moving: Dict[int, int] = {}
@@ -70,11 +72,14 @@ class StorageChild(asyncio.Protocol):
             self._starting = asyncio.ensure_future(self._start())
 
     async def close(self, timeout_s: float) -> None:
-        """Let it finish what is in flight, but no longer than this."""
+        """Let it finish what is in flight, but no longer than this; then it is killed."""
         if self._transport is not None:
             self._transport.close()
         if self._ended is not None:
             await asyncio.wait([self._ended], timeout=timeout_s)
+            if not self._ended.done():
+                # A storage that hangs must not keep a process of ours.
+                signal_group(self._pid, signal.SIGKILL)
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -86,6 +91,7 @@ class StorageChild(asyncio.Protocol):
                 [sys.executable, *CHILD], stdin=theirs.fileno(), stdout=theirs.fileno(), cwd=self._work_dir, env=_environment(), start_new_session=True
             )
         process.returncode = 0  # collected by the reaper
+        self._pid = process.pid
         self._reaper.watch(process.pid, lambda status: _settle(ended), group=True)
         await loop.create_unix_connection(lambda: self, sock=ours)
 

@@ -10,7 +10,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from trainjob.launch import payload
@@ -40,17 +39,15 @@ def main(arguments: list[str]) -> None:
 def start_process_group(header: payload.Header) -> None:
     """torch.distributed, ready for use. Without a backend of the user's choice: nccl for GPU jobs, else gloo."""
     import torch
-    import torch.distributed as dist
+
+    from trainjob.torch.group import init_process_group
 
     if header.use_gpu and not torch.cuda.is_available():
         raise LaunchError("ScalingConfig.use_gpu=True, but torch sees no GPU in this rank: is this a CPU build of torch, or is CUDA_VISIBLE_DEVICES empty?")
-    backend = header.backend or ("nccl" if header.use_gpu else "gloo")
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count()))
     if header.use_gpu:
         # Device selection without `prepare_model`, as Ray Train offers it to accelerate.
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
-    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=header.timeout_s))
+    init_process_group(header.backend or ("nccl" if header.use_gpu else "gloo"), header.timeout_s)
 
 
 def stop_process_group() -> None:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Dict, List
 if TYPE_CHECKING:
     from trainjob.launch import TorchConfig, TorchTrainer
     from trainjob.torch.device import get_device, get_devices
+    from trainjob.torch.group import init_process_group
     from trainjob.torch.loader import prepare_data_loader
     from trainjob.torch.model import prepare_model
     from trainjob.torch.reproducible import enable_reproducibility
 
-__all__ = ["TorchConfig", "TorchTrainer", "enable_reproducibility", "get_device", "get_devices", "prepare_data_loader", "prepare_model"]
+__all__ = ["TorchConfig", "TorchTrainer", "enable_reproducibility", "get_device", "get_devices", "init_process_group", "prepare_data_loader", "prepare_model"]
 
 _HOME: Dict[str, str] = {
     "get_device": "trainjob.torch.device",
     "get_devices": "trainjob.torch.device",
+    "init_process_group": "trainjob.torch.group",
     "prepare_data_loader": "trainjob.torch.loader",
     "prepare_model": "trainjob.torch.model",
     "enable_reproducibility": "trainjob.torch.reproducible",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Set, U
 
 from trainjob.torch import reproducible
 from trainjob.torch.device import get_device
-from trainjob.torch.place import place, require_group
+from trainjob.torch.group import init_process_group
+from trainjob.torch.place import place
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ def prepare_model(
     "ddp" returns it in DistributedDataParallel (as it is when the job has one rank); "fsdp" shards it in place with
     FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
     neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
-    Raises ValueError for another strategy and TrainJobError when the process group is not up.
+    The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy.
     """
     import torch
 
@@ -43,10 +44,10 @@ def prepare_model(
         model = model.to(device)
     kwargs = dict(parallel_strategy_kwargs or {})
     if parallel_strategy == "fsdp":
-        require_group("prepare_model(parallel_strategy='fsdp')")
+        init_process_group()
         return _shard(model, device, kwargs)
     if parallel_strategy == "ddp" and place().world_size > 1:
-        require_group("prepare_model()")
+        init_process_group()
         return _replicate(model, device, kwargs)
     return model
 

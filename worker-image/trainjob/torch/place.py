@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 
 from trainjob.session import calls
-from trainjob.session.errors import TrainJobError
 from trainjob_api import contract
 
 
@@ -30,14 +29,3 @@ def place() -> Place:
         return Place(rank, world_size, local_rank, int(os.environ.get(contract.ENV_LOCAL_WORLD_SIZE, world_size)))
     context = calls.get_context()
     return Place(context.rank, context.world_size, context.local_rank, context.local_world_size)
-
-
-def require_group(call: str) -> None:
-    """Raise a TrainJobError that says how when torch.distributed is not up."""
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()):
-        raise TrainJobError(
-            f"{call} needs the process group: call torch.distributed.init_process_group() first (it finds rank, world size and address in the environment); "
-            "under TorchTrainer it is up before the training function starts."
-        )
