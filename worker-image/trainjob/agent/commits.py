@@ -9,9 +9,10 @@ import asyncio
 import itertools
 import math
 import os
-from typing import Any, Callable, Coroutine, Dict, Iterable, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from trainjob.agent import peer_protocol, uploads
+from trainjob.agent.background import Background
 from trainjob.agent.site import Site
 from trainjob.agent.storage import StorageError
 from trainjob.agent.uploads import Uploads
@@ -35,7 +36,7 @@ class Commits:
         self._protected: Set[str] = set(protected)
         self._loop = asyncio.get_running_loop()
         self._uploads = Uploads(self._loop.time())
-        self._tasks: Set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._committing: Set[str] = set()
         self._retaining = 0
@@ -55,6 +56,11 @@ class Commits:
         """Nothing is on its way, and retention has been seen to."""
         return not self._uploads.queue and not self._retaining
 
+    @property
+    def on_their_way(self) -> List[str]:
+        """Ids of the checkpoints that storage does not have yet, oldest first."""
+        return self._uploads.queue
+
     async def until_drained(self, timeout_s: float) -> None:
         """Wait for that, no longer than this."""
         self._drained.clear()
@@ -71,8 +77,7 @@ class Commits:
         """Another attempt begins; what is unfinished is adopted by it."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        self._background.cancel()
 
     # -- inputs ---------------------------------------------------------------------------------------------------------
 
@@ -141,7 +146,7 @@ class Commits:
     def _spawn_commit(self, id_: str) -> None:
         if id_ not in self._committing:
             self._committing.add(id_)
-            self._spawn(self._commit(id_))
+            self._background.spawn(self._commit(id_))
 
     async def _commit(self, id_: str) -> None:
         """Publish the manifest, however often it takes."""
@@ -180,7 +185,7 @@ class Commits:
                 self._protected.clear()
             self.on_committed(id_)
             self._tell(None, {"op": peer_protocol.COMMITTED, "id": id_})
-            self._spawn(self._retain())
+            self._background.spawn(self._retain())
             self._carry_out(self._uploads.committed(now, id_))
             return True
         missing = list(reply.get("missing") or ())
@@ -235,16 +240,6 @@ class Commits:
             self._troubles.add(text)
             self._site.console.say(text)
             self._site.warn(text)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()
 
 
 def shown_metrics(metrics: Mapping[str, Any]) -> Dict[str, float]:

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from trainjob.agent import join, master_port, peer_protocol
+from trainjob.agent.background import Background
 from trainjob.agent.collectives import Collectives, Facts
 from trainjob.agent.commits import Commits
 from trainjob.agent.frames import FrameConnection
@@ -23,6 +24,8 @@ from trainjob_api import contract, wire
 
 SAY_WAITING_S = 60.0
 POLL_S = 0.2
+STORING_WORD_S = 10.0
+"""How often it is said that all ranks have ended and storage is waited for."""
 LOST_S = 1.0
 """How long a member may be without a connection before it counts as a lost peer."""
 
@@ -41,11 +44,12 @@ class Leader:
         self._join = Join(workers)
         self._requests: List[Request] = []
         self._port: Optional[MasterPort] = None
-        self._tasks: Set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._ok: Set[int] = set()
         self._lost_timers: Dict[int, asyncio.TimerHandle] = {}
         self._run: Optional[int] = None
         self._ending = False
+        self._impatient = False
         self.lost: Set[int] = set()
         """Members that had joined and cannot be reached."""
         self.collectives: Optional[Collectives] = None
@@ -133,8 +137,7 @@ class Leader:
         self._patience.cancel()
         for timer in self._lost_timers.values():
             timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        self._background.cancel()
         for part in (self.collectives, self.commits, self._history, *self._links.values()):
             if part is not None:
                 part.close()
@@ -161,7 +164,7 @@ class Leader:
         for output in outputs:
             if isinstance(output, join.Settle):
                 self._requests = list(output.members)
-                self._spawn(self._settle())
+                self._background.spawn(self._settle())
             elif isinstance(output, join.Answer):
                 for index in output.indices:
                     self.tell(index, {"op": peer_protocol.JOINED, **output.answer})
@@ -258,9 +261,24 @@ class Leader:
     def _maybe_end(self) -> None:
         """All ranks ended with 0 and nothing is on its way to storage: the run is complete."""
         expected = self._workers * (self._processes if self._plain else 1)
-        if len(self._ok) == expected and self.commits is not None and self.commits.drained and not self._ending:
+        if len(self._ok) != expected or self.commits is None or self._ending:
+            return
+        if self.commits.drained:
             self._ending = True
-            self._spawn(self._end())
+            self._background.spawn(self._end())
+        elif not self._impatient:
+            self._impatient = True
+            self._background.spawn(self._say_what_is_awaited())
+
+    async def _say_what_is_awaited(self) -> None:
+        """Training is over and storage takes its time, or refuses: the job is not stuck, and the user can do something."""
+        assert self.commits is not None
+        while True:
+            await asyncio.sleep(STORING_WORD_S)
+            if self._ending or not self.commits.on_their_way:
+                return
+            names = ", ".join(self.commits.on_their_way)
+            self._site.console.say(f"all ranks have ended; the job completes as soon as storage has taken checkpoint {names}")
 
     async def _end(self) -> None:
         assert self.commits is not None and self.collectives is not None and self._history is not None
@@ -289,16 +307,6 @@ class Leader:
 
     def _damaged(self, message: wire.Message) -> None:
         self.tell(None, {"op": peer_protocol.DAMAGED, "id": message["id"], "why": message["why"]})
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()
 
 
 def _order(id_: str) -> tuple[int, ...]:

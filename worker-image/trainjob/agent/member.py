@@ -6,10 +6,10 @@ everything can be said again.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from trainjob.agent import peer_protocol
+from trainjob.agent.background import Background
 from trainjob.agent.output import RankOutput
 from trainjob.agent.rank_calls import RankServer
 from trainjob.agent.ranks import Rank, how_it_ended
@@ -66,18 +66,18 @@ class Member:
         """Under a launcher: as its ranks were told."""
         self._notes: Dict[int, Mapping[str, Any]] = {}
         self._ends: Dict[int, wire.Message] = {}
-        self._tasks: Set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._from_leader: Dict[str, Callable[[wire.Message, bytes], None]] = {
             peer_protocol.RELEASE: self._release,
             peer_protocol.FAIL: self._fail,
             peer_protocol.STAGE: lambda m, b: self._once(m, peer_protocol.STAGED, lambda: self._stage(int(m["n"]), str(m["id"]))),
             peer_protocol.PERSIST: lambda m, b: self._once(m, peer_protocol.PERSISTED, lambda: self._persist(int(m["n"]), m["note"])),
             peer_protocol.UPLOAD: lambda m, b: self._upload(m["n"]),
-            peer_protocol.STACKS: lambda m, b: self._spawn(self._stacks(m)),
+            peer_protocol.STACKS: lambda m, b: self._background.spawn(self._stacks(m)),
             peer_protocol.MISSING: lambda m, b: self._missing(str(m["text"]), m["ranks"]),
-            peer_protocol.COMMITTED: lambda m, b: self._spawn(site.saving.committed(str(m["id"]))),
-            peer_protocol.DROP: lambda m, b: self._spawn(self._drop(m)),
-            peer_protocol.SHARE: lambda m, b: self._spawn(site.saving.share_again(str(m["id"]))),
+            peer_protocol.COMMITTED: lambda m, b: self._background.spawn(site.saving.committed(str(m["id"]))),
+            peer_protocol.DROP: lambda m, b: self._background.spawn(self._drop(m)),
+            peer_protocol.SHARE: lambda m, b: self._background.spawn(site.saving.share_again(str(m["id"]))),
             peer_protocol.JOINED: lambda m, b: duties.joined(m),
             peer_protocol.REFUSED: lambda m, b: duties.refused(str(m["kind"]), str(m["message"])),
             peer_protocol.DAMAGED: lambda m, b: duties.damaged(str(m["id"]), str(m["why"])),
@@ -95,7 +95,7 @@ class Member:
             if rank == 0:
                 self._send({"op": peer_protocol.LOG, "rows": message["rows"]})
         elif op == contract.OP_RESTORE:
-            self._spawn(self._restore(rank, message.get("id")))
+            self._background.spawn(self._restore(rank, message.get("id")))
         elif op != contract.OP_ERROR:
             raise ValueError(f"unknown operation {op!r}")
 
@@ -143,8 +143,7 @@ class Member:
 
     def close(self) -> None:
         """The attempt is over here."""
-        for task in list(self._tasks):
-            task.cancel()
+        self._background.cancel()
 
     # -- from rank 0's agent --------------------------------------------------------------------------------------------
 
@@ -169,7 +168,7 @@ class Member:
         note = self._notes.pop(n, None)
         if note is not None:
             self._staging.pop(n, None)
-            self._spawn(self._site.saving.released(note))
+            self._background.spawn(self._site.saving.released(note))
 
     def _fail(self, message: wire.Message, blob: bytes) -> None:
         for rank in message["ranks"]:
@@ -181,7 +180,7 @@ class Member:
         # What is being stored already (SYNC) is released, whatever its ranks are told.
         id_ = self._forget_save(message["n"])
         if id_ is not None:
-            self._spawn(self._site.saving.abandon(id_))
+            self._background.spawn(self._site.saving.abandon(id_))
 
     def _forget_save(self, n: int) -> Optional[str]:
         """Only of this call: an answer that is repeated for one rank may come while another waits in the next call already."""
@@ -197,7 +196,7 @@ class Member:
         step = (message["n"], answer_op)
         if step not in self._steps:
             self._steps[step] = None
-            self._spawn(work())
+            self._background.spawn(work())
         else:
             answer = self._steps[step]
             if answer is not None:
@@ -262,13 +261,3 @@ class Member:
             self._duties.storage_unusable(f"The checkpoint cannot be read: {error}")
             return
         self.server.send(rank, {"op": contract.OP_RESTORED, "checkpoint": found})
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()

@@ -25,8 +25,11 @@ class Scratch:
 
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix=PREFIX)
-        self.descriptor = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Locked before it bears its name: a sweep must never find it there and free.
+        newborn = os.path.join(self.path, _LOCK + ".new")
+        self.descriptor = os.open(newborn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+        os.rename(newborn, os.path.join(self.path, _LOCK))
         os.mkdir(os.path.join(self.path, "pods"))
 
     def pod_folder(self, uid: str) -> str:
