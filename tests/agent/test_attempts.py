@@ -254,7 +254,7 @@ def test_work_dirs_with_spaces_unicode_and_long_paths(tmp_path: Path) -> None:
         rig.wait(rig.completed, "completed")
         rig.exit(0)
         assert rig.exit_code(0) == 0
-    assert [name for name in os.listdir("/tmp") if name.startswith("trainjob-pod-0")] == []
+    assert [name for name in os.listdir("/tmp") if name.startswith(f"trainjob-{rig.pod_uid(0)[:8]}")] == []
 
 
 def test_signals_are_forwarded(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -191,7 +192,7 @@ class Rig:
                 contract.ENV_JOB_UID: "uid-1",
                 contract.ENV_SLOT: str(slot),
                 contract.ENV_POD_NAME: f"digits-{slot}",
-                contract.ENV_POD_UID: f"pod-{slot}",
+                contract.ENV_POD_UID: self.pod_uid(slot),
                 contract.ENV_POD_ADDRESS: "127.0.0.1",
                 contract.ENV_NODE_NAME: "here",
                 contract.ENV_COORDINATOR: f"http://127.0.0.1:{self.coordinator.port}",
@@ -220,6 +221,10 @@ class Rig:
             os.close(older.parent)
         self.agents[slot] = AgentProcess(process, output, writing)
         return self.agents[slot]
+
+    def pod_uid(self, slot: int) -> str:
+        """As on a cluster, no two pods share one, nor its first eight characters."""
+        return f"{zlib.crc32(f'{self.folder}/{slot}'.encode()):08x}-{slot}"
 
     def work_dir(self, slot: int) -> Path:
         """A pod's own volume."""
