@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.structural import at, faults, nodes
-from support.trainjobs import RULE_CASES, STEADY, document
+from support.trainjobs import RULE_CASES, document
 from trainjob_api import cel, contract, crd, schema
 from trainjob_api.problems import InvalidTrainJob
 from trainjob_api.v1alpha1 import TrainJob
@@ -197,7 +197,6 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@STEADY
 @given(st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()}))
 def test_what_we_accept_the_schema_accepts_as_it_was_written(changes: dict[str, Any]) -> None:
     """A file that runs locally is not refused by a cluster for its shape."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.trainjobs import STEADY, document, json_values
+from support.trainjobs import document, json_values
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
 from trainjob_api.validation import parse_trainjob
@@ -95,7 +95,6 @@ def test_agent_spec_is_whole() -> None:
 POD_KEYS = ["spec", "containers", "name", "command", "args", "resources", "limits", "nvidia.com/gpu", "x"]
 
 
-@STEADY
 @given(template=st.dictionaries(st.sampled_from(["spec", "metadata"]), json_values(POD_KEYS)))
 def test_no_template_makes_them_raise(template: dict[str, Any]) -> None:
     """The operator meets objects that were stored before a rule existed."""

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.trainjobs import REMOVED, RULE_CASES, STEADY, RuleCase, document, json_values
+from support.trainjobs import REMOVED, RULE_CASES, RuleCase, document, json_values
 from trainjob_api import shape
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
 from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
@@ -280,21 +280,18 @@ def parses_or_says_why(doc: Any) -> None:
         assert validate_spec(job.spec, job.metadata.name) == []
 
 
-@STEADY
 @given(json_values(["apiVersion", "kind", "metadata", "spec", "status", *KEYS]))
 @example({"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob"})
 def test_any_document(doc: Any) -> None:
     parses_or_says_why(doc)
 
 
-@STEADY
 @given(st.dictionaries(st.sampled_from(KEYS), json_values(KEYS)), json_values(["name", "namespace", "uid"]), json_values(["attempt", "timing"]))
 def test_any_spec(spec: Any, metadata: Any, status: Any) -> None:
     parses_or_says_why({**document(), "spec": {**document()["spec"], **spec}})
     parses_or_says_why({**document(), "metadata": metadata, "status": status})
 
 
-@STEADY
 @given(json_values(POD_KEYS, leaves=20))
 def test_any_template(template: Any) -> None:
     parses_or_says_why(document({"spec.template": template}))
@@ -302,14 +299,12 @@ def test_any_template(template: Any) -> None:
     parses_or_says_why(document({TRAINER: template}))
 
 
-@STEADY
 @given(st.sampled_from(shape.places()), json_values(KEYS))
 def test_any_value_at_any_field(place: str, value: Any) -> None:
     if ".rules." not in place:
         parses_or_says_why(document({place: value}))
 
 
-@STEADY
 @given(st.text(max_size=30))
 def test_any_text_as_storage_resume_name_and_size(text: str) -> None:
     parses_or_says_why(document({"metadata.name": text}))

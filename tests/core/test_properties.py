@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.core import T0, World, ended, make_spec, raised
@@ -16,11 +16,6 @@ from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, CreatePod, DeletePod, Observed, PodPhase, PodView, ServiceView
 from trainjob_operator.core.naming import parse_slots
-
-
-def steady(examples: int) -> settings:
-    """The same examples each time, on a slow machine too."""
-    return settings(max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def built(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -192,7 +187,7 @@ def observations(draw: st.DrawFn, pods: st.SearchStrategy[list[PodView]]) -> Obs
     return Observed(job=job, pods=tuple(draw(pods)), service=service, agents=agents, listening_since=draw(st.none() | moments))
 
 
-@steady(150)
+@settings(max_examples=150)
 @given(observations(any_pods), moments)
 def test_no_input_makes_it_raise_and_the_same_gives_the_same(observed: Observed, now: datetime) -> None:
     decision = decide(observed, now)
@@ -206,7 +201,7 @@ def test_no_input_makes_it_raise_and_the_same_gives_the_same(observed: Observed,
         assert instruct(job, observed.agents, slot, "a")[0]["do"]
 
 
-@steady(150)
+@settings(max_examples=150)
 @given(observations(any_pods), moments)
 def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
     decision, old = decide(observed, now), observed.job.status
@@ -231,7 +226,7 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
     assert len(status.history) <= 10 and len(status.failures.avoid_nodes) <= 8
 
 
-@steady(150)
+@settings(max_examples=150)
 @given(observations(tidy_pods()), st.integers(-100, 100))
 def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
     now = T0 + timedelta(seconds=at)
@@ -331,7 +326,7 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
     assert all(n == 1 for n in live.values())
 
 
-@steady(150)
+@settings(max_examples=150)
 @given(histories(), st.integers(-1, 2), st.booleans(), st.integers(1, 3))
 def test_random_histories(history: list[tuple[str, int]], limit: int, plain: bool, workers: int) -> None:
     world = World.of(workers=workers, failure_policy={"maxFailures": limit}, runtime={"agent": "Disabled"} if plain else {})
@@ -347,7 +342,7 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, plain: boo
         assert world.status.failures.counted <= limit + 1
 
 
-@steady(150)
+@settings(max_examples=150)
 @given(histories("suspend", "resume", "scale"), st.booleans())
 def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain: bool) -> None:
     """Whatever happened before: when the faults stop, the job runs."""

@@ -6,11 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-
-STEADY = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Property tests give the same examples each time, on a slow machine too."""
 
 REMOVED = object()
 """As a value in `document`: take the field away."""
