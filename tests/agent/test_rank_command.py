@@ -12,7 +12,7 @@ from trainjob.agent import rank_command
 from trainjob.agent.rank_command import AttemptPlace, CannotRun, RankPlace
 from trainjob_api import contract
 
-SHARED = AttemptPlace(2, 1, None, "10.0.0.1", 29502, "/work/run/a2.sock", "/work/run", "/work/tmp")
+SHARED = AttemptPlace(2, 1, None, "10.0.0.1", 29502, "/pod/run/a2.sock", "/pod/run", "/pod/tmp")
 PLACE = RankPlace(rank=5, local_rank=1, world_size=8, local_world_size=2, node_rank=2, workers=4, processes=2)
 
 
@@ -42,8 +42,8 @@ def test_a_ranks_environment() -> None:
     assert env["HOME"] == "/root" and env[contract.ENV_JOB] == "digits"
     assert contract.ENV_PARENT_FD not in env and contract.ENV_TOKEN_FILE not in env
     assert (env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["NODE_RANK"]) == ("5", "1", "8", "2", "2")
-    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["TMPDIR"]) == ("10.0.0.1", "29502", "/work/tmp")
-    assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FILE] == "/work/run/stack-5"
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["TMPDIR"]) == ("10.0.0.1", "29502", "/pod/tmp")
+    assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FILE] == "/pod/run/stack-5"
     assert "PYTHONPATH" not in env and "PET_NNODES" not in env
     assert env["OMP_NUM_THREADS"].isdigit()
 

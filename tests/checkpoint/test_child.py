@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,15 +22,19 @@ from trainjob.checkpoint.manifest import ReleaseNote
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "trainjob.checkpoint.child"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'worker-image'}:{ROOT / 'operator'}"}
 
 
 class Child:
     """The process, with what it has said so far."""
 
     def __init__(self, storage: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'worker-image'}:{ROOT / 'operator'}"}
-        command = [sys.executable, "-m", "trainjob.checkpoint.child"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), bufsize=0)
         self.storage = storage
         self.said: list[dict[str, Any]] = []
         self._number = 0
@@ -212,6 +218,20 @@ def test_an_agent_that_is_gone_does_not_stop_what_is_in_flight(job: Job, child: 
     unblock(pipe)
     assert child.process.wait(timeout=30) == 0
     assert (job.path(str(note.id)) / ".trainjob/rank-0.json").exists()
+
+
+def test_an_agent_killed_with_replies_unread_leaves_no_child(job: Job) -> None:
+    """As the agent has it, stdin is one end of a socket pair: closed with bytes unread in it, the other end reads `reset`, not the end."""
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, env=environment())
+    theirs.close()
+    ours.sendall(b'{"id": 1, "op": "nonsense"}\n')
+    assert select.select([ours], [], [], 20)[0], "the child does not answer"
+    ours.close()
+    try:
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
 
 
 def test_it_starts_fast_and_small(job: Job) -> None:

@@ -3,12 +3,21 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from trainjob import Checkpoint
 from trainjob.session.errors import CheckpointError
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`to_directory()` without a path makes a folder that its caller owns."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
 @pytest.fixture

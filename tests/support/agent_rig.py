@@ -7,8 +7,10 @@ with Rig(tmp_path, script=SCRIPT) as rig:
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,6 +179,10 @@ class Rig:
             if agent.parent >= 0:
                 os.close(agent.parent)
         self.coordinator.stop()
+        # What the launcher does for agents that were killed.
+        for slot in self.agents:
+            for folder in glob.glob(f"/tmp/trainjob-{self.pod_uid(slot)[:8]}-*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     # -- agents -----------------------------------------------------------------------------------------------------------
 

@@ -79,8 +79,11 @@ class Child:
         team = [threading.Thread(target=self._serve, args=(lane,), name=f"lane-{lane}") for lane in self._lanes]
         for thread in team:
             thread.start()
-        for line in self._requests:
-            self._take(line)
+        try:
+            for line in self._requests:
+                self._take(line)
+        except OSError:
+            pass  # an agent that was killed with replies unread: its socket says reset instead of end
         self._closing = True
         for lane in self._lanes.values():
             lane.put(None)
