@@ -6,7 +6,7 @@ import pytest
 
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.decide import decide
+from trainjob_operator.core.decide import LAST_WORD_S, decide
 from trainjob_operator.core.model import CreatePod, PodPhase
 
 
@@ -37,6 +37,25 @@ def test_completed_counts_when_the_other_pods_are_gone() -> None:
     world.lose_pod(1)
     world.sync(0, completed=True)
     world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_the_last_word_of_rank_0s_agent_is_waited_for_but_not_for_long() -> None:
+    world = World.of(workers=2).run()
+    world.tick(60).sync_all()
+    world.sync(1, completed=True)
+    decision = world.turn()
+    assert not world.status.finished and decision.requeue_after == seconds(LAST_WORD_S)
+    world.sync(0, completed=True, progress={"position": 3, "step": 9, "time": 0.0})
+    world.turn()
+    assert world.status.holds("Complete") and world.status.progress.step == 9
+
+
+def test_a_silent_leader_does_not_hold_up_completion() -> None:
+    world = World.of(workers=2).run()
+    world.tick(60).sync_all()
+    world.sync(1, completed=True)
+    world.tick(LAST_WORD_S).turn()
     assert world.status.holds("Complete")
 
 

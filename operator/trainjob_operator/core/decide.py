@@ -14,11 +14,15 @@ from trainjob_api import contract, validation
 from trainjob_operator.core import budget, failures, lifecycle, progress, sizing
 from trainjob_operator.core.failures import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
+from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
 
 WHY_LIMIT = 1000
 """Characters of the sentence that is logged."""
+
+LAST_WORD_S = 1.0
+"""How long a completed job waits for what rank 0's agent has to say last."""
 
 Rule = Callable[[Turn], None]
 
@@ -47,10 +51,17 @@ def decide(observed: Observed, now: datetime) -> Decision:
 def completed(turn: Turn) -> None:
     """An agent has written or found the run's end record: done, even if the other pods are gone."""
     attempt = turn.status.attempt
-    for view in turn.kids.agents.values():
-        if attempt is not None and view.completed and (attempt.run is None or view.run is None or view.run == attempt.run):
-            return lifecycle.complete(turn, "all ranks ended with success")
-    return None
+    said = [v for v in turn.kids.agents.values() if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)]
+    if not said:
+        return None
+    # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
+    leader = next(iter(turn.members()), -1)
+    last_word = turn.word(leader) if leader in turn.kids.live else None
+    until = after(min(aware(view.heard_at) for view in said), LAST_WORD_S)
+    if last_word is not None and not last_word.completed and turn.now < until:
+        turn.wake(until)
+        return turn.say("completed; waiting for the last word of rank 0's agent")
+    return lifecycle.complete(turn, "all ranks ended with success")
 
 
 def completed_plain(turn: Turn) -> None:
