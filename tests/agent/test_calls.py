@@ -127,7 +127,8 @@ def test_reports_go_on_without_a_coordinator_and_it_hears_of_the_end(tmp_path: P
         rig.wait_text(1, "all reported")
         rig.coordinator.start()
         rig.wait(rig.completed, "completed")
-        assert rig.report(0)["progress"]["position"] == 200
+        # Another member's word that the run is complete may overtake that of rank 0's agent.
+        rig.wait(lambda: rig.report(0)["progress"]["position"] == 200, "the last position")
         rig.wait(lambda: rig.ended(0, 1), "it hears of both ends")
 
 

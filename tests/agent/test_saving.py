@@ -213,7 +213,7 @@ def test_ranks_of_one_agent_give_one_tree_and_staging_stays_small(tmp_path: Path
     script = HEAD + "for i in range(1, 6): save(i, name='same', data=b'%d' % i)\n"
     with Rig(tmp_path, script=script, processes=2, storage=tmp_path / "store", spec={"keep": 1}) as rig:
         rig.run(1)
-        rig.wait(rig.completed, "completed")
+        rig.wait(lambda: rig.report(0)["completed"], "the last word of rank 0's agent")
         assert rig.report(0)["checkpoint_count"] == 1
         assert rig.report(0)["latest"]["id"] == "1-1-5"
         rig.wait(lambda: [p.name for p in (rig.work_dir(0) / "staging").iterdir() if not p.name.startswith(".")] == ["1-1-5"], "only the newest is staged")
