@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import zlib
-from typing import Callable, Iterable, List, Optional, Tuple, TypeVar
+from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 ALGORITHM = "crc32"
 BLOCK = 1 << 20
@@ -52,32 +52,35 @@ def clone(source: int, target: int) -> int:
 def copy(source: int, target: int, progress: Progress = nothing) -> Tuple[int, str]:
     """Copy from the current positions to the end; (bytes, checksum of what was written)."""
     total, crc = 0, 0
-    buffer = bytearray(BLOCK)
-    view = memoryview(buffer)
-    while True:
-        count = os.readv(source, [buffer])
-        if not count:
-            return total, f"{crc:08x}"
-        crc = zlib.crc32(view[:count], crc)
+    for block in _blocks(source):
+        crc = zlib.crc32(block, crc)
         done = 0
-        while done < count:
-            done += os.write(target, view[done:count])
-        total += count
-        progress(count)
+        while done < len(block):
+            done += os.write(target, block[done:])
+        total += len(block)
+        progress(len(block))
+    return total, f"{crc:08x}"
 
 
 def checksum(source: int, progress: Progress = nothing) -> Tuple[int, str]:
     """(bytes, checksum) from the current position to the end."""
     total, crc = 0, 0
+    for block in _blocks(source):
+        crc = zlib.crc32(block, crc)
+        total += len(block)
+        progress(len(block))
+    return total, f"{crc:08x}"
+
+
+def _blocks(source: int) -> Iterator[memoryview]:
+    """What is left of a file, in views of one buffer: each is valid until the next."""
     buffer = bytearray(BLOCK)
     view = memoryview(buffer)
     while True:
         count = os.readv(source, [buffer])
         if not count:
-            return total, f"{crc:08x}"
-        crc = zlib.crc32(view[:count], crc)
-        total += count
-        progress(count)
+            return
+        yield view[:count]
 
 
 def same_bytes(one: str, other: str) -> bool:
