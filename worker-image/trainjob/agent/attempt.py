@@ -125,6 +125,7 @@ class Attempt:
 
     async def finish(self) -> None:
         """What is staged gets stored, what was reported gets written. As long as it takes; the caller has the clock."""
+        await self._member.hand_in()
         await self._site.saving.finished()
         if self.leader is not None:
             await self.leader.finish()

@@ -50,6 +50,8 @@ class Leader:
         self._run: Optional[int] = None
         self._ending = False
         self._impatient = False
+        self._left: Set[int] = set()
+        """Members that said good-bye: their agents end."""
         self.lost: Set[int] = set()
         """Members that had joined and cannot be reached."""
         self.collectives: Optional[Collectives] = None
@@ -100,6 +102,7 @@ class Leader:
             self._asked(index, message)
         elif op == peer_protocol.BYE:
             self._links.pop(index, None)
+            self._left.add(index)
             self._join.left(index)
         elif op == peer_protocol.DAMAGED:
             self._damaged(message)
@@ -150,6 +153,7 @@ class Leader:
         timer = self._lost_timers.pop(index, None)
         if timer is not None:
             timer.cancel()
+        self._left.discard(index)
         if index in self.lost:
             self.lost.discard(index)
             self._site.changed(True)
@@ -302,7 +306,7 @@ class Leader:
         if self._history is not None:
             await self._flush_history()
         # Members that went away take their shares with them: not waited for.
-        while self.commits is not None and not self.commits.drained and not self.commits.waits_only_for(self.lost):
+        while self.commits is not None and not self.commits.drained and not self.commits.waits_only_for(self.lost | self._left):
             await self.commits.until_drained(POLL_S)
 
     def _damaged(self, message: wire.Message) -> None:

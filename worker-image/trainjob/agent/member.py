@@ -136,6 +136,13 @@ class Member:
             self._send(arrival, blob)
         self._site.saving.tell_shared()
 
+    async def hand_in(self) -> None:
+        """This agent goes away: what it persisted is stored although its release has not come yet; rank 0's agent may release it any moment."""
+        notes, self._notes = self._notes, {}
+        for n in sorted(notes):
+            self._staging.pop(n, None)
+            await self._site.saving.released(notes[n])
+
     @property
     def waiting(self) -> List[int]:
         """Our ranks that wait in a collective."""

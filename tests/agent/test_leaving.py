@@ -1,0 +1,100 @@
+"""Agents that go away together: nobody waits for the share of one that has left."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainjob.agent import peer_protocol
+from trainjob.agent.leader import Leader
+from trainjob.agent.member import Member
+
+NOTE = {"id": "1-1-1", "files": [["part-0", 1, 0], ["part-1", 1, 1]], "metrics": {}, "step": 1, "time": 0.0, "position": 1}
+
+
+def leader(site: Any) -> Leader:
+    """Rank 0's agent of two workers, with a released checkpoint that lacks worker 1's share."""
+    made = Leader(site, 1, 2, 1, lambda message, blob=b"": None)
+    made._begin({"run": 1, "checkpoint": None, "adopt": []})
+    assert made.commits is not None
+    made.commits.released(NOTE, [0, 1])
+    made.commits.shared(0, "1-1-1")
+    return made
+
+
+def site() -> Any:
+    spec = SimpleNamespace(storage="/store", keep=None, score_attribute=None, score_order="max")
+    config = SimpleNamespace(spec=spec, command=["python", "train.py"], host="127.0.0.1", job_uid="u", barrier_warn_s=30.0, any_master_port=True)
+    silent = SimpleNamespace(say=lambda text: None)
+    return SimpleNamespace(
+        config=config, console=silent, storage=Storage(), saving=Saving(), changed=lambda at_once: None, warn=lambda text: None, uri=lambda id_: None
+    )
+
+
+class Storage:
+    """Takes everything."""
+
+    async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
+        return {}
+
+
+class Saving:
+    """Remembers what it was told to store."""
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []
+
+    async def persist(self, note: Any) -> None:
+        return
+
+    async def released(self, note: Any) -> None:
+        self.stored.append(note["id"])
+
+
+async def finished(made: Leader) -> bool:
+    try:
+        await asyncio.wait_for(made.finish(), 1.5)
+    except asyncio.TimeoutError:
+        return False
+    finally:
+        made.close()
+    return True
+
+
+@pytest.mark.parametrize(("left", "ends"), [(True, True), (False, False)], ids=["said good-bye", "still there"])
+def test_the_end_waits_for_the_shares_of_those_who_are_there(left: bool, ends: bool) -> None:
+    async def scene() -> bool:
+        made = leader(site())
+        if left:
+            made.take(1, {"op": peer_protocol.BYE})
+        return await finished(made)
+
+    assert asyncio.run(scene()) is ends
+
+
+def test_one_that_comes_back_is_waited_for_again() -> None:
+    async def scene() -> bool:
+        made = leader(site())
+        made.take(1, {"op": peer_protocol.BYE})
+        made.take(1, {"op": peer_protocol.JOIN, "address": "127.0.0.1:1", "held": [], "started": True})
+        return await finished(made)
+
+    assert asyncio.run(scene()) is False
+
+
+def test_what_is_persisted_is_stored_although_its_release_did_not_come() -> None:
+    async def scene() -> tuple[list[str], list[str]]:
+        here = site()
+        member = Member(here, SimpleNamespace(), lambda message, blob=b"": None)
+        await member._persist(4, NOTE)
+        await member.hand_in()
+        first = list(here.saving.stored)
+        member.take({"op": peer_protocol.RELEASE, "n": 4, "ranks": None, "stop": False})
+        await asyncio.sleep(0)
+        member.close()
+        return first, here.saving.stored
+
+    assert asyncio.run(scene()) == (["1-1-1"], ["1-1-1"])
