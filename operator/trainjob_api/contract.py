@@ -25,6 +25,28 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 """`trainjob` on every object that the operator creates."""
 MANAGED_BY = "trainjob"
 TRAINER_CONTAINER = "trainer"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Passed from the TrainJob's labels to its pods."""
+
+# --- What an installation on a cluster is called (settings.py has the flags, the chart the values) ---------------------
+COORDINATOR_SERVICE = "trainjob-coordinator"
+"""The selector-less Service in the operator's namespace through which agents reach the leading operator."""
+COORDINATOR_SECRET = "trainjob-coordinator"
+"""The create-if-absent Secret in the operator's namespace: CA and master key."""
+COORDINATOR_PORT = 8443
+"""Port of the coordinator, HTTPS."""
+METRICS_PORT = 8080
+"""Port of /metrics, /healthz and /readyz, plain HTTP."""
+LEASE_NAME = "trainjob-operator"
+"""The Lease that the leading operator holds."""
+TOKEN_AUDIENCE = "coordinator.trainjob.dev"
+"""Audience of the service-account token that an agent shows."""
+
+# --- Folders of a worker container on a cluster --------------------------------------------------------------------------
+RUNTIME_DIR = "/trainjob"
+"""Where the init container puts agent and library."""
+TOKEN_DIR = "/var/run/secrets/trainjob.dev"
+"""Where the projected token is mounted; the file is `token`."""
 
 # --- Environment: operator -> agent ----------------------------------------------------------------------------------
 ENV_NAMESPACE = "TRAINJOB_NAMESPACE"
@@ -51,6 +73,8 @@ ENV_AGENT_SPEC = "TRAINJOB_AGENT_SPEC"
 """JSON of `AgentSpec`: the part of the job's spec that the agent acts on."""
 ENV_PARENT_FD = "TRAINJOB_PARENT_FD"
 """Local backend: a pipe's read end; end of file means that the launcher died."""
+ENV_COORDINATOR_CA = "TRAINJOB_COORDINATOR_CA"
+"""The CA of the coordinator's certificate, as PEM text; absent: the system's (https) or none (http)."""
 ENV_TOKEN_FILE = "TRAINJOB_TOKEN_FILE"
 """A file whose content the agent sends as `Authorization: Bearer ...` with each sync, read anew each time (tokens rotate); absent: no header."""
 ENV_MASTER_PORT_ANY = "TRAINJOB_MASTER_PORT_ANY"

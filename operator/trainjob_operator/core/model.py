@@ -175,6 +175,15 @@ class Installation:
     """What is put before the trainer's own command, followed by `--`."""
     any_master_port: bool = False
     """Ranks of all pods share one network namespace, so the master port is picked, not computed (local backend)."""
+    runtime_image: str | None = None
+    """The init container's image, which brings agent and library; None: the machine has them (local backend)."""
+    runtime_pull_policy: str = "IfNotPresent"
+    coordinator_ca: str | None = None
+    """PEM text, handed to agents; None: the system's authorities."""
+    token_audience: str | None = None
+    """Audience of the projected service-account token; None: no token volume."""
+    restart_rules: bool = False
+    """The cluster knows container restart rules (1.35 and later): a container that died is started again in its pod."""
 
 
 InstructionFor = tuple[Instruction, str]
