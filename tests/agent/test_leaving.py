@@ -57,7 +57,7 @@ class Saving:
 async def finished(made: Leader) -> bool:
     try:
         await asyncio.wait_for(made.finish(), 1.5)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return False
     finally:
         made.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,21 +18,26 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("TMPDIR", str(temporary))
-    before = _machine_wide()
-    yield Stage(tmp_path)
+    before = _shared_memory()
+    made = Stage(tmp_path)
+    yield made
     try:
         wait_until(lambda: not left_behind(tmp_path), 2.0)
     except TimeoutError:
         pytest.fail("left behind: " + "; ".join(left_behind(tmp_path)))
     # Other tests run on this machine at the same time; what they use for a while goes by itself.
-    new = _machine_wide() - before
+    new = _shared_memory() - before
     try:
-        wait_until(lambda: not new & _machine_wide())
+        wait_until(lambda: not new & _shared_memory() and not _socket_folders(made))
     except TimeoutError:
-        pytest.fail(f"left behind: {new & _machine_wide()}")
+        pytest.fail(f"left behind: {sorted(new & _shared_memory()) + _socket_folders(made)}")
 
 
-def _machine_wide() -> set[str]:
-    """Shared memory, and the folders where agents keep their sockets when the job's own folder has too long a path for one."""
-    short = {f"/tmp/{name}" for name in os.listdir("/tmp") if re.match(r"trainjob-[0-9a-f]{8}-", name)}
-    return short | {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+def _shared_memory() -> set[str]:
+    return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+
+
+def _socket_folders(stage: Stage) -> list[str]:
+    """Where this test's agents keep their sockets when the job's own folder has too long a path for one."""
+    uids = {note.pod[:8] for path in stage.root.rglob("notes") if path.is_dir() for note in Stage(path.parent).read_notes()}
+    return [f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith(tuple(f"trainjob-{uid}-" for uid in uids))]
