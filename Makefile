@@ -7,11 +7,14 @@ STAMP := $(VENV)/.installed
 # One intra-op thread: ranks share this machine's cores.
 export OMP_NUM_THREADS ?= 1
 
+# The test cluster's tool (tests/cluster).
+CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format crds docs bench clean
+.PHONY: help setup demo test lint format crds chart docs bench cluster cluster-down images push e2e clean
 
 help: ## What there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Install everything into .venv (once)
 
@@ -39,6 +42,9 @@ format: $(STAMP) ## Format the code
 
 crds: $(STAMP) ## Generate the CRD
 	@$(BIN)/python -m trainjob_api.crd > crds/trainjob.dev_trainjobs.yaml
+	@$(BIN)/python helm/generate.py
+
+chart: crds ## Generate what the chart and its page repeat
 
 docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python -m trainjob_api.reference
@@ -46,6 +52,21 @@ docs: $(STAMP) crds ## Generate the reference pages
 
 bench: $(STAMP) ## Measure, one line a figure
 	@$(BIN)/python -m benchmarks
+
+cluster: $(STAMP) ## A real Kubernetes on this machine (kind), with the images loaded
+	@$(CLUSTER) up
+
+cluster-down: $(STAMP) ## Remove it with every trace; what was built stays in the cache
+	@$(CLUSTER) down
+
+images: $(STAMP) ## Build the images
+	@$(CLUSTER) images
+
+push: $(STAMP) ## Build and push the images: make push REGISTRY=registry.example.org/team TAG=0.1.0
+	@$(CLUSTER) push --registry "$(REGISTRY)" --tag "$(TAG)"
+
+e2e: $(STAMP) ## End-to-end tests on the cluster that KUBECONFIG names, else on one of our own
+	@$(CLUSTER) test $(PYTEST_ARGS)
 
 clean: ## Remove what was installed and generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache benchmarks/results

@@ -81,6 +81,12 @@ def binary(name: str) -> Path:
     raise KeyError(name)
 
 
+def module_folder(tool: Tool) -> Path:
+    """Where Go keeps the sources of a tool. Raises BuildError."""
+    with tempfile.TemporaryDirectory() as name:
+        return Path(json.loads(_go(["mod", "download", "-json", f"{tool.module}@{tool.version}"], Path(name)))["Dir"])
+
+
 def have_go() -> bool:
     """Whether anything can be built here."""
     return shutil.which("go") is not None

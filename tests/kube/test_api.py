@@ -1,0 +1,294 @@
+"""kubeapi.py against a real API server: what each trouble becomes, tokens that change, pages, the hook that counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.apiserver import ApiServer
+from cluster.server_processes import free_port
+from support.apiserver import on_apiserver
+from support.trainjobs import document
+from trainjob_operator import kubeapi
+from trainjob_operator.cluster import ClusterError, Conflict, NotFound, Rejected, Unavailable
+from trainjob_operator.kubeapi import Api
+
+MAPS = "/api/v1/namespaces/{}/configmaps"
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path | str | None, timeout_s: float = 30.0) -> AsyncIterator[Api]:
+    api = await Api.connect(kubeconfig=None if kubeconfig is None else str(kubeconfig), timeout_s=timeout_s)
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+# --- With a real server ---------------------------------------------------------------------------------------------------------
+
+
+@on_apiserver
+def test_the_verbs(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig) as api:
+            path = MAPS.format(api_namespace)
+            created = await api.create(path, config_map("one", a="1"))
+            patched = await api.merge_patch(f"{path}/one", {"data": {"a": None, "b": "2"}})
+            assert patched["data"] == {"b": "2"}
+            with pytest.raises(Conflict):
+                await api.replace(f"{path}/one", created)
+            replaced = await api.replace(f"{path}/one", {**patched, "data": {"c": "3"}})
+            assert replaced["data"] == {"c": "3"} == (await api.get(f"{path}/one"))["data"]
+            with pytest.raises(Conflict):
+                await api.delete(f"{path}/one", {"preconditions": {"uid": "another"}})
+            await api.delete(f"{path}/one")
+            with pytest.raises(NotFound, match='configmaps "one" not found'):
+                await api.get(f"{path}/one")
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_refusals_carry_the_servers_words(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig) as api:
+            path = MAPS.format(api_namespace)
+            await api.create(path, config_map("one"))
+            with pytest.raises(Conflict, match="already exists"):
+                await api.create(path, config_map("one"))
+            with pytest.raises(Rejected, match="must be Never"):
+                jobs = f"/apis/trainjob.dev/v1alpha1/namespaces/{api_namespace}/trainjobs"
+                await api.create(jobs, document({"spec.template.spec.restartPolicy": "Always"}))
+            with pytest.raises(Rejected, match="Invalid value"):
+                await api.create(path, config_map("Not A Name"))
+            with pytest.raises(NotFound):
+                await api.get("/apis/trainjob.dev/v9/trainjobs")
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_what_the_role_does_not_allow_is_rejected_by_name(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with connected(apiserver.service_account_kubeconfig(api_namespace, "default")) as api:
+            with pytest.raises(Rejected, match=f'User "system:serviceaccount:{api_namespace}:default" cannot list resource "pods"'):
+                await api.list(f"/api/v1/namespaces/{api_namespace}/pods")
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_a_token_that_is_not_accepted_is_said_so(apiserver: ApiServer) -> None:
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig_for("not-a-token")) as api:
+            with pytest.raises(Unavailable, match="does not accept the token"):
+                await api.get("/api/v1/namespaces/default")
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_a_token_that_the_kubelet_changed_is_read_again(apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ca.crt").write_bytes(apiserver.ca.read_bytes())
+    monkeypatch.setattr(kubeapi, "SERVICE_ACCOUNT_FOLDER", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(apiserver.port))
+    token = tmp_path / "token"
+    token.write_text("an-old-one\n")
+
+    async def main() -> None:
+        async with connected(None) as api:
+            with pytest.raises(Unavailable, match="does not accept"):
+                await api.get("/api/v1/namespaces/default")
+            token.write_text(apiserver.admin_token + "\n")
+            assert (await api.get("/api/v1/namespaces/default"))["kind"] == "Namespace"
+            token.unlink()  # the moment in which the kubelet swaps it
+            assert (await api.get("/api/v1/namespaces/default"))["kind"] == "Namespace"
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_documents_of_another_media_type_are_read_too(apiserver: ApiServer) -> None:
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig) as api:
+            assert (await api.get("/openid/v1/jwks"))["keys"]
+            assert (await api.get("/openapi/v3"))["paths"]
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_a_list_is_read_page_by_page(apiserver: ApiServer, api_namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeapi, "PAGE", 2)
+
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig) as api:
+            path = MAPS.format(api_namespace)
+            for number in range(5):
+                await api.create(path, {**config_map(f"page-{number}"), "metadata": {"name": f"page-{number}", "labels": {"page": "yes"}}})
+            calls: list[tuple[str, str, int]] = []
+            api.on_call = lambda method, path, status, seconds: calls.append((method, path, status))
+            names = [found["metadata"]["name"] for found in await api.list(path, {"labelSelector": "page=yes"})]
+            assert names == [f"page-{number}" for number in range(5)]
+            assert calls == [("GET", path, 200)] * 3
+
+    asyncio.run(main())
+
+
+@on_apiserver
+def test_a_server_that_answers_nothing_is_given_up(apiserver: ApiServer) -> None:
+    async def main() -> None:
+        calls: list[tuple[int, float]] = []
+        async with connected(apiserver.kubeconfig, timeout_s=0.5) as api:
+            await api.get("/api/v1/namespaces/default")
+            api.on_call = lambda method, path, status, seconds: calls.append((status, seconds))
+            apiserver.freeze()
+            try:
+                with pytest.raises(Unavailable, match="no answer from https://"):
+                    await api.get("/api/v1/namespaces/default")
+            finally:
+                apiserver.thaw()
+        assert calls[0][0] == 0 and 0.4 < calls[0][1] < 20.0
+
+    asyncio.run(main())
+
+
+@on_apiserver
+@pytest.mark.slow
+def test_a_server_that_goes_and_comes_back(apiserver: ApiServer) -> None:
+    async def main() -> None:
+        async with connected(apiserver.kubeconfig) as api:
+            assert await api.get("/api/v1/namespaces/default")
+            apiserver.stop_server()
+            try:
+                for _ in range(2):
+                    with pytest.raises(Unavailable, match="no connection"):
+                        await api.get("/api/v1/namespaces/default")
+            finally:
+                apiserver.start_server()
+            assert await api.get("/api/v1/namespaces/default")
+
+    asyncio.run(main())
+
+
+# --- Without one ----------------------------------------------------------------------------------------------------------------
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    path = folder / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": server}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+    user = {"name": "c", "user": {"token": "t"}}
+    path.write_text(yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}))
+    return path
+
+
+def answered(folder: Path, answer: bytes) -> ClusterError:
+    """What a call raises when this is what comes back."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async def main() -> ClusterError:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, connected(kubeconfig(folder, address)) as api:
+            with pytest.raises(ClusterError) as caught:
+                await api.create("/api/v1/namespaces/x/pods", {})
+            return caught.value
+
+    return asyncio.run(main())
+
+
+def reply(status: int, body: str) -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Rejected),
+        (401, Unavailable),
+        (403, Rejected),
+        (404, NotFound),
+        (405, Rejected),
+        (409, Conflict),
+        (410, Unavailable),
+        (413, Rejected),
+        (422, Rejected),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+        (504, Unavailable),
+    ],
+)
+def test_what_a_status_becomes(tmp_path: Path, status: int, kind: type[ClusterError]) -> None:
+    error = answered(tmp_path, reply(status, '{"kind": "Status", "message": "quota exceeded: pods"}'))
+    assert type(error) is kind
+    assert status == 401 or "quota exceeded: pods" in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n<html>please log in</html>",
+        b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 13\r\n\r\n<html></html>",
+        b"SSH-2.0-OpenSSH\r\n",
+        reply(200, "[1, 2]"),
+    ],
+    ids=["nothing", "half an answer", "a login page", "a proxy's error", "another protocol", "no object"],
+)
+def test_what_no_api_server_says_is_unavailable(tmp_path: Path, answer: bytes) -> None:
+    error = answered(tmp_path, answer)
+    assert type(error) is Unavailable and "POST /api/v1/namespaces/x/pods" in str(error)
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    async def main() -> None:
+        address = f"http://127.0.0.1:{free_port()}"
+        async with connected(kubeconfig(tmp_path, address)) as api:
+            with pytest.raises(Unavailable, match=f"no connection to the API server {address}"):
+                await api.get("/api/v1/pods")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("content", [None, "", "clusters: [", "current-context: nowhere\nclusters: []\ncontexts: []\nusers: []\n"])
+def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+
+    async def main() -> None:
+        with pytest.raises(Rejected, match="no API server to talk to") as caught:
+            await Api.connect(kubeconfig=str(path))
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+    asyncio.run(main())
+
+
+def test_a_pod_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeapi, "SERVICE_ACCOUNT_FOLDER", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    with pytest.raises(Rejected, match="the pod's service account cannot be used"):
+        asyncio.run(Api.connect())

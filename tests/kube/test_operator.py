@@ -1,0 +1,204 @@
+"""The whole loop on a real API server: reconciler, KubeCluster and puppet agents, with the rights of the operator's role and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.apiserver import ApiServer
+from support.apiserver import on_apiserver
+from support.kube_world import JOBS, Kubelets, Watch, children_are_gone, tell_of_changes, until
+from support.puppets import TOKEN, Pace, World
+from support.simulation import MASTER_KEY, manifest
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.clock import SystemClock
+from trainjob_operator.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.core.model import Installation
+from trainjob_operator.kube import KubeCluster
+from trainjob_operator.kubeapi import Api
+from trainjob_operator.reconciler import Reconciler
+from trainjob_operator.rights import RULES, Where
+
+pytestmark = [on_apiserver, pytest.mark.slow]
+
+QUICK = Pace(schedule=(0.0, 0.02), start=(0.0, 0.05), report=0.05, notice=0.1)
+SILENT = Pace(schedule=(0.0, 0.02), start=(0.0, 0.05), report=10**6)
+QUIET_TURNS = 30
+
+
+@dataclass
+class Bed:
+    """One namespace of the API server with an operator and a world in it."""
+
+    admin: Api
+    namespace: str
+    world: World
+    reconciler: Reconciler
+    job: TrainJob | None = None
+    calls: list[tuple[str, str, int]] = field(default_factory=list)
+    """(method, path, status) of the operator."""
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        return [(method, path.rsplit("/", 1)[-1]) for method, path, _ in self.calls if method != "GET"]
+
+    async def create(self, **spec: Any) -> None:
+        head = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "metadata": {"name": "digits"}}
+        await self.admin.create(JOBS.format(self.namespace), {**head, "spec": manifest(**spec)["spec"]})
+
+    async def stored(self) -> TrainJob:
+        return TrainJob.model_validate(await self.admin.get(f"{JOBS.format(self.namespace)}/digits"))
+
+    async def pods(self) -> list[str]:
+        listed = await self.admin.list(f"/api/v1/namespaces/{self.namespace}/pods")
+        return [pod["metadata"]["name"] for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+
+    def trains(self, attempt: int = 1) -> bool:
+        return any(number >= attempt and group.all_running for (_, number), group in self.world.groups.items())
+
+    def finished(self) -> bool:
+        return self.job is not None and self.job.status.finished
+
+    async def turns(self, count: int) -> None:
+        """So many more looks at the job."""
+        looks = self._looks()
+        for number in range(1, count + 1):
+            self.reconciler.enqueue((self.namespace, "digits"))
+            await until(lambda number=number: self._looks() >= looks + number, f"turn {number}")  # type: ignore[misc]
+
+    def _looks(self) -> int:
+        return sum(method == "GET" and path.endswith("/pods") for method, path, _ in self.calls)
+
+
+def operators_kubeconfig(server: ApiServer, namespace: str) -> Path:
+    """A service account with the role of a namespaced installation."""
+    rules = [
+        {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
+        for rule in RULES
+        if rule.where is Where.JOBS and rule.named is None
+    ]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    server.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "operator"}})
+    server.request("POST", f"{roles}/roles", {"metadata": {"name": "operator"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": namespace}],
+    }
+    server.request("POST", f"{roles}/rolebindings", binding)
+    return server.service_account_kubeconfig(namespace, "operator")
+
+
+@asynccontextmanager
+async def bed_in(server: ApiServer, namespace: str, pace: Pace) -> AsyncIterator[Bed]:
+    admin = await Api.connect(kubeconfig=str(server.kubeconfig))
+    api = await Api.connect(kubeconfig=str(operators_kubeconfig(server, namespace)))
+    cluster = KubeCluster(api, (namespace,))
+    clock = SystemClock()
+    coordinator = Coordinator(clock=clock, authenticate=bearer(TOKEN), find_owner=owner_in(cluster), master_key=MASTER_KEY, transition=1)
+    kubelets = Kubelets(admin, namespace)
+    world = World(kubelets, lambda body: coordinator.serve(TOKEN, body), random.Random(1), pace)  # type: ignore[arg-type]
+    world.clock = clock  # type: ignore[assignment]
+    log = logging.getLogger("operator")
+    installation = Installation(coordinator_url="http://coordinator")
+    reconciler = Reconciler(cluster, coordinator, installation, clock, rng=random.Random(1), log=log, on_job=lambda job: setattr(bed, "job", job))
+    bed = Bed(admin, namespace, world, reconciler)
+    api.on_call = lambda method, path, status, seconds: bed.calls.append((method, path, status))
+    for work in (kubelets.run(), world.run_nodes(), tell_of_changes(Watch(admin, namespace), cluster), reconciler.run()):
+        world.spawn(work)
+    try:
+        yield bed
+    finally:
+        await world.stop()
+        await api.close()
+        await admin.close()
+
+
+def test_a_job_from_its_manifest_to_complete(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, QUICK) as bed:
+            await bed.create(workers=3)
+            await until(bed.finished, "the job is Complete")
+            job = await bed.stored()
+            assert job.status.holds("Complete") and job.status.failures.counted == 0 and job.status.slots == "0-2"
+            assert job.status.attempt is not None and job.status.attempt.number == 1
+            refused = [call for call in bed.calls if call[2] == 403]
+            assert refused == [], "the operator's role has all that is needed"
+            created = [path for method, path in bed.writes if method == "POST"]
+            assert created.count("pods") == 3 and created.count("services") == 1
+            # A goal of the design: N + 6 writes for a job, progress (once in 10 s) and events excepted.
+            assert sum(path != "events" for _, path in bed.writes) <= 3 + 6, bed.writes
+
+    asyncio.run(main())
+
+
+def test_in_a_steady_state_nothing_is_written(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            await bed.create(workers=3)
+            await until(bed.trains, "attempt 1 trains")
+            await until(lambda: bed.job is not None and bed.job.status.attempt is not None and bed.job.status.attempt.running_at, "status says that it runs")
+            await until(lambda: bed.job is not None and bed.job.status.progress.last_report_time, "status has the first report")
+            await bed.turns(5)
+            bed.calls.clear()
+            await bed.turns(QUIET_TURNS)
+            assert bed.writes == []
+            assert len(bed.calls) <= 4 * (QUIET_TURNS + 2), "a turn reads the job, its pods, its Service, and the job again"
+
+    asyncio.run(main())
+
+
+def test_a_lost_pod_alone_is_replaced(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            await bed.create(workers=3)
+            await until(bed.trains, "attempt 1 trains")
+            before = await bed.pods()
+            bed.world.lose_pod(next(agent for agent in bed.world.agents.values() if agent.slot == 1))
+            await until(lambda: bed.trains(2), "attempt 2 trains")
+            assert before == ["digits-0", "digits-1", "digits-2"]
+            assert await bed.pods() == ["digits-0", "digits-2", "digits-3"]
+            assert (await bed.stored()).status.failures.counted == 1
+
+    asyncio.run(main())
+
+
+def test_a_deleted_job_takes_everything_with_it(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            await bed.create()
+            await until(bed.trains, "attempt 1 trains")
+            await bed.admin.delete(f"{JOBS.format(api_namespace)}/digits")
+            await children_are_gone(bed.admin, api_namespace)
+            assert await bed.pods() == []
+
+    asyncio.run(main())
+
+
+def test_a_full_quota_becomes_an_event(apiserver: ApiServer, api_namespace: str) -> None:
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    apiserver.request("POST", f"/api/v1/namespaces/{api_namespace}/resourcequotas", quota)
+
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            said: list[str] = []
+
+            async def look() -> None:
+                while not said:
+                    events = await bed.admin.list(f"/api/v1/namespaces/{api_namespace}/events")
+                    said.extend(event["message"] for event in events if event["reason"] == "FailedCreate")
+                    await asyncio.sleep(0.05)
+
+            await bed.create()
+            await asyncio.wait_for(look(), 60.0)
+            assert "exceeded quota: few" in said[0]
+
+    asyncio.run(main())
