@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.clock import Clock, wait_until
 from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
 from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.naming import pod_name
 from trainjob_operator.endpoint import Answer, Endpoint, refusal
+from trainjob_operator.rate_limit import RateLimit
 from trainjob_operator.reports import BadReport, Report, parse_report
 from trainjob_operator.roster import News, Outdated, Roster
 
@@ -30,6 +33,8 @@ PROGRESS_EVERY_S = 1.0
 RECHECK_S = 0.005
 """Reports that change what others are told (the leader's address) are gathered for so long before open polls are looked through."""
 OWNER_TIMEOUT_S = 10.0
+TOKEN_RETRY_S = 5.0
+"""An agent whose token cannot be checked now is asked to wait so long."""
 FAREWELL_S = 0.05
 """An agent that was told `exit` and has nothing left to do is held no longer: it only came to say its last word."""
 
@@ -40,10 +45,27 @@ class Caller:
 
     pod_uid: str | None = None
     """The only pod that it may speak for; None: any pod of this installation."""
+    pod_name: str | None = None
+    namespace: str | None = None
+
+    @property
+    def key(self) -> JobKey | None:
+        """The only job that its pod can belong to: pods are named after their job and slot."""
+        return None if self.pod_name is None or self.namespace is None else (self.namespace, self.pod_name.rpartition("-")[0])
+
+    def objection(self, report: Report) -> str | None:
+        """Why this report is not its to make."""
+        if self.pod_uid not in (None, report.pod_uid):
+            return f"this token may not speak for the pod with UID {report.pod_uid}"
+        if self.namespace not in (None, report.namespace) or self.pod_name not in (None, pod_name(report.job, report.slot)):
+            return f"this token is of pod {self.namespace}/{self.pod_name}, which is not worker {report.slot} of TrainJob {report.namespace}/{report.job}"
+        return None
 
 
 Authenticate = Callable[[str], Awaitable[Caller | None]]
-"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is looked at."""
+"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is looked at.
+
+Raises ClusterError when that cannot be found out now; the agent is then asked to come again."""
 FindOwner = Callable[[JobKey], Awaitable[str | None]]
 """A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
 EnqueueAfter = Callable[[JobKey, float], None]
@@ -87,11 +109,14 @@ class Coordinator:
     def __init__(self, *, clock: Clock, authenticate: Authenticate, find_owner: FindOwner, master_key: bytes, transition: int = 0) -> None:
         self.listening_since = clock.now()
         self.refusals: Counter[str] = Counter()
+        self.syncs = 0
+        """Requests whose body arrived, refused ones included."""
         self._clock = clock
         self._authenticate = authenticate
         self._find_owner = find_owner
         self._transition = transition
         self._roster = Roster(master_key)
+        self._limit = RateLimit[JobKey]()
         self._polls: dict[JobKey, dict[str, _Poll]] = {}
         self._rechecks: set[JobKey] = set()
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
@@ -114,6 +139,10 @@ class Coordinator:
         if self._roster.commit(job, pods, self._clock.now()):
             self._recheck(job.key)
 
+    def connected(self) -> int:
+        """Agents whose poll is open now."""
+        return sum(len(polls) for polls in self._polls.values())
+
     def forget(self, key: JobKey) -> None:
         """A read found no such job: its agents are sent home."""
         self._roster.forget(key)
@@ -121,9 +150,9 @@ class Coordinator:
 
     # --- For agents ---------------------------------------------------------------------------------------------------------
 
-    async def start(self, host: str, port: int) -> str:
-        """Listen for agents; the base URL for them (port 0: any free one)."""
-        return await self._endpoint.start(host, port)
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:
+        """Listen for agents, with TLS if there is a context; the base URL for them (port 0: any free one)."""
+        return await self._endpoint.start(host, port, ssl_context)
 
     async def stop(self) -> None:
         """Answer the open polls with what they are to do now, and close."""
@@ -135,18 +164,29 @@ class Coordinator:
 
     async def serve(self, token: str, body: bytes) -> Answer:
         """One request: authenticate, parse, sync. Everything but the socket."""
-        caller = await self._authenticate(token)
+        self.syncs += 1
+        try:
+            caller = await self._authenticate(token)
+        except ClusterError:
+            self._refused("token not checked")
+            return refusal(503, "the operator cannot have tokens checked now: the API server does not answer it", TOKEN_RETRY_S)
         if caller is None:
             self._refused("wrong token")
-            return refusal(401, "the bearer token is not accepted: the pod's token file is not the one of this installation")
+            return refusal(401, "the bearer token is not accepted: it is expired, not of a pod, or not for this installation")
+        if caller.key is not None and caller.pod_uid is not None:
+            wait_s = self._limit.admit(caller.key, caller.pod_uid, self._clock.monotonic())
+            if wait_s > 0.0:
+                self._refused("too often")
+                return refusal(429, f"TrainJob {'/'.join(caller.key)} asks too often", wait_s)
         try:
             report = parse_report(body)
         except BadReport as error:
             self._refused("malformed")
             return refusal(400, str(error))
-        if caller.pod_uid is not None and caller.pod_uid != report.pod_uid:
+        objection = caller.objection(report)
+        if objection is not None:
             self._refused("foreign pod")
-            return refusal(403, f"this token may not speak for the pod with UID {report.pod_uid}")
+            return refusal(403, objection)
         try:
             reply = await self.sync(report)
         except Outdated as error:
@@ -222,4 +262,4 @@ class Coordinator:
         self.refusals[why] += 1
 
     def _health(self) -> Mapping[str, Any]:
-        return {"ok": True, "polls": sum(len(polls) for polls in self._polls.values()), "refusals": dict(self.refusals)}
+        return {"ok": True, "polls": self.connected(), "refusals": dict(self.refusals)}

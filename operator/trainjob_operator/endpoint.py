@@ -1,4 +1,4 @@
-"""The thin HTTP layer under the coordinator: bytes in, bytes out. The one operator module that imports aiohttp.
+"""The thin HTTP layer under the coordinator: bytes in, bytes out. health.py serves the probes; no other operator module serves HTTP.
 
 `POST /v1/sync` and `GET /healthz`. Bodies are bounded in size and time here; what they mean is the coordinator's business.
 """
@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import ssl
+from asyncio import sslproto
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +19,12 @@ from trainjob_api import contract
 
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send a body."""
+IDLE_S = 60.0
+"""How long a connection may stay without a request; agents need a moment between two."""
+BACKLOG = 1024
+"""After a change of leadership all agents come at once."""
+TLS_BUFFER = 16 * 1024
+"""Bytes kept for each TLS connection: a record has no more. asyncio keeps 256 KiB, which thousands of waiting agents would fill the memory with."""
 SHUTDOWN_S = 2.0
 SYNC_PATH = "/v1/sync"
 HEALTH_PATH = "/healthz"
@@ -27,11 +36,13 @@ class Answer:
 
     status: int
     body: Mapping[str, Any]
+    retry_after_s: float | None = None
+    """Not before then is it worth another try; sent as Retry-After in whole seconds."""
 
 
-def refusal(status: int, sentence: str) -> Answer:
+def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> Answer:
     """An error reply: one sentence."""
-    return Answer(status, {"error": sentence})
+    return Answer(status, {"error": sentence}, retry_after_s)
 
 
 Serve = Callable[[str, bytes], Awaitable[Answer]]
@@ -48,15 +59,17 @@ class Endpoint:
         self._refused = refused
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int) -> str:
-        """Listen; the base URL (port 0: any free one). Raises OSError when the address is taken."""
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:
+        """Listen, with TLS if there is a context; the base URL (port 0: any free one). Raises OSError when the address is taken."""
         app = web.Application(client_max_size=contract.SYNC_BODY_LIMIT)
         app.router.add_post(SYNC_PATH, self._sync)
         app.router.add_get(HEALTH_PATH, self._healthy)
         # handler_cancellation: a client that hung up must not keep its poll open.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        if ssl_context is not None:
+            sslproto.SSLProtocol.max_size = min(sslproto.SSLProtocol.max_size, TLS_BUFFER)
+        site = web.TCPSite(self._runner, host, port, ssl_context=ssl_context, backlog=BACKLOG)
         try:
             await site.start()
         except OSError:
@@ -64,7 +77,7 @@ class Endpoint:
             raise
         bound = self._runner.addresses[0]
         address = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"http://{address}:{bound[1]}"
+        return f"{'http' if ssl_context is None else 'https'}://{address}:{bound[1]}"
 
     async def stop(self) -> None:
         """Close the socket and the connections; open requests get SHUTDOWN_S to end."""
@@ -94,4 +107,5 @@ def _bearer(request: web.Request) -> str:
 
 
 def _response(answer: Answer) -> web.Response:
-    return web.json_response(dict(answer.body), status=answer.status)
+    headers = None if answer.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(answer.retry_after_s)))}
+    return web.json_response(dict(answer.body), status=answer.status, headers=headers)

@@ -65,7 +65,8 @@ class Roster:
         self._master_key = master_key
         self._committed: dict[JobKey, _Committed] = {}
         self._heard: dict[JobKey, dict[str, _Heard]] = {}
-        self._gone: dict[str, None] = {}
+        self._gone: dict[tuple[JobKey, str], None] = {}
+        """By name too: a pod may claim any UID, but only its own job's name."""
 
     # --- What the cluster holds ---------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Roster:
 
     def mark_gone(self, key: JobKey, job_uid: str) -> None:
         """The cluster holds no job of that UID, and never will again."""
-        self._gone[job_uid] = None
+        self._gone[key, job_uid] = None
         while len(self._gone) > GONE_LIMIT:
             del self._gone[next(iter(self._gone))]
         heard = {uid: said for uid, said in self._heard.pop(key, {}).items() if said.job_uid != job_uid}
@@ -100,7 +101,7 @@ class Roster:
 
     def accept(self, report: Report, now: datetime) -> News:
         """Take a report in. Raises Outdated for one that is older than what this pod said last."""
-        if report.job_uid in self._gone:
+        if (report.key, report.job_uid) in self._gone:
             return News.NOTHING
         heard = self._heard.setdefault(report.key, {})
         before = heard.get(report.pod_uid)
@@ -119,11 +120,11 @@ class Roster:
     def is_unknown(self, report: Report) -> bool:
         """Whether the report speaks of a job that is neither committed here nor known to be gone."""
         known = self._committed.get(report.key)
-        return report.job_uid not in self._gone and (known is None or known.job.metadata.uid != report.job_uid)
+        return (report.key, report.job_uid) not in self._gone and (known is None or known.job.metadata.uid != report.job_uid)
 
     def instruction(self, report: Report) -> Instruction:
         """What the reporting agent is to do."""
-        if report.job_uid in self._gone:
+        if (report.key, report.job_uid) in self._gone:
             why = f"TrainJob {report.namespace}/{report.job} (UID {report.job_uid}) no longer exists"
             return Instruction(do=contract.DO_EXIT, exit_code=contract.EXIT_REMOVED, grace_s=0.0, reason=why)
         known = self._committed.get(report.key)

@@ -15,7 +15,7 @@ from trainjob.agent import files, master_port, peer_protocol
 from trainjob.agent.config import Endpoint
 from trainjob.agent.files import Fetcher, FetchError, NotThere
 from trainjob.agent.frames import FrameConnection
-from trainjob.agent.http_post import PostConnection, PostError
+from trainjob.agent.http_post import Answer, PostConnection, PostError
 from trainjob.agent.peers import PeerServer
 from trainjob_api import wire
 
@@ -156,7 +156,7 @@ def test_answers_are_read_however_they_come(pieces: tuple[bytes, ...]) -> None:
             for _ in range(2):
                 connection = PostConnection(endpoint)
                 await connection.open()
-                assert await connection.post("/", {}, b"{}") == (200, b"hello")
+                assert await connection.post("/", {}, b"{}") == Answer(200, b"hello")
                 connection.close()
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ A variable that is missing or malformed is an installation fault: one sentence p
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -52,6 +53,8 @@ class AgentConfig:
     """Under which peers reach this pod."""
     node: str
     coordinator: Endpoint
+    coordinator_ca: Optional[str]
+    """PEM text: the only authority that may vouch for the coordinator; None: the system's."""
     token_file: Optional[str]
     work_dir: str
     parent_fd: Optional[int]
@@ -75,6 +78,7 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         host=reader.text(contract.ENV_POD_ADDRESS),
         node=environ.get(contract.ENV_NODE_NAME, ""),
         coordinator=reader.endpoint(contract.ENV_COORDINATOR),
+        coordinator_ca=reader.authority(contract.ENV_COORDINATOR_CA),
         token_file=environ.get(contract.ENV_TOKEN_FILE) or None,
         work_dir=reader.folder(contract.ENV_WORK_DIR),
         parent_fd=reader.whole(contract.ENV_PARENT_FD, -1) if environ.get(contract.ENV_PARENT_FD) else None,
@@ -141,7 +145,21 @@ class _Reader:
             if value:
                 self.problems.append(f"{name}={value!r} is no URL of the form http://host:port")
             return Endpoint(False, "", 0, "")
+        if scheme == "https" and importlib.util.find_spec("_ssl") is None:
+            self.problems.append(f"{name} is an https URL, but this image's Python was built without TLS (no module ssl): use another one")
         return Endpoint(scheme == "https", host.strip("[]"), int(port) if port else (443 if scheme == "https" else 80), "/" + path if path else "")
+
+    def authority(self, name: str) -> Optional[str]:
+        text = self._environ.get(name, "").strip()
+        if not text:
+            return None
+        try:
+            import ssl
+
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ImportError, ValueError, OSError) as error:
+            self.problems.append(f"{name} is no certificate in PEM form that this Python can read ({error})")
+        return text
 
     def command(self, arguments: Sequence[str]) -> Tuple[str, ...]:
         words = tuple(arguments[1:] if arguments[:1] == ["--"] else arguments)

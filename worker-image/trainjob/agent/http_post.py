@@ -6,34 +6,53 @@ Understands what a coordinator answers: a status line, headers, a body with Cont
 from __future__ import annotations
 
 import asyncio
-import ssl
-from typing import Dict, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, cast
 
 from trainjob.agent.config import Endpoint
 
+if TYPE_CHECKING:
+    import ssl
+
 ANSWER_LIMIT = 1024 * 1024
-Answer = Tuple[int, bytes]
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+    retry_after_s: Optional[float] = None
+    """Not before then is it worth another try."""
 
 
 class PostError(Exception):
     """No answer, or none that can be read."""
 
 
+def trust(endpoint: Endpoint, authority: Optional[str]) -> Optional[ssl.SSLContext]:
+    """For `PostConnection`: believe a server only with a certificate for its host by this authority (PEM; None: the system's). None for plain HTTP."""
+    if not endpoint.secure:
+        return None
+    import ssl  # a Python that was built without it can still speak plain HTTP
+
+    return ssl.create_default_context(cadata=authority)
+
+
 class PostConnection(asyncio.Protocol):
     """`open`, then `post` as often as the server keeps it."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, context: Optional[ssl.SSLContext] = None) -> None:
         self._endpoint = endpoint
+        self._context = context
         self._transport: Optional[asyncio.Transport] = None
         self._opened = False
         self._buffer = b""
         self._answer: Optional[asyncio.Future[Answer]] = None
 
     async def open(self) -> None:
-        """Connect. Raises OSError."""
-        context = ssl.create_default_context() if self._endpoint.secure else None
+        """Connect. Raises OSError; of it, ssl.SSLError when the server is not to be trusted."""
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port, ssl=context)
+        await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port, ssl=self._context)
 
     @property
     def usable(self) -> bool:
@@ -46,7 +65,7 @@ class PostConnection(asyncio.Protocol):
         return self._opened and self._transport is None
 
     async def post(self, path: str, headers: Dict[str, str], body: bytes) -> Answer:
-        """Status and body. Raises PostError. Cancelling it closes the connection: what the answer belongs to would be lost."""
+        """The answer. Raises PostError. Cancelling it closes the connection: what the answer belongs to would be lost."""
         if self._transport is None:
             raise PostError("the connection is closed")
         self._answer = asyncio.get_running_loop().create_future()
@@ -107,7 +126,12 @@ class PostConnection(asyncio.Protocol):
         self._buffer = b""
         if headers.get("connection", "").lower() == "close" and self._transport is not None:
             self._transport.close()
-        return int(status), body
+        return Answer(int(status), body, _seconds(headers.get("retry-after")))
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    """Retry-After as a number of seconds; a date is not what a coordinator sends."""
+    return float(text) if text is not None and text.isdigit() else None
 
 
 def _sized(rest: bytes, length: int) -> Optional[bytes]:

@@ -1,7 +1,8 @@
 """The conversation with the coordinator: one long-poll POST after the other, whole states both ways.
 
 Called by `agent`, which says when its state changed (`changed`) and takes the instructions. A change that matters is posted at once, beside
-the poll that is open (which then no longer counts); small changes wait a little. Without a coordinator it keeps trying, for ever.
+the poll that is open (which then no longer counts); small changes wait a little. Without a coordinator it keeps trying, for ever; each kind of
+trouble is said once.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from trainjob.agent.config import AgentConfig
-from trainjob.agent.http_post import PostConnection, PostError
+from trainjob.agent.http_post import Answer, PostConnection, PostError, trust
+from trainjob.agent.sync_trouble import Refused, TokenUnreadable, describe
 from trainjob_api import contract
 
 PATH = "/v1/sync"
@@ -20,6 +22,8 @@ MARGIN_S = 10.0
 """Longer than the coordinator's own limit, so that it is the coordinator that ends a poll."""
 FIRST_RETRY_S = 0.1
 RETRY_CAP_S = 5.0
+RETRY_AFTER_CAP_S = 60.0
+"""A coordinator that asks for a longer pause is not believed."""
 QUIET_CHANGE_S = 1.0
 """Progress and the like are posted at most this often."""
 LEAVING_S = 2.0
@@ -45,7 +49,10 @@ class Sync:
         self._last_post = 0.0
         self._alone_since: Optional[float] = None
         self._leaving: List[asyncio.Task[None]] = []
-        self._trouble: Optional[str] = None
+        self._troubles: Set[str] = set()
+        """Kinds that were said since the last answer."""
+        self._not_before = 0.0
+        self._trust = trust(config.coordinator, config.coordinator_ca)
 
     def changed(self, urgent: bool) -> None:
         """The state is another; `urgent`: post now."""
@@ -71,6 +78,10 @@ class Sync:
             if await self._turn():
                 delay = FIRST_RETRY_S
                 continue
+            pause_s = self._not_before - loop.time()
+            if pause_s > 0:  # asked for by the coordinator; nothing is so urgent that it could be taken in before
+                await asyncio.sleep(pause_s)
+                continue
             # Something urgent does not wait for the back-off, but no failure is answered without a pause.
             await asyncio.sleep(random.uniform(0.5, 1.0) * FIRST_RETRY_S)
             try:
@@ -83,7 +94,7 @@ class Sync:
         """One more POST of the state as it is, whose answer does not count."""
         try:
             await asyncio.wait_for(self._post(), timeout_s)
-        except (OSError, PostError, asyncio.TimeoutError):
+        except (OSError, PostError, ValueError, asyncio.TimeoutError):
             pass
 
     def close(self) -> None:
@@ -106,10 +117,10 @@ class Sync:
             if news.done():
                 self._leave(request)
                 return True
-            self._complain("no answer in time")
+            self._complain(PostError("no answer in time"))
             request.cancel()
-        except (OSError, PostError, ValueError, KeyError, TypeError) as error:
-            self._complain(f"{type(error).__name__}: {error}")
+        except (OSError, PostError, ValueError, KeyError, TypeError, asyncio.TimeoutError) as error:
+            self._complain(error)
         except asyncio.CancelledError:
             request.cancel()
             raise
@@ -131,19 +142,14 @@ class Sync:
         self._leaving.append(task)
 
     async def _post(self) -> Dict[str, Any]:
-        connection = next((c for c in self._connections if c.usable), None)
-        if connection is None:
-            connection = PostConnection(self._config.coordinator)
-            self._connections = [c for c in self._connections if not c.closed]
-            self._connections.append(connection)
-            await asyncio.wait_for(connection.open(), MARGIN_S)
+        headers = {"Content-Type": "application/json", **self._authorization()}
+        connection = next((c for c in self._connections if c.usable), None) or await self._connect()
         self._seq += 1
         body = json.dumps({**self._report(), "seq": self._seq}, separators=(",", ":")).encode()
-        headers = {"Content-Type": "application/json", **self._authorization()}
-        status, answer = await connection.post(self._config.coordinator.path + PATH, headers, body)
-        if status != 200:
-            raise PostError(f"HTTP {status}: {answer[:300].decode('utf-8', 'replace')}")
-        reply = json.loads(answer)
+        answer = await connection.post(self._config.coordinator.path + PATH, headers, body)
+        if answer.status != 200:
+            self._refused(answer)
+        reply = json.loads(answer.body)
         if not isinstance(reply, dict):
             raise ValueError("the answer is no JSON object")
         return reply
@@ -151,24 +157,42 @@ class Sync:
     def _authorization(self) -> Dict[str, str]:
         if self._config.token_file is None:
             return {}
-        with open(self._config.token_file, encoding="ascii") as file:
-            return {"Authorization": f"Bearer {file.read().strip()}"}
+        try:
+            with open(self._config.token_file, encoding="ascii") as file:
+                return {"Authorization": f"Bearer {file.read().strip()}"}
+        except (OSError, ValueError) as error:
+            raise TokenUnreadable(f"{self._config.token_file}: {error}") from None
+
+    async def _connect(self) -> PostConnection:
+        connection = PostConnection(self._config.coordinator, self._trust)
+        await asyncio.wait_for(connection.open(), MARGIN_S)
+        self._connections = [c for c in self._connections if not c.closed]
+        self._connections.append(connection)
+        return connection
+
+    def _refused(self, answer: Answer) -> None:
+        """Raises Refused. A coordinator that asks us to come again later is there: we are not alone."""
+        if answer.retry_after_s is not None:
+            now = asyncio.get_running_loop().time()
+            self._alone_since = now
+            # Jitter: those who were refused together must not come back together.
+            self._not_before = now + random.uniform(1.0, 1.5) * min(answer.retry_after_s, RETRY_AFTER_CAP_S)
+        raise Refused(answer)
 
     def _take(self, reply: Dict[str, Any]) -> None:
         """A reply of an operator that no longer leads is ignored."""
         transition, instruction = int(reply["transition"]), reply["instruction"]
         self._alone_since = asyncio.get_running_loop().time()
-        if self._trouble is not None:
-            self._trouble = None
+        if self._troubles:
+            self._troubles.clear()
             self._say("the coordinator answers again")
         if transition >= self._transition:
             self._transition = transition
             self._on_reply(instruction)
 
-    def _complain(self, trouble: str) -> None:
+    def _complain(self, error: Exception) -> None:
         """Once per kind of trouble, not per try."""
-        if self._trouble is None:
-            self._say(
-                f"the coordinator at {self._config.coordinator.host}:{self._config.coordinator.port} does not answer ({trouble}); training goes on, trying again"
-            )
-        self._trouble = trouble
+        trouble = describe(error, self._config)
+        if trouble.kind not in self._troubles:
+            self._troubles.add(trouble.kind)
+            self._say(f"{trouble.sentence}; training goes on, trying again")

@@ -1,0 +1,16 @@
+"""The agent with its patience shortened, as a program: `python quick_agent.py <seconds> -- <command>`. The agent itself has no such switch."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import trainjob.agent.agent
+from trainjob.agent.__main__ import main
+
+if __name__ == "__main__":
+    trainjob.agent.agent.LONELY_S = float(sys.argv.pop(1))
+    trainjob.agent.agent.LONELY_POLL_S = 0.02
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)

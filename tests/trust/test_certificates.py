@@ -1,0 +1,275 @@
+"""The Secret and what is made from it: create-if-absent, never anew, renewed in time, one clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import itertools
+import ssl
+import tracemalloc
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from support.trust import MemoryApi, client_context, decoded
+from support.virtual_time import EPOCH
+from trainjob_operator.certificates import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, BadSecret, Trust, ensure
+from trainjob_operator.clock import SystemClock
+from trainjob_operator.coordinator import Coordinator, bearer
+
+PATH = "/api/v1/namespaces/system/secrets/coordinator"
+NAMES = ("trainjob-coordinator.system.svc", "localhost", "127.0.0.1")
+
+
+def made(api: MemoryApi, names: tuple[str, ...] = NAMES, **arguments: Any) -> Trust:
+    return asyncio.run(ensure(api, "system", "coordinator", names, **arguments))
+
+
+def test_it_is_made_once_and_read_from_then_on() -> None:
+    api = MemoryApi()
+    first, second = made(api), made(api)
+    assert first.ca_pem == second.ca_pem and first.master_key == second.master_key and len(first.master_key) == 32
+    assert api.calls == [("GET", PATH), ("POST", PATH.rpartition("/")[0]), ("GET", PATH)]
+    assert api.objects[PATH]["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "trainjob"}
+    assert "PRIVATE" not in repr(first) and repr(first.master_key) not in repr(first)
+
+
+def test_of_two_that_make_it_at_once_both_use_the_one_that_was_first() -> None:
+    api = MemoryApi()
+
+    async def both() -> list[Trust]:
+        step = asyncio.Barrier(2)
+
+        async def together() -> None:
+            if len(api.calls) <= 4:  # both read, both find nothing, both create
+                await step.wait()
+
+        api.before = together
+        return await asyncio.gather(*(ensure(api, "system", "coordinator", NAMES) for _ in range(2)))
+
+    one, other = asyncio.run(both())
+    assert one.ca_pem == other.ca_pem and one.master_key == other.master_key
+    assert [verb for verb, _ in api.calls] == ["GET", "GET", "POST", "POST", "GET"]
+
+
+def test_the_authority_is_good_for_ten_years_and_for_nothing_but_servers() -> None:
+    api = MemoryApi()
+    made(api)
+    authority = x509.load_pem_x509_certificate(decoded(api.objects[PATH])["ca.crt"])
+    assert authority.not_valid_after_utc - SystemClock().now() > CA_LIFETIME - timedelta(minutes=5)
+    constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert constraints.ca and constraints.path_length == 0
+
+
+async def served(trust: Trust) -> tuple[Coordinator, int]:
+    async def nobody(key: object) -> str | None:
+        return None
+
+    coordinator = Coordinator(clock=SystemClock(), authenticate=bearer("t"), find_owner=nobody, master_key=trust.master_key)
+    url = await coordinator.start("127.0.0.1", 0, trust.ssl_context)
+    assert url.startswith("https://127.0.0.1:")
+    return coordinator, int(url.rpartition(":")[2])
+
+
+async def shown_certificate(port: int, ca_pem: str, name: str) -> x509.Certificate:
+    context = client_context(ca_pem)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # what newer Pythons do by themselves
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return x509.load_der_x509_certificate(der)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strict_client_believes_each_name(name: str) -> None:
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        shown = await shown_certificate(port, trust.ca_pem, name)
+        assert timedelta(days=89) < shown.not_valid_after_utc - SystemClock().now() <= SERVER_LIFETIME
+        await coordinator.stop()
+
+    asyncio.run(main())
+
+
+def test_a_waiting_connection_is_small() -> None:
+    """Thousands of agents wait; asyncio alone keeps 256 KiB for each of them."""
+
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        context = client_context(trust.ca_pem)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        writers = [(await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))[1] for _ in range(20)]
+        each = (tracemalloc.get_traced_memory()[0] - before) / 20
+        tracemalloc.stop()
+        for writer in writers:
+            writer.transport.abort()
+        await coordinator.stop()
+        assert each < 2 * 100 * 1024, f"{each / 1024:.0f} KiB for both ends"
+
+    asyncio.run(main())
+
+
+def test_other_names_and_other_authorities_are_not_believed() -> None:
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        stranger = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            await shown_certificate(port, trust.ca_pem, "trainjob-coordinator.other.svc")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await shown_certificate(port, stranger.ca_pem, "localhost")
+        await coordinator.stop()
+
+    asyncio.run(main())
+
+
+def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay() -> None:
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        connector = aiohttp.TCPConnector(ssl=client_context(trust.ca_pem))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            url = f"https://localhost:{port}/healthz"
+            assert (await session.get(url)).status == 200
+            before = await shown_certificate(port, trust.ca_pem, "localhost")
+            trust.renew()
+            after = await shown_certificate(port, trust.ca_pem, "localhost")
+            assert before.serial_number != after.serial_number and before.issuer == after.issuer
+            assert (await session.get(url)).status == 200
+        await coordinator.stop()
+
+    asyncio.run(main())
+
+
+class JumpingClock:
+    """Each sleep is over at once; after `hours` of them the test is."""
+
+    def __init__(self, hours: int) -> None:
+        self.seconds, self.left = 0.0, hours
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep_until(self, deadline: float) -> None:
+        if not self.left:
+            raise asyncio.CancelledError
+        self.left -= 1
+        self.seconds = deadline
+
+
+def test_it_is_renewed_before_it_ends() -> None:
+    clock = JumpingClock(24 * 365)
+    shown: list[tuple[datetime, datetime]] = []
+
+    class Context(ssl.SSLContext):
+        def load_cert_chain(self, certfile: Any, *rest: Any) -> None:
+            certificate = x509.load_pem_x509_certificate(Path(certfile).read_bytes())
+            shown.append((clock.now(), certificate.not_valid_after_utc))
+            super().load_cert_chain(certfile, *rest)
+
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES, clock)
+        await dataclasses.replace(trust, ssl_context=Context(ssl.PROTOCOL_TLS_SERVER)).keep_fresh()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert len(shown) == 7
+    for (_, end), (renewed_at, _) in itertools.pairwise(shown):
+        assert RENEW_BEFORE - timedelta(hours=2) <= end - renewed_at <= RENEW_BEFORE
+
+
+def other_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ca.crt": None}, "ca.crt is missing"),
+        ({"ca.key": None, "master.key": b""}, "ca.key and master.key are missing"),
+        ({"ca.crt": b"text"}, "ca.crt is no certificate in PEM form"),
+        ({"ca.key": b"text"}, "ca.key is no private key in PEM form"),
+        ({"ca.key": other_key()}, "ca.key is not the key of ca.crt"),
+        ({"master.key": b"short"}, "master.key has 5 bytes, 32 are the least"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_one_error_that_says_what_to_do(change: dict[str, bytes | None], words: str) -> None:
+    api = MemoryApi()
+    made(api)
+    data = api.objects[PATH]["data"]
+    for name, value in change.items():
+        data.pop(name)
+        if value is not None:
+            data[name] = base64.b64encode(value).decode()
+    with pytest.raises(BadSecret) as raised:
+        made(api)
+    text = str(raised.value)
+    assert words in text and "Secret system/coordinator" in text and "kubectl -n system delete secret coordinator" in text
+    assert [verb for verb, _ in api.calls] == ["GET", "POST", "GET"], "it is never written again"
+
+
+def test_what_is_no_base64_or_empty_is_the_same_error() -> None:
+    for broken in ({"data": {"ca.crt": "%"}}, {"data": None}, {}):
+        api = MemoryApi()
+        api.put(PATH, {"metadata": {"name": "coordinator"}, **broken})
+        with pytest.raises(BadSecret, match=r"missing|base64"):
+            made(api)
+
+
+def test_an_authority_that_ended_is_an_error() -> None:
+    api = MemoryApi()
+    made(api)
+
+    class Later(SystemClock):
+        def now(self) -> Any:
+            return super().now() + CA_LIFETIME
+
+    with pytest.raises(BadSecret, match=r"ca.crt ended on 2\d\d\d-"):
+        made(api, clock=Later())
+
+
+def test_an_authority_of_another_make_is_used_as_it_is() -> None:
+    """The chart, or a company's own tool, may have made it: RSA, without a subject key identifier."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Company CA")])
+    now = SystemClock().now()
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=10))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    content = {"ca.crt": certificate.public_bytes(serialization.Encoding.PEM), "ca.key": pem, "master.key": b"k" * 64}
+
+    async def main() -> None:
+        api = MemoryApi()
+        api.put(PATH, {"metadata": {"name": "coordinator"}, "data": {k: base64.b64encode(v).decode() for k, v in content.items()}})
+        trust = await ensure(api, "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(trust.ca_pem), server_hostname="localhost")
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        assert x509.load_der_x509_certificate(der).not_valid_after_utc <= certificate.not_valid_after_utc, "not beyond its authority's own end"
+        await coordinator.stop()
+
+    asyncio.run(main())
