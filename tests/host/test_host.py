@@ -1,0 +1,136 @@
+"""Kopf as a watcher: hints for every change, filtering on the server, no writes, an end that is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from cluster.apiserver import ApiServer
+from support.apiserver import on_apiserver, why_not
+from support.trainjobs import document
+from trainjob_api import contract
+from trainjob_operator import host
+from trainjob_operator.cluster import JobKey
+from trainjob_operator.host import WatchEnded, watch_with_kopf
+from trainjob_operator.kubeapi import Api
+from trainjob_operator.settings import Settings, read_settings
+
+pytestmark = [on_apiserver, pytest.mark.slow]
+
+POD = {"POD_NAME": "op", "POD_NAMESPACE": "op", "POD_IP": "192.0.2.1"}
+JOBS = f"/apis/{contract.API_VERSION}/namespaces/default/{contract.PLURAL}"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    """One of its own: these tests watch all namespaces."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with ApiServer(controllers=False) as server:
+        server.install_crd()
+        server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        yield server
+
+
+class Watch:
+    """What a running watch has told so far."""
+
+    def __init__(self, settings: Settings, api: Api) -> None:
+        self.hints: list[JobKey] = []
+        self.calls: list[tuple[str, str, int]] = []
+        self.signs = 0
+        self.stop = asyncio.Event()
+        self._news = asyncio.Event()
+        self.task = asyncio.create_task(
+            watch_with_kopf(settings=settings, connect=api.connection, hint=self._hint, alive=self._alive, on_call=self._call, stop=self.stop)
+        )
+
+    def _hint(self, key: JobKey) -> None:
+        self.hints.append(key)
+        self._news.set()
+
+    def _alive(self) -> None:
+        self.signs += 1
+        self._news.set()
+
+    def _call(self, method: str, path: str, status: int, seconds: float) -> None:
+        self.calls.append((method, path, status))
+        self._news.set()
+
+    async def until(self, good: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not good():
+                self._news.clear()
+                await self._news.wait()
+
+    def watches(self, plural: str) -> list[dict[str, list[str]]]:
+        """Queries of the opened watches of that kind."""
+        parts = [urlsplit(path) for _, path, _ in self.calls]
+        queries = [parse_qs(part.query) for part in parts if part.path.endswith(f"/{plural}")]
+        return [query for query in queries if "watch" in query]
+
+    async def watching(self) -> None:
+        await self.until(lambda: bool(self.watches("pods") and self.watches(contract.PLURAL)))
+
+
+def watch_it(server: ApiServer, story: Callable[[Watch], Awaitable[None]], *flags: str, kubeconfig: Path | None = None) -> Watch:
+    async def run() -> Watch:
+        api = await Api.connect(kubeconfig=str(kubeconfig or server.kubeconfig))
+        watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api)
+        try:
+            await story(watch)
+            watch.stop.set()
+            await watch.task
+        finally:
+            watch.task.cancel()
+            await asyncio.wait({watch.task})
+            await api.close()
+        return watch
+
+    return asyncio.run(run())
+
+
+def pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "trainer", "image": "x"}]}}
+
+
+@pytest.mark.parametrize("flags", [(), ("--namespace", "default")])
+def test_jobs_and_their_pods_give_hints_and_nothing_is_written(server: ApiServer, flags: tuple[str, ...]) -> None:
+    name = f"job-{len(flags)}"
+    server.request("POST", JOBS, document({"metadata.name": f"{name}-early"}))
+
+    async def story(watch: Watch) -> None:
+        await watch.until(lambda: ("default", f"{name}-early") in watch.hints)
+        await watch.watching()
+        await asyncio.to_thread(server.request, "POST", JOBS, document({"metadata.name": name}))
+        await watch.until(lambda: ("default", name) in watch.hints)
+        await asyncio.to_thread(server.request, "POST", PODS, pod(f"stranger-{name}", {"app": "web"}))
+        await asyncio.to_thread(server.request, "POST", PODS, pod(f"{name}-0", {contract.LABEL_JOB: f"owner-{name}"}))
+        await watch.until(lambda: ("default", f"owner-{name}") in watch.hints)
+
+    watch = watch_it(server, story, *flags)
+    assert {method for method, _, _ in watch.calls} == {"GET"}
+    assert all(query["labelSelector"] == [contract.LABEL_JOB] for query in watch.watches("pods")), "the API server filters, not kopf"
+    assert watch.signs >= 2
+    assert not any("stranger" in hint[1] for hint in watch.hints)
+    job = server.request("GET", f"{JOBS}/{name}")
+    assert "annotations" not in job["metadata"] and "finalizers" not in job["metadata"]
+
+
+def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "BACKOFFS_S", (0.05,))
+    server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
+
+    async def story(watch: Watch) -> None:
+        async with asyncio.timeout(60):
+            await watch.task
+
+    with pytest.raises(WatchEnded, match=r"the watch of TrainJobs and pods ended: .*forbidden"):
+        watch_it(server, story, kubeconfig=server.service_account_kubeconfig("default", "nobody"))
