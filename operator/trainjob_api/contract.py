@@ -24,7 +24,13 @@ LABEL_SLOT = "trainjob.dev/slot"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 """`trainjob` on every object that the operator creates."""
 MANAGED_BY = "trainjob"
+ANNOTATION_CANCELLED = "trainjob.dev/cancelled"
+"""On a suspended TrainJob: when `tj cancel` stopped it for good; `tj resume` takes it off. For display: the operator acts on spec.suspend alone."""
 TRAINER_CONTAINER = "trainer"
+ANNOTATION_RESTART = "trainjob.dev/restart"
+"""On a TrainJob, set by its user: whenever it differs from status.restart, the ranks start again, uncounted (`tj restart` writes the time)."""
+RESTART_TOKEN_LIMIT = 128
+"""Characters of ANNOTATION_RESTART that count."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Passed from the TrainJob's labels to its pods."""
 
@@ -45,8 +51,21 @@ TOKEN_AUDIENCE = "coordinator.trainjob.dev"
 # --- Folders of a worker container on a cluster --------------------------------------------------------------------------
 RUNTIME_DIR = "/trainjob"
 """Where the init container puts agent and library."""
+RUNTIME_START = f"{RUNTIME_DIR}/start"
+"""The program in it that finds the image's Python and becomes the agent; the user's command follows behind `--`."""
 TOKEN_DIR = "/var/run/secrets/trainjob.dev"
-"""Where the projected token is mounted; the file is `token`."""
+"""Where the projected token is mounted."""
+TOKEN_FILE = f"{TOKEN_DIR}/token"
+WORK_DIR = "/var/lib/trainjob"
+"""Where the pod's own volume is mounted (staging, TMPDIR of the ranks, logs, sockets)."""
+
+# --- What the operator adds to a pod with an agent, by name --------------------------------------------------------------
+RUNTIME_CONTAINER = "trainjob-runtime"
+"""The init container that fills RUNTIME_DIR."""
+RUNTIME_VOLUME = "trainjob-runtime"
+WORK_VOLUME = "trainjob-work"
+TOKEN_VOLUME = "trainjob-token"
+SHM_VOLUME = "trainjob-shm"
 
 # --- Environment: operator -> agent ----------------------------------------------------------------------------------
 ENV_NAMESPACE = "TRAINJOB_NAMESPACE"
@@ -162,8 +181,16 @@ CLI_ERROR = 1
 """The operation could not be carried out."""
 CLI_USAGE = 2
 """The command line or the file is wrong."""
+CLI_NOT_FOUND = 3
+"""There is no such job."""
+CLI_NO_ACCESS = 4
+"""No cluster answers, or it does not let this user in."""
 CLI_JOB_FAILED = 10
 """The job itself failed."""
+CLI_STOPPED = 11
+"""The job was cancelled or deleted while it was waited for."""
+CLI_TIMEOUT = 12
+"""The time-out passed before what was waited for came."""
 CLI_INTERRUPTED = 130
 """Stopped by Ctrl-C."""
 
@@ -274,7 +301,11 @@ REASON_INVALID_SPEC = "InvalidSpec"
 REASON_SCALED = "Scaled"
 """The number of workers changed."""
 REASON_PREEMPTED = "Preempted"
-"""The pod was disrupted (DisruptionTarget): replaced, not counted."""
+"""The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in status.failures.preemptions alone."""
+REASON_PREEMPTION_LIMIT = "PreemptionLimitExceeded"
+"""More preemptions than failurePolicy.maxPreemptions allows."""
+REASON_RESTART_REQUESTED = "RestartRequested"
+"""The annotation trainjob.dev/restart was changed: the ranks start again, nothing is counted."""
 REASON_INTERRUPTED = "Interrupted"
 """A worker stopped its ranks on a word that no longer held (a change of the leading operator); not counted."""
 REASON_CONTAINER_RESTARTED = "ContainerRestarted"
@@ -299,6 +330,28 @@ REASON_SCHEDULED = "Scheduled"
 """Every pod has a node."""
 REASON_UNSCHEDULED = "WaitingForNodes"
 """Some pods have no node yet; the message has the scheduler's words."""
+REASON_UNSCHEDULABLE = "Unschedulable"
+"""The scheduler finds no node for some pods; the message has its words."""
+REASON_GATED = "SchedulingGated"
+"""Some pods are held back from scheduling by a gate (a queue)."""
+REASON_GANG = "WaitingForGang"
+"""Only a part of the workers found a node: the pods were given back, the next try comes at status.timing.gangRetryAt."""
+REASON_QUOTA = "QuotaExceeded"
+"""A quota refuses new pods; the message has the API server's words."""
+REASON_FORBIDDEN = "Forbidden"
+"""Admission or missing rights refuse new pods or the Service; the message has the API server's words."""
+REASON_IMAGE_PULL = "ImagePullFailed"
+"""An image cannot be pulled; the message has the kubelet's words."""
+REASON_VOLUME_MOUNT = "VolumeMountFailed"
+"""A volume cannot be attached or mounted; the message has the kubelet's words."""
+REASON_CONTAINER_CONFIG = "ContainerConfigError"
+"""A Secret or ConfigMap that a container needs is not there, or another part of its configuration is wrong."""
+REASON_CONTAINER_START = "ContainerStartFailed"
+"""A container or its sandbox cannot be started; the message has the kubelet's words."""
+REASON_CRASH_LOOP = "CrashLoop"
+"""A container ends again and again; the message tells its last end."""
+REASON_INIT_FAILED = "InitContainerFailed"
+"""An init container fails; its log says why."""
 REASON_READY = "AllWorkersReady"
 """The agent (plain mode: the container) of every worker is up."""
 REASON_NOT_READY = "WaitingForWorkers"
@@ -315,6 +368,8 @@ REASON_WARNING = "AgentWarning"
 """An agent reports trouble that does not stop training (uploads failing, a checkpoint skipped); the message has its words."""
 REASON_UNREACHABLE = "CoordinatorUnreachable"
 """No agent is heard while pods run: training goes on, nothing is acted upon."""
+REASON_CHECKING = "CheckingCompletion"
+"""All workers vanished without a word when the budget was used up: the job fails unless a fresh worker finds that training had completed."""
 REASON_NOT_FINISHED = "NotFinished"
 """The job is neither complete nor failed."""
 REASON_FINISHED = "Finished"
@@ -325,9 +380,7 @@ class AgentSpec(TypedDict, total=False):
     """What the agent acts on; the operator writes it into ENV_AGENT_SPEC as JSON."""
 
     processes_per_worker: int
-    rendezvous_backend: str
     rendezvous_port: int
-    rendezvous_timeout_s: float
     storage: Optional[str]
     """The job's own folder: `<checkpoint.storage>/<namespace>/<job>`; None: staging is all there is."""
     resume_from: str

@@ -21,17 +21,18 @@ def _column(name: str, path: str, kind: str, description: str, wide: bool = Fals
 
 COLUMNS = (
     _column("Status", ".status.phase", "string", "Summary of the conditions."),
-    _column("Workers", ".spec.workers", "integer", "Worker pods."),
+    _column("Workers", ".status.workers.summary", "string", "Workers that are up, of those that should be."),
     _column("Step", ".status.progress.step", "integer", "Step of the last report."),
     _column("Progress", ".status.progress.percent", "integer", "Per cent of the steps that the script announced."),
     _column("Report", ".status.progress.lastReportTime", "date", "Time since the last report."),
     _column("Restarts", ".status.failures.counted", "integer", "Failures that count against maxFailures."),
     _column("Age", ".metadata.creationTimestamp", "date", "Time since the job was created."),
-    _column("Reason", ".status.lastFailure.reason", "string", "First cause of the last failure.", wide=True),
+    _column("Reason", ".status.reason", "string", "What holds the job up, or how it ended.", wide=True),
+    _column("Metric", ".status.progress.summary", "string", "One metric of the last report.", wide=True),
     _column("Checkpoint", ".status.checkpoint.latest.id", "string", "The newest committed checkpoint.", wide=True),
     _column("Attempt", ".status.attempt.number", "integer", "Raised at each start, restart, resize and resume.", wide=True),
 )
-"""What `kubectl get tj` shows; the last three with `-o wide`."""
+"""What `kubectl get tj` shows; the last four with `-o wide`."""
 
 
 def crd_document() -> dict[str, Any]:

@@ -90,9 +90,7 @@ def agent_spec(job: TrainJob) -> contract.AgentSpec:
     checkpoint = job.spec.checkpoint
     return contract.AgentSpec(
         processes_per_worker=processes_per_worker(job.spec),
-        rendezvous_backend=rendezvous_backend(job.spec),
         rendezvous_port=job.spec.rendezvous.port,
-        rendezvous_timeout_s=float(job.spec.rendezvous.timeout_seconds),
         storage=job_storage(job),
         resume_from=checkpoint.resume_from,
         keep=checkpoint.keep,

@@ -2,20 +2,24 @@
 
 Called by `crd.py` and `reference.py`. Adds nothing of its own beside the outline of a pod template; the rules are in `cel.py`.
 
-Structural means: every node has a type, nothing is referred to or combined. Defaults are left out on purpose: they would be
-written into stored objects, where a later version could not change them. A field that may be null is one that may be absent.
+Structural means: every node has a type, nothing is referred to or combined. Defaults are left out on purpose (but for
+SERVED_DEFAULTS): they would be written into stored objects, where a later version could not change them. A field that may be
+null is one that may be absent.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
 
 Schema = dict[str, Any]
 
 CONTAINERS_LIMIT = 32
 """Containers of a pod template: the CRD's rules look at each, so their number is bounded."""
+
+SERVED_DEFAULTS = ("workers",)
+"""Fields of the spec whose default the API server writes into the object: `kubectl scale` and the column need the number there."""
 
 _KEPT = (
     "description",
@@ -47,6 +51,8 @@ def object_schema() -> Schema:
     properties["kind"] = {"description": "TrainJob.", "type": "string"}
     properties["metadata"] = {"type": "object"}
     properties["spec"]["properties"]["template"] |= pod_template()
+    for name in SERVED_DEFAULTS:
+        properties["spec"]["properties"][name]["default"] = TrainJobSpec.model_fields[name].default
     whole["required"] = ["spec"]
     return whole
 

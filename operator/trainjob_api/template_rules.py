@@ -47,6 +47,11 @@ SET_BY_US = {
     "subdomain": "the operator sets it, so that workers find each other by name",
 }
 
+VOLUMES = (contract.WORK_VOLUME, contract.RUNTIME_VOLUME, contract.TOKEN_VOLUME, contract.SHM_VOLUME)
+"""Names of volumes that pods with an agent get."""
+FOLDERS = (contract.RUNTIME_DIR, contract.WORK_DIR, contract.TOKEN_DIR)
+"""Where the trainer of such a pod sees them (beside /dev/shm, which the template may mount itself)."""
+
 
 def template_problems(spec: TrainJobSpec) -> Iterator[Problem]:
     """Everything that is wrong with the template of a spec."""
@@ -62,6 +67,8 @@ def template_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             yield Problem(f"{TEMPLATE}.spec.{name}", pod_spec[name], f"must be left out: {why}")
     containers = list(_containers(pod_spec))
     yield from _names(containers)
+    if defaults.uses_agent(spec):
+        yield from _collisions(pod_spec, containers)
     if any(field.startswith(f"{CONTAINERS}[") for field, _ in containers):
         at, trainer = defaults.trainer_container(spec)
         yield from _trainer(spec, f"{CONTAINERS}[{at}]", trainer)
@@ -135,6 +142,29 @@ def _names(containers: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Problem]
             first[name] = field
 
 
+def _collisions(pod_spec: Mapping[str, Any], containers: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Problem]:
+    """Names that pods with an agent have already."""
+    for field, container in containers:
+        if container.get("name") == contract.RUNTIME_CONTAINER:
+            yield Problem(f"{field}.name", contract.RUNTIME_CONTAINER, "is the name of the init container that brings the agent; choose another name")
+    volumes = pod_spec.get("volumes")
+    for at, volume in enumerate(volumes if isinstance(volumes, list) else []):
+        name = volume.get("name") if isinstance(volume, Mapping) else None
+        if name in VOLUMES:
+            yield Problem(
+                f"{TEMPLATE}.spec.volumes[{at}].name", name, f"is the name of a volume that the operator adds ({', '.join(VOLUMES)}); choose another name"
+            )
+
+
+def _mounts(field: str, value: Any) -> Iterator[Problem]:
+    """Mounts of the trainer at, or below, the folders that belong to the agent."""
+    for at, mount in enumerate(value if isinstance(value, list) else []):
+        path = mount.get("mountPath") if isinstance(mount, Mapping) else None
+        taken = next((folder for folder in FOLDERS if f"{path}/".startswith(f"{folder}/")), None)
+        if taken is not None:
+            yield Problem(f"{field}[{at}].mountPath", path, f"must be outside {taken}, where the operator mounts a volume for the agent")
+
+
 def _trainer(spec: TrainJobSpec, field: str, container: Mapping[str, Any]) -> Iterator[Problem]:
     """The container that trains: its command, environment and GPUs."""
     for words in ("command", "args"):
@@ -144,6 +174,8 @@ def _trainer(spec: TrainJobSpec, field: str, container: Mapping[str, Any]) -> It
         yield Problem(
             f"{field}.command", ABSENT, f"is required, for example [python, train.py]: {why}; or set spec.runtime.agent: Disabled to do without the agent"
         )
+    if defaults.uses_agent(spec):
+        yield from _mounts(f"{field}.volumeMounts", container.get("volumeMounts"))
     yield from _environment(f"{field}.env", container.get("env"))
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, Mapping) else None

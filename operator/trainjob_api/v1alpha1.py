@@ -91,6 +91,9 @@ class FailurePolicy(Model):
     """How many failures the job may survive."""
 
     max_failures: int = Field(3, ge=-1, description="Failures that are answered with a restart; -1: no limit; 0: the first failure fails the job.")
+    max_preemptions: int = Field(
+        -1, ge=-1, description="Preemptions (disrupted pods, nodes that are taken away) that are answered with a restart; -1: no limit. A budget of its own."
+    )
     rules: list[FailureRule] = Field(default_factory=list, max_length=16, description="Exceptions by exit code; the first match wins.")
     no_progress_attempts: int = Field(
         3, ge=0, description="That many counted failures in a row without a new report, of a job that has reported before, fail it; 0: off."
@@ -165,12 +168,15 @@ class WorkersStatus(Model):
 
     ready: int = Field(0, description="Workers whose agent (plain mode: container) is up.")
     desired: int = Field(0, description="Workers that the job should have.")
+    summary: str | None = Field(None, description="ready/desired, for display.")
+    counted_at: datetime | None = Field(None, description="When counts, or sentences that name them, were last written; alone they are at most once in 5 s.")
 
 
 class Failures(Model):
     """The budget, spent."""
 
     counted: int = Field(0, description="Failures that count against maxFailures.")
+    preemptions: int = Field(0, description="Preemptions; they count against maxPreemptions alone.")
     since_progress: int = Field(0, description="Counted failures in a row without a new report.")
     early_in_row: int = Field(0, description="Ends in a row soon after the start; they make the next start wait.")
     strikes: dict[str, int] = Field(default_factory=dict, description="Failures of each slot without progress; at two the pod is replaced.")
@@ -185,6 +191,8 @@ class Timing(Model):
     active_since: datetime | None = Field(None, description="When the job last became active.")
     scheduled_at: datetime | None = Field(None, description="When all pods of this start were scheduled.")
     retry_at: datetime | None = Field(None, description="The next attempt does not begin before.")
+    gang_retry_at: datetime | None = Field(None, description="Only a part of the workers found a node: pods are created again at this time.")
+    gang_tries: int = Field(0, description="How often in a row the pods of a start were given back.")
     finished_at: datetime | None = Field(None, description="When the job completed or failed.")
 
 
@@ -198,6 +206,8 @@ class Progress(Model):
     percent: int | None = Field(None, description="step of totalSteps.")
     last_report_time: datetime | None = Field(None, description="When the last report arrived.")
     metrics: dict[str, float] = Field(default_factory=dict, description="Up to 16 numbers of the last report.")
+    summary: str | None = Field(None, description="One metric, for display: the one that checkpoints are scored by, else the loss, else the first.")
+    written_at: datetime | None = Field(None, description="When progress or checkpoints were last written here; they are at most once in 10 s.")
 
 
 class CheckpointView(Model):
@@ -234,6 +244,13 @@ class Failure(Model):
     victims: int = Field(0, description="Ranks that ended because of this one.")
 
 
+class Verdict(Model):
+    """How the job ends unless a fresh worker finds that its run had completed."""
+
+    reason: str = Field(description="Reason of the condition Failed.")
+    message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Its message.")
+
+
 class HistoryEntry(Model):
     """An attempt that is over."""
 
@@ -253,6 +270,7 @@ class TrainJobStatus(Model):
 
     observed_generation: int | None = Field(None, description="The generation of the spec that this status answers.")
     phase: str | None = Field(None, description="Summary of the conditions, for display.")
+    reason: str | None = Field(None, description="Why the job is in this phase, for display: what holds it up, how it ended, the first cause of its failure.")
     selector: str | None = Field(None, description="Label selector of the pods, for the scale subresource.")
     conditions: list[Condition] = Field(
         default_factory=list,
@@ -269,6 +287,8 @@ class TrainJobStatus(Model):
     progress: Progress = Field(Progress(), description="Where training stands.")
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
+    verdict: Verdict | None = Field(None, description="How the job ends unless a fresh worker finds that its run had completed.")
+    restart: str | None = Field(None, max_length=contract.RESTART_TOKEN_LIMIT, description="The last trainjob.dev/restart annotation that was answered.")
     history: list[HistoryEntry] = Field(default_factory=list, max_length=10, description="The last attempts that are over.")
 
     def condition(self, type_: str) -> Condition | None:

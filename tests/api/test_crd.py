@@ -48,7 +48,8 @@ VALIDATOR = jsonschema.Draft202012Validator(strict(SCHEMA))
 
 
 def test_the_schema_is_structural() -> None:
-    assert list(faults(SCHEMA)) == []
+    assert list(faults(SCHEMA)) == [".spec.workers: default is not allowed"], "one default is served, on purpose"
+    assert at(SCHEMA, ".spec.workers")["default"] == 1
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,8 @@ def test_names_subresources_and_columns() -> None:
     assert DOCUMENT["spec"]["names"]["shortNames"] == ["tj"] and DOCUMENT["spec"]["names"]["categories"] == ["all", "ml"]
     assert VERSION["subresources"]["status"] == {}
     columns = {column["name"]: column for column in VERSION["additionalPrinterColumns"]}
-    assert list(columns) == ["Status", "Workers", "Step", "Progress", "Report", "Restarts", "Age", "Reason", "Checkpoint", "Attempt"]
-    assert [name for name, column in columns.items() if column.get("priority") == 1] == ["Reason", "Checkpoint", "Attempt"]
+    assert list(columns) == ["Status", "Workers", "Step", "Progress", "Report", "Restarts", "Age", "Reason", "Metric", "Checkpoint", "Attempt"]
+    assert [name for name, column in columns.items() if column.get("priority") == 1] == ["Reason", "Metric", "Checkpoint", "Attempt"]
     assert columns["Report"]["type"] == "date"
 
 

@@ -80,9 +80,7 @@ def test_agent_spec_is_whole() -> None:
     }
     assert defaults.agent_spec(job(changes)) == {
         "processes_per_worker": 2,
-        "rendezvous_backend": "nccl",
         "rendezvous_port": 3000,
-        "rendezvous_timeout_s": 60.0,
         "storage": "/c/default/digits",
         "resume_from": "none",
         "keep": 3,
@@ -100,5 +98,5 @@ def test_no_template_makes_them_raise(template: dict[str, Any]) -> None:
     """The operator meets objects that were stored before a rule existed."""
     stored = TrainJob.model_validate({"metadata": {"name": "a"}, "spec": {"template": template}})
     spec = defaults.agent_spec(stored)
-    assert spec["processes_per_worker"] >= 1 and spec["rendezvous_backend"] in ("gloo", "nccl")
+    assert spec["processes_per_worker"] >= 1 and defaults.rendezvous_backend(stored.spec) in ("gloo", "nccl")
     assert isinstance(defaults.command_of(defaults.trainer_container(stored.spec)[1]), list)

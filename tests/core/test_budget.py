@@ -10,7 +10,7 @@ from support.core import T0, seconds
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import FailurePolicy, Failures
 from trainjob_operator.core.budget import AVOID_NODES_LIMIT, Record, back_off, charge, is_early
-from trainjob_operator.core.failures import Incident
+from trainjob_operator.core.incident import Incident
 
 
 def incident(reason: str = contract.REASON_EXIT, **fields: Any) -> Incident:
@@ -118,6 +118,16 @@ def test_early_ends_in_a_row(fields: dict[str, Any], early: bool, in_row: int) -
     cost = charge(FailurePolicy(), Failures(early_in_row=3), incident(**fields), record(early=early), [1])
     assert cost.failures.early_in_row == in_row
     assert cost.back_off_s == back_off(in_row)
+
+
+@pytest.mark.parametrize(("limit", "before", "fails"), [(-1, 99, False), (0, 0, True), (2, 1, False), (2, 2, True)])
+def test_preemptions_have_a_budget_of_their_own(limit: int, before: int, fails: bool) -> None:
+    policy = FailurePolicy(max_failures=0, max_preemptions=limit)
+    lost = incident(reason=contract.REASON_PREEMPTED, counted=False)
+    cost = charge(policy, Failures(preemptions=before), lost, record(), [])
+    assert (cost.failures.preemptions, cost.failures.counted) == (before + 1, 0)
+    assert (cost.fatal is not None and cost.fatal[0] == contract.REASON_PREEMPTION_LIMIT) == fails
+    assert cost.fatal is None or f"maxPreemptions is {limit}" in cost.fatal[1]
 
 
 def test_early_is_within_ten_seconds() -> None:

@@ -258,3 +258,29 @@ def test_running_is_steady(plain: bool) -> None:
     for _ in range(10):
         world.tick(20).sync_all()
         assert is_steady(world)
+
+
+def test_preemptions_are_counted_apart_and_have_a_limit() -> None:
+    world = World.of(workers=2, failure_policy={"maxFailures": 0, "maxPreemptions": 1}).run()
+    for slot in (1, 2):
+        world.tick(60).set_pod(slot, deleting=True, disrupted=True, disruption="PreemptionByScheduler")
+        world.turn()
+        world.finish_deletions()
+        if not world.status.finished:
+            world.run()
+    reason, message = failed(world)
+    assert reason == contract.REASON_PREEMPTION_LIMIT and "2 preemptions, failurePolicy.maxPreemptions is 1" in message
+    assert (world.status.failures.counted, world.status.failures.preemptions, cause(world)) == (0, 2, contract.REASON_PREEMPTED)
+    assert world.status.reason == contract.REASON_PREEMPTED
+
+
+def test_a_pod_that_crashes_before_the_start_is_a_failed_start() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.start_pods()
+    world.sync(0)
+    world.set_pod(1, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", message="no python", exit_code=127)
+    decision = world.turn()
+    assert (world.status.failures.counted, cause(world), world.status.slots) == (1, contract.REASON_START_FAILED, "0,2")
+    assert [event.message for event in decision.events] == ["digits-1 ended with exit code 127 (CrashLoopBackOff: no python) before training began"]
+    assert world.pod(1).deleting

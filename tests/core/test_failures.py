@@ -10,7 +10,8 @@ import pytest
 from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
-from trainjob_operator.core.failures import INTERRUPTED_WAIT_S, Incident, Undecided, find_incident
+from trainjob_operator.core.failures import INTERRUPTED_WAIT_S, find_incident
+from trainjob_operator.core.incident import Incident, Undecided
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.turn import Turn
 
@@ -273,3 +274,53 @@ def test_the_digest_covers_every_members_pod_in_index_order() -> None:
     w.set_pod(0, uid=b)
     w.set_pod(1, uid=a)
     assert incident(w).reason == contract.REASON_POD_LOST
+
+
+def test_a_container_that_its_memory_limit_ended_is_out_of_memory_though_it_runs_again() -> None:
+    w = world()
+    w.set_pod(1, restarts=1, last_reason="OOMKilled")
+    w.break_rank(1, ended(1, contract.END_LOST))
+    w.sync(1, boot=2)
+    found = incident(w)
+    assert (found.reason, found.counted, found.rank) == (contract.REASON_OOM, True, 1)
+    assert "memory limit" in found.message
+
+
+def test_a_later_end_in_that_pod_has_its_own_cause() -> None:
+    w = world()
+    w.set_pod(1, restarts=1, last_reason="OOMKilled")
+    w.break_rank(1, ended(1, contract.END_EXIT, exit_code=3))
+    assert incident(w).reason == contract.REASON_EXIT
+
+
+def test_the_kubelets_word_on_a_restart_is_waited_for_but_not_for_long() -> None:
+    w = world()
+    w.set_pod(1, restarts=0)
+    w.break_rank(1, ended(1, contract.END_LOST, at=w.now))
+    w.sync(1, boot=2)
+    assert isinstance(find(w), Undecided)
+    w.tick(2)
+    assert incident(w).reason == contract.REASON_CONTAINER_RESTARTED
+    w.set_pod(1, restarts=1, last_reason="Error")
+    assert incident(w).reason == contract.REASON_CONTAINER_RESTARTED
+
+
+def test_a_restarted_container_alone_is_no_failure() -> None:
+    w = world()
+    w.set_pod(1, restarts=2, last_reason="Error")
+    assert find(w) is None
+
+
+def test_a_member_that_crashes_again_and_again_is_lost() -> None:
+    w = world()
+    w.set_pod(1, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=127, last_reason="Error")
+    found = incident(w)
+    assert (found.reason, found.pod, found.exit_code) == (contract.REASON_POD_FAILED, "digits-1", 127)
+    w.turn()
+    assert w.pod(1).deleting and "1" not in w.status.slots.split(","), "its pod is deleted, not left to go on crashing"
+
+
+def test_the_words_of_a_disruption_are_told() -> None:
+    w = world()
+    w.set_pod(1, deleting=True, disrupted=True, disruption="its node n1 is cordoned")
+    assert incident(w).message == "digits-1 is being deleted (disruption: its node n1 is cordoned)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, is_steady, raised
+from support.core import World, ended, is_steady, raised
 from trainjob_api import contract
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, PodPhase
 
@@ -197,3 +197,55 @@ def test_the_newest_progress_is_kept_when_the_job_is_suspended() -> None:
     world.change_spec(suspend=True)
     world.turn()
     assert world.status.progress.position == 2
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_person_asks_for_a_restart(plain: bool) -> None:
+    world = World.of(workers=2, failure_policy={"maxFailures": 0}, runtime={"agent": "Disabled"} if plain else {}).run().tick(60)
+    before = dict(world.pods)
+    world.ask_restart("2026-01-01T00:00:00Z")
+    world.turn()
+    for _ in range(3):
+        world.finish_deletions()
+        world.turn()
+        world.start_pods()
+        world.sync_all()
+    world.turn()
+    assert (world.attempt.number, world.attempt.cause, world.attempt.state) == (2, contract.REASON_RESTART_REQUESTED, "Running")
+    assert (world.status.restart, world.status.failures.counted) == ("2026-01-01T00:00:00Z", 0)
+    assert (set(world.pods) == set(before)) == (not plain), "in place where agents run"
+    assert world.turn().status.attempt == world.attempt, "answered once"
+    world.ask_restart("again")
+    world.turn()
+    assert (world.attempt.number, world.status.restart) == (2 if plain else 3, "again")
+
+
+def test_a_restart_that_was_asked_for_before_the_start_changes_nothing() -> None:
+    world = World.of(workers=1)
+    world.ask_restart("x" * 500)
+    world.run()
+    assert (world.attempt.number, world.status.restart) == (1, "x" * contract.RESTART_TOKEN_LIMIT)
+    assert is_steady(world)
+
+
+def test_who_asks_for_a_restart_does_not_wait_for_the_back_off() -> None:
+    world = World.of(workers=1, failure_policy={"maxFailures": -1}).run()
+    for _ in range(4):
+        world.tick(1).break_rank(0, ended(0, contract.END_DAMAGED))
+        world.turn()
+        if world.status.timing.retry_at is not None:
+            break
+        world.run()
+    assert world.attempt.state == "Ended"
+    world.sync_all()
+    world.ask_restart("now")
+    world.turn()
+    assert (world.attempt.state, world.status.timing.retry_at, world.status.failures.early_in_row) == ("Running", None, 0)
+
+
+def test_a_finished_job_is_not_restarted() -> None:
+    world = World.of(workers=1).run()
+    world.sync(0, completed=True)
+    world.turn()
+    world.ask_restart("once more")
+    assert world.turn().status == world.status and world.status.holds("Complete")

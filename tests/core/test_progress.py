@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
+
+import pytest
 
 from support.core import T0, World, is_steady, raised, seconds
 from trainjob_api import contract
@@ -117,3 +120,35 @@ def test_checkpoints_are_shown() -> None:
     assert (shown.latest.id, shown.latest.bytes, shown.latest.time, shown.best.id, shown.count) == ("1-1-3", 10, world.now, "1-1-2", 2)
     world.tick(60).sync(0, clock_offset=timedelta(seconds=4))
     assert is_steady(world)
+
+
+def test_reports_and_checkpoints_together_are_one_write_in_ten_seconds() -> None:
+    world = World.of(workers=1).run()
+    moments = []
+    for tick in range(1, 241):
+        before = world.status
+        if tick % 3 == 0:
+            world.report(tick, metrics={"loss": 1 / tick})
+        elif tick % 3 == 1:
+            world.sync(0, latest=CheckpointReport(id=f"1-1-{tick}", time=0.0, bytes=1), checkpoint_count=tick)
+        world.tick(0.5).turn()
+        if world.status != before:
+            moments.append(world.now)
+    gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(moments)]
+    assert 10 <= len(moments) <= 13 and min(gaps[1:]) >= 10
+
+
+@pytest.mark.parametrize(
+    ("score", "metrics", "shown"),
+    [
+        (None, {"accuracy": 0.5, "loss": 0.123456}, "loss=0.1235"),
+        ("accuracy", {"loss": 0.1, "accuracy": 0.987654}, "accuracy=0.9877"),
+        ("absent", {"b": 1e-9, "a": 2.0}, "b=1e-09"),
+        (None, {}, None),
+    ],
+)
+def test_one_metric_is_shown(score: str | None, metrics: dict[str, float], shown: str | None) -> None:
+    world = World.of(workers=1, checkpoint={"scoreAttribute": score}).run()
+    world.report(1, metrics=metrics)
+    world.tick(10).turn()
+    assert world.status.progress.summary == shown

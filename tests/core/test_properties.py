@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.core import T0, World, ended, make_spec, raised
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, Condition, Failures, HistoryEntry, Metadata, Progress, Timing, TrainJob, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Condition, Failures, HistoryEntry, Metadata, Progress, Timing, TrainJob, TrainJobStatus, Verdict, WorkersStatus
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, CreatePod, DeletePod, Observed, PodPhase, PodView, ServiceView
@@ -95,9 +95,14 @@ pod_views = st.builds(
     node=st.none() | st.just("node"),
     exit_code=numbers,
     signal=numbers,
-    reason=st.none() | st.sampled_from(["OOMKilled", "Error", "Evicted"]),
+    reason=st.none() | st.sampled_from(["OOMKilled", "Error", "Evicted", "Unschedulable", "ImagePullBackOff"]),
     disrupted=st.booleans(),
     finished_at=st.none() | moments,
+    created_at=st.none() | moments,
+    scheduled_at=st.none() | moments,
+    restarts=st.none() | st.integers(0, 5),
+    last_reason=st.none() | st.just("OOMKilled"),
+    crashing=st.booleans(),
 )
 
 any_pods = st.lists(pod_views, max_size=5)
@@ -124,7 +129,7 @@ attempts = built(
     workers=st.integers(1, 4),
     world_size=st.integers(1, 8),
     cause=st.just("Started"),
-    end_cause=st.none() | st.sampled_from([contract.REASON_SUSPENDED, contract.REASON_SCALED, "x"]),
+    end_cause=st.none() | st.sampled_from([contract.REASON_GANG, contract.REASON_SUSPENDED, contract.REASON_SCALED, "x"]),
     run=st.none() | st.integers(1, 2),
 )
 statuses = built(
@@ -145,6 +150,7 @@ statuses = built(
     failures=built(
         Failures,
         counted=st.integers(-1, 4),
+        preemptions=st.integers(-1, 4),
         since_progress=st.integers(-1, 4),
         early_in_row=st.integers(-1, 10**6),
         strikes=st.dictionaries(st.sampled_from(["0", "1", "x", "²"]), st.integers(0, 3), max_size=2),
@@ -156,9 +162,14 @@ statuses = built(
         active_since=st.none() | moments,
         scheduled_at=st.none() | moments,
         retry_at=st.none() | moments,
+        gang_retry_at=st.none() | moments,
+        gang_tries=st.integers(-1, 10**6),
         finished_at=st.none() | moments,
     ),
-    progress=built(Progress, position=st.integers(0, 5), last_report_time=st.none() | moments),
+    progress=built(Progress, position=st.integers(0, 5), last_report_time=st.none() | moments, written_at=st.none() | moments),
+    workers=built(WorkersStatus, ready=st.integers(0, 4), counted_at=st.none() | moments),
+    verdict=st.none() | built(Verdict, reason=st.just("R"), message=st.just("m")),
+    restart=st.none() | st.just("old"),
     history=st.lists(
         built(HistoryEntry, attempt=st.just(1), cause=st.just("c"), started_at=moments, ended_at=st.none() | moments, world_size=st.just(1)), max_size=10
     ),
@@ -168,7 +179,7 @@ specs = st.builds(
     workers=st.integers(1, 4),
     suspend=st.booleans(),
     runtime=st.sampled_from([{}, {"agent": "Disabled"}]),
-    failure_policy=st.sampled_from([{}, {"maxFailures": 0}, {"maxFailures": -1, "rules": [{"exitCodes": [1], "action": "Ignore"}]}]),
+    failure_policy=st.sampled_from([{}, {"maxFailures": 0}, {"maxPreemptions": 1}, {"maxFailures": -1, "rules": [{"exitCodes": [1], "action": "Ignore"}]}]),
     active_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
     startup_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
     ttl_seconds_after_finished=st.none() | st.sampled_from([0, 10**30]),
@@ -179,12 +190,14 @@ specs = st.builds(
 
 @st.composite
 def observations(draw: st.DrawFn, pods: st.SearchStrategy[list[PodView]]) -> Observed:
-    metadata = Metadata(name="digits", namespace="ml", uid="job-uid", deletion_timestamp=T0 if draw(st.integers(0, 19)) == 0 else None)
+    annotations = draw(st.sampled_from([{}, {}, {contract.ANNOTATION_RESTART: "new"}, {contract.ANNOTATION_RESTART: "x" * 999}]))
+    metadata = Metadata(name="digits", namespace="ml", uid="job-uid", deletion_timestamp=T0 if draw(st.integers(0, 19)) == 0 else None, annotations=annotations)
     job = TrainJob(metadata=metadata, spec=draw(specs), status=draw(statuses))
     views = draw(st.lists(agent_views, max_size=5))
     service = draw(st.sampled_from([None, ServiceView(name="digits", owned=True), ServiceView(name="digits", owned=False)]))
     agents = {view.slot: view for view in views}
-    return Observed(job=job, pods=tuple(draw(pods)), service=service, agents=agents, listening_since=draw(st.none() | moments))
+    refusals = draw(st.sampled_from([None, (), ("exceeded quota: pods",)]))
+    return Observed(job=job, pods=tuple(draw(pods)), service=service, agents=agents, listening_since=draw(st.none() | moments), refusals=refusals)
 
 
 @settings(max_examples=150)
@@ -221,6 +234,7 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
         assert status == old
     assert (status.attempt.number if status.attempt else 0) >= (old.attempt.number if old.attempt else 0)
     assert 0 <= status.failures.counted - old.failures.counted <= 1
+    assert 0 <= status.failures.preemptions - old.failures.preemptions <= 1
     if status.holds("Failed") and not old.finished:
         assert status.last_failure is not None
     assert len(status.history) <= 10 and len(status.failures.avoid_nodes) <= 8
@@ -250,7 +264,7 @@ def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
 
 # --- Random histories ------------------------------------------------------------------------------------------------------
 
-FAULTS = ["rank", "comm", "ok", "lose", "fail", "delete", "disrupt", "forget"]
+FAULTS = ["rank", "comm", "ok", "lose", "fail", "crash", "delete", "disrupt", "forget"]
 EVENTS = ["turn", "start", "sync", "report", "gone", "tick", "wait", *["go on"] * 6, *FAULTS]
 
 
@@ -285,6 +299,10 @@ def happen(world: World, event: str, n: int) -> int:
         world.change_spec(suspend=event == "suspend")
     elif event == "scale":
         world.change_spec(workers=1 + n % 4)
+    elif event == "restart":
+        world.ask_restart(f"token-{n}")
+    elif event == "unschedulable":
+        world.schedule(n)
     elif pod is not None:
         return _to_pod(world, pod, event, n)
     return 0
@@ -305,6 +323,9 @@ def _to_pod(world: World, pod: PodView, event: str, n: int) -> int:
         world.lose_pod(pod.slot)
     elif event == "fail" and pod.phase is PodPhase.RUNNING:
         world.fail_pod(pod.slot, 1 + n)
+    elif event == "crash" and pod.phase is PodPhase.RUNNING:
+        world.set_pod(pod.slot, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=127)
+        world.agents.pop(pod.slot, None)
     elif event in ("delete", "disrupt"):
         world.set_pod(pod.slot, deleting=True, disrupted=event == "disrupt")
     return 1
@@ -343,7 +364,7 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, plain: boo
 
 
 @settings(max_examples=150)
-@given(histories("suspend", "resume", "scale"), st.booleans())
+@given(histories("suspend", "resume", "scale", "restart", "unschedulable"), st.booleans())
 def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain: bool) -> None:
     """Whatever happened before: when the faults stop, the job runs."""
     world = World.of(workers=2, failure_policy={"maxFailures": -1, "noProgressAttempts": 0}, runtime={"agent": "Disabled"} if plain else {})
@@ -356,7 +377,7 @@ def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain:
         return
     world.change_spec(suspend=False)
     for _ in range(12):
-        world.tick(70)
+        world.tick(500)
         world.finish_deletions()
         world.sync_all()
         world.turn()

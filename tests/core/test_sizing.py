@@ -7,6 +7,8 @@ from dataclasses import replace
 from support.core import World, is_steady, raised
 from trainjob_api import contract
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
+from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.sizing import KEPT_FINISHED
 
 
 def test_slots_are_listed_before_their_pods_are_created() -> None:
@@ -264,3 +266,35 @@ def test_plain_mode_scales_by_a_new_group() -> None:
     world.finish_deletions()
     world.turn()
     assert (world.attempt.members, world.attempt.cause, world.status.failures.counted) == ("2", contract.REASON_SCALED, 0)
+
+
+def test_finished_pods_of_earlier_slots_are_pruned_but_for_the_last_few() -> None:
+    world = World.of(workers=2, failure_policy={"maxFailures": -1, "noProgressAttempts": 0}).run()
+    for _ in range(12):
+        world.tick(60).fail_pod(max(parse_slots(world.attempt.members)), 1)
+        world.turn()
+        world.run()
+        world.finish_deletions()
+    kept = sorted(pod.slot for pod in world.pods.values() if pod.phase is PodPhase.FAILED)
+    assert kept == [9, 10, 11, 12][-len(kept) :] and len(kept) <= KEPT_FINISHED + 1
+    assert world.status.last_failure is not None and world.status.last_failure.pod in world.pods
+    assert is_steady(world)
+
+
+def test_pods_that_were_sent_home_are_pruned_before_those_that_tell_of_a_failure() -> None:
+    world = World.of(workers=1).run()
+    for slot, code in ((20, 1), (21, contract.EXIT_REMOVED), (22, contract.EXIT_REMOVED), (23, 0), (24, 7)):
+        phase = PodPhase.FAILED if code else PodPhase.SUCCEEDED
+        world.pods[f"digits-{slot}"] = PodView(slot=slot, name=f"digits-{slot}", uid=f"u{slot}", phase=phase, exit_code=code)
+    world.turn()
+    assert {pod.slot for pod in world.pods.values() if pod.deleting} == {21, 22}
+
+
+def test_the_failed_attempts_members_and_the_first_causes_pod_stay() -> None:
+    world = World.of(workers=8, failure_policy={"maxFailures": 0}, pod_cleanup="Running").run().tick(60)
+    for slot in range(8):
+        world.fail_pod(slot, 1)
+    world.turn()
+    assert world.status.holds("Failed")
+    world.tick(3600).turn()
+    assert not any(pod.deleting for pod in world.pods.values())

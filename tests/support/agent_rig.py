@@ -140,8 +140,11 @@ class Rig:
         env: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
         command: Sequence[str] | None = None,
+        entry: Sequence[str] = ("-m", "trainjob.agent"),
+        python: str = sys.executable,
     ) -> None:
         self.folder = folder
+        self._program = [python, *entry]
         self.count = agents
         self.processes = processes
         self.coordinator = Coordinator()
@@ -155,9 +158,7 @@ class Rig:
         self._env = dict(env or {})
         self._spec = {
             "processes_per_worker": processes,
-            "rendezvous_backend": "auto",
             "rendezvous_port": 29500,
-            "rendezvous_timeout_s": 60,
             "storage": self.storage,
             "resume_from": "auto",
             "keep": None,
@@ -213,7 +214,7 @@ class Rig:
         output = self.folder / f"agent-{slot}.out"
         with output.open("ab") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trainjob.agent", "--", *self.command],
+                [*self._program, "--", *self.command],
                 cwd=self.work,
                 env=env,
                 stdout=file,

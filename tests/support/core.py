@@ -74,6 +74,7 @@ class World:
     deleted: bool = False
     made: int = 0
     listening_since: datetime | None = T0 - timedelta(hours=1)
+    refusals: tuple[str, ...] | None = ()
 
     @classmethod
     def of(cls, **fields: Any) -> World:
@@ -95,7 +96,8 @@ class World:
         """What a turn would see now."""
         known = {(pod.slot, pod.uid) for pod in self.pods.values()}
         agents = {slot: view for slot, view in self.agents.items() if (slot, view.pod_uid) in known}
-        return Observed(job=self.job, pods=tuple(self.pods.values()), service=self.service, agents=agents, listening_since=self.listening_since)
+        listening, refusals = self.listening_since, self.refusals
+        return Observed(job=self.job, pods=tuple(self.pods.values()), service=self.service, agents=agents, listening_since=listening, refusals=refusals)
 
     def turn(self) -> Decision:
         """One turn of the loop."""
@@ -126,7 +128,8 @@ class World:
             name = f"digits-{action.slot}"
             assert name not in self.pods, f"{name} exists already"
             self.made += 1
-            self.pods[name] = PodView(slot=action.slot, name=name, uid=f"uid-{self.made}", phase=PodPhase.PENDING, scheduled=False, ready=False)
+            fresh = {"phase": PodPhase.PENDING, "scheduled": False, "ready": False, "created_at": self.now}
+            self.pods[name] = PodView(slot=action.slot, name=name, uid=f"uid-{self.made}", **fresh)
         elif isinstance(action, DeletePod):
             if (pod := self.pods.get(action.name)) is not None and pod.uid == action.uid:
                 self.pods[action.name] = replace(pod, deleting=True)
@@ -151,11 +154,26 @@ class World:
     def set_pod(self, slot: int, **fields: Any) -> None:
         self.pods[f"digits-{slot}"] = replace(self.pod(slot), **fields)
 
+    def schedule(self, *slots: int) -> None:
+        """These pods get a node; all others that have none are told that there is none for them."""
+        for pod in list(self.pods.values()):
+            if pod.slot in slots and not pod.scheduled:
+                self.set_pod(pod.slot, scheduled=True, scheduled_at=self.now, node=f"node-{pod.slot}", reason=None, message=None)
+            elif not pod.scheduled and not pod.deleting:
+                self.set_pod(pod.slot, reason="Unschedulable", message="0/3 nodes are available: 3 Insufficient cpu.")
+
+    def ask_restart(self, token: str) -> None:
+        """The user sets the annotation."""
+        metadata = self.job.metadata.model_copy(update={"annotations": {contract.ANNOTATION_RESTART: token}})
+        self.job = self.job.model_copy(update={"metadata": metadata})
+
     def start_pods(self) -> None:
         """Pending pods get a node and run."""
         for pod in list(self.pods.values()):
             if pod.phase is PodPhase.PENDING and not pod.deleting:
-                self.set_pod(pod.slot, phase=PodPhase.RUNNING, scheduled=True, ready=True, node=f"node-{pod.slot}")
+                self.set_pod(
+                    pod.slot, phase=PodPhase.RUNNING, scheduled=True, scheduled_at=self.now, ready=True, node=f"node-{pod.slot}", reason=None, message=None
+                )
 
     def fail_pod(self, slot: int, exit_code: int = 1, **fields: Any) -> None:
         self.set_pod(slot, phase=PodPhase.FAILED, exit_code=exit_code, finished_at=self.now, **fields)

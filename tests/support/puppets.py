@@ -94,6 +94,10 @@ class World:
         """(job UID, attempt, index, pod UID) of each start of ranks."""
         self.incidents = 0
         """What was broken on purpose and may be counted."""
+        self.evictions = 0
+        """Preemptions; they count apart."""
+        self.capacity: int | None = None
+        """Pods that the nodes hold; None: any number."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def training(self, job: str) -> Training:
@@ -141,9 +145,14 @@ class World:
         namespace, name, uid = _identity(pod)
         await asyncio.sleep(self.between(self.pace.schedule))
         try:
+            while self.capacity is not None and self._bound() >= self.capacity and self.cluster_uid(namespace, name) == uid:
+                self.cluster.set_pod_status(namespace, name, unschedulable_status(pod["metadata"]["creationTimestamp"], self.capacity))
+                await asyncio.sleep(1.0 + self.rng.random())
             if self.cluster_uid(namespace, name) != uid:
                 return
             self.cluster.bind_pod(namespace, name, f"node-{self.rng.randrange(4)}")
+            if self.capacity is not None:
+                self.cluster.set_pod_status(namespace, name, scheduled_status(self.clock.now().isoformat()))
             await asyncio.sleep(self.between(self.pace.start))
             if self.cluster_uid(namespace, name) != uid or self._is_deleting(namespace, name):
                 return
@@ -151,6 +160,10 @@ class World:
         except NotFound:
             return
         self.start_agent(pod, boot=1)
+
+    def _bound(self) -> int:
+        """Pods that hold a place on a node."""
+        return sum(1 for pod in self.cluster.pods() if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"))
 
     def start_agent(self, pod: Manifest, boot: int, lost: tuple[int, list[dict[str, Any]]] | None = None) -> PuppetAgent:
         agent = PuppetAgent(self, pod, boot)
@@ -217,7 +230,8 @@ class World:
             return
 
     def evict_pod(self, agent: PuppetAgent) -> None:
-        """Preemption: DisruptionTarget, then a graceful delete. Never counted."""
+        """Preemption: DisruptionTarget, then a graceful delete. Counted apart."""
+        self.evictions += 1
         status = running_status()
         status["conditions"].append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
         try:
@@ -454,6 +468,20 @@ def running_status() -> Manifest:
         "phase": "Running",
         "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
         "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "state": {"running": {}}}],
+    }
+
+
+def scheduled_status(since: str) -> Manifest:
+    """A pod that got its node."""
+    return {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]}
+
+
+def unschedulable_status(since: str, capacity: int) -> Manifest:
+    """A pod for which there is no room."""
+    words = f"0/{capacity} nodes are available: {capacity} Too many pods."
+    return {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words, "lastTransitionTime": since}],
     }
 
 

@@ -22,6 +22,7 @@ from trainjob_operator.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.core.model import Installation
 from trainjob_operator.core.naming import parse_slots
 from trainjob_operator.endpoint import Answer
+from trainjob_operator.manifests import UnreadableJob, read_job
 from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, ObjectChange
 from trainjob_operator.reconciler import Reconciler
 
@@ -241,7 +242,10 @@ class Checker:
 
     def _look(self, change: ObjectChange) -> None:
         if change.kind == "TrainJob" and change.type is not ChangeType.DELETED:
-            job = TrainJob.model_validate(change.object)
+            try:
+                job = read_job(change.object)
+            except UnreadableJob:
+                return
             before = self._jobs.get(job.metadata.uid)
             self._jobs[job.metadata.uid] = job
             if before is not None:
@@ -265,6 +269,9 @@ class Checker:
         counted = job.status.failures.counted
         assert budget < 0 or counted <= budget + 1, f"{counted} failures are counted, the budget is {budget}"
         assert counted <= self._world.incidents, f"{counted} failures are counted, {self._world.incidents} incidents happened"
+        preempted, limit = job.status.failures.preemptions, job.spec.failure_policy.max_preemptions
+        assert preempted <= self._world.evictions, f"{preempted} preemptions are counted, {self._world.evictions} happened"
+        assert limit < 0 or preempted <= limit + 1, f"{preempted} preemptions are counted, the budget is {limit}"
 
     def _check_starts(self) -> None:
         """Ranks of an attempt and index start once, and never before the attempt is committed."""
@@ -283,6 +290,7 @@ def _compare(before: TrainJob, after: TrainJob) -> None:
     assert old.next_slot <= new.next_slot, f"nextSlot went back from {old.next_slot} to {new.next_slot}"
     assert old.failures.counted <= new.failures.counted, "a counted failure was forgotten"
     assert new.failures.counted <= old.failures.counted + 1, "two failures were counted in one write"
+    assert old.failures.preemptions <= new.failures.preemptions <= old.failures.preemptions + 1, "preemptions must be counted one by one"
     if old.attempt is not None:
         assert new.attempt is not None and old.attempt.number <= new.attempt.number <= old.attempt.number + 1, "attempts must rise one by one"
         if new.attempt.number == old.attempt.number:

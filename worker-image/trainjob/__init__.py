@@ -10,7 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, List
 
 if TYPE_CHECKING:
-    from trainjob.launch import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, TorchConfig, TorchTrainer, TrainingFailedError, UserCallback
+    from trainjob.launch import (
+        CheckpointConfig,
+        ClusterRun,
+        FailureConfig,
+        Kubernetes,
+        Result,
+        RunConfig,
+        ScalingConfig,
+        TorchConfig,
+        TorchTrainer,
+        TrainingFailedError,
+        UserCallback,
+    )
     from trainjob.session.calls import CheckpointUploadMode, barrier, broadcast_from_rank_zero, get_checkpoint, get_context, log, report
     from trainjob.session.checkpoint import Checkpoint
     from trainjob.session.context import TrainContext
@@ -39,8 +51,10 @@ __all__ = [
     "CheckpointDamagedError",
     "CheckpointError",
     "CheckpointUploadMode",
+    "ClusterRun",
     "CollectiveError",
     "FailureConfig",
+    "Kubernetes",
     "NotInWorkerError",
     "RankGoneError",
     "Result",
@@ -76,7 +90,9 @@ _MODULES: Dict[str, str] = {
         "RankGoneError StorageError TrainJobError"
     ),
     "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader prepare_model",
-    "trainjob.launch": "CheckpointConfig FailureConfig Result RunConfig ScalingConfig TorchConfig TorchTrainer TrainingFailedError UserCallback",
+    "trainjob.launch": (
+        "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig TorchTrainer TrainingFailedError UserCallback"
+    ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
 _SUBMODULES = frozenset(("collective", "compat", "errors", "torch"))

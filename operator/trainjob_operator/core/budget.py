@@ -12,7 +12,8 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import FailurePolicy, Failures
-from trainjob_operator.core.failures import AGENT_EXITS, Incident
+from trainjob_operator.core.failures import AGENT_EXITS
+from trainjob_operator.core.incident import Incident
 from trainjob_operator.core.moments import elapsed
 
 EARLY_S = 10.0
@@ -52,6 +53,7 @@ def charge(policy: FailurePolicy, books: Failures, incident: Incident, record: R
     """The cost of an incident. `slots` are those listed: the books keep strikes for no others."""
     rule = _rule_for(policy, incident)
     counted = incident.counted if rule is None else rule != "Ignore"
+    preempted = incident.reason == contract.REASON_PREEMPTED
     early = books.early_in_row + 1 if record.early or incident.reason in (contract.REASON_STORAGE, contract.REASON_START_FAILED) else 0
     strikes = {} if record.progressed else {key: n for key, n in books.strikes.items() if key.isdecimal() and int(key) in slots}
     replace, avoid = None, books.avoid_nodes
@@ -64,13 +66,14 @@ def charge(policy: FailurePolicy, books: Failures, incident: Incident, record: R
     since = 0 if record.progressed else books.since_progress + 1 if counted else books.since_progress
     after = Failures(
         counted=books.counted + 1 if counted else books.counted,
+        preemptions=books.preemptions + 1 if preempted else books.preemptions,
         since_progress=since,
         early_in_row=early,
         strikes=strikes,
         avoid_nodes=avoid,
         last_cause=incident.reason,
     )
-    fatal = _fatal(policy, after, incident, rule, record) if counted else None
+    fatal = _fatal(policy, after, incident, rule, record) if counted else _preempted_too_often(policy, after, incident) if preempted else None
     return Charge(failures=after, back_off_s=back_off(early), replace=replace, fatal=fatal)
 
 
@@ -108,6 +111,16 @@ def _fatal(policy: FailurePolicy, books: Failures, incident: Incident, rule: str
     if record.reported_ever and 0 < policy.no_progress_attempts <= books.since_progress:
         return contract.REASON_NO_PROGRESS, f"{books.since_progress} failures in a row without a new report; first cause of the last: {incident.message}"
     return None
+
+
+def _preempted_too_often(policy: FailurePolicy, books: Failures, incident: Incident) -> tuple[str, str] | None:
+    if not 0 <= policy.max_preemptions < books.preemptions:
+        return None
+    times = "preemption" if books.preemptions == 1 else "preemptions"
+    return (
+        contract.REASON_PREEMPTION_LIMIT,
+        f"{books.preemptions} {times}, failurePolicy.maxPreemptions is {policy.max_preemptions}; the last: {incident.message}",
+    )
 
 
 def _avoid(nodes: list[str], node: str | None) -> list[str]:

@@ -26,7 +26,7 @@ class Children:
     live: Mapping[int, PodView]
     """Listed, neither finished nor going away."""
     ended: Mapping[int, PodView]
-    """Listed, finished by themselves."""
+    """Listed, finished by themselves or crashing again and again."""
     leaving: Mapping[int, PodView]
     """Listed, somebody deletes them."""
     absent: frozenset[int]
@@ -63,6 +63,11 @@ def is_finished(pod: PodView) -> bool:
     return pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
+def is_over(pod: PodView) -> bool:
+    """Whether nothing can be expected of the pod any more."""
+    return pod.crashing or is_finished(pod)
+
+
 def sort_children(observed: Observed) -> Children:
     """Put every pod into its bucket. Plain pods have no agents, whoever claims to be one."""
     status, name = observed.job.status, observed.job.metadata.name
@@ -81,8 +86,8 @@ def sort_children(observed: Observed) -> Children:
     by_uid = {pod.uid: pod for pod in ours}
     return Children(
         listed=listed,
-        live={slot: pod for slot, pod in placed.items() if not pod.deleting and not is_finished(pod)},
-        ended={slot: pod for slot, pod in placed.items() if not pod.deleting and is_finished(pod)},
+        live={slot: pod for slot, pod in placed.items() if not pod.deleting and not is_over(pod)},
+        ended={slot: pod for slot, pod in placed.items() if not pod.deleting and is_over(pod)},
         leaving={slot: pod for slot, pod in placed.items() if pod.deleting},
         absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in foreign_names),
         stale=tuple(pod for pod in parting if not pod.deleting),

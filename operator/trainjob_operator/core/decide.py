@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import budget, failures, lifecycle, progress, sizing
-from trainjob_operator.core.failures import Incident, Undecided
+from trainjob_operator.core import budget, failures, gang, lifecycle, progress, sizing, verdict
+from trainjob_operator.core.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.status import close
@@ -113,12 +113,15 @@ RULES: tuple[Rule, ...] = (
     check_spec,
     progress.note_attempt,
     progress.take_progress,
+    verdict.judge,
     something_broke,  # failures.py finds the first cause, budget.py says what it costs
     pods_failed_to_start,
     lifecycle.suspend,
+    lifecycle.restart_on_demand,
     lifecycle.meet_deadlines,
     sizing.replace_spares,
     sizing.scale,
+    gang.give_back,
     sizing.settle_slots,
     sizing.begin,
 )
@@ -136,6 +139,9 @@ def _record(turn: Turn) -> budget.Record:
 
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
     """End the attempt and enter the cost, in one write."""
+    if turn.status.verdict is not None and incident.counted:
+        return verdict.confirm(turn, incident.reason)
+    open_end = verdict.may_have_completed(turn, incident)
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
     attempt = turn.status.attempt
     failure = incident.failure(attempt.number if attempt else 0)
@@ -143,7 +149,9 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
     turn.change(failures=cost.failures, last_failure=failure)
     turn.tell("Warning", incident.reason, incident.message)
     turn.say(incident.message)
-    if cost.fatal is not None:
+    if cost.fatal is not None and open_end and cost.fatal[0] in verdict.DEFERRABLE:
+        verdict.defer(turn, *cost.fatal)
+    elif cost.fatal is not None:
         return lifecycle.fail(turn, *cost.fatal, failure)
     sizing.retry_in(turn, cost.back_off_s)
     if cost.replace is not None:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
-from trainjob_api.v1alpha1 import Failure
+from trainjob_operator.core.incident import Incident, Undecided
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, by_agent_clock
 from trainjob_operator.core.naming import pod_name
@@ -26,6 +26,9 @@ COMMUNICATION_WAIT_S = 2.0
 INTERRUPTED_WAIT_S = 5.0
 """How long ranks that their own agent stopped wait for a cause from elsewhere."""
 
+KUBELET_WAIT_S = 2.0
+"""How long a container that was started again waits for the kubelet's word on how it ended."""
+
 OOM_KILLED = "OOMKilled"
 """The kubelet's word for a container that the kernel's memory limit ended."""
 
@@ -34,51 +37,6 @@ AGENT_EXITS = frozenset({contract.EXIT_JOB_FAILED, contract.EXIT_NO_COORDINATOR,
 
 _UNCOUNTED = frozenset({contract.REASON_PREEMPTED, contract.REASON_DAMAGED, contract.REASON_INTERRUPTED})
 _NO_STRIKE = frozenset({contract.REASON_COMMUNICATION, contract.REASON_RANK_ENDED_EARLY, contract.REASON_STORAGE, contract.REASON_START})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Incident:
-    """One thing that broke, told by its first cause."""
-
-    reason: str
-    time: datetime
-    message: str
-    slot: int
-    rank: int | None = None
-    pod: str | None = None
-    node: str | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    traceback: str | None = None
-    victims: int = 0
-    counted: bool = True
-    """Whether it costs something before any rule was asked."""
-    strikes: bool = False
-    """The worker itself is suspect: twice, and its pod is replaced."""
-
-    def failure(self, attempt: int) -> Failure:
-        """As status shows it."""
-        return Failure(
-            attempt=attempt,
-            time=self.time,
-            reason=self.reason,
-            rank=self.rank,
-            pod=self.pod,
-            node=self.node,
-            exit_code=self.exit_code,
-            signal=self.signal,
-            message=self.message[: contract.MESSAGE_LIMIT],
-            traceback=self.traceback[-contract.TRACEBACK_LIMIT :] if self.traceback else None,
-            victims=self.victims,
-        )
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """Something broke, but its first cause may still come in."""
-
-    until: datetime
-    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +67,9 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     if lost and (first is None or lost[0][0] < first.time):
         return _of_pod(turn, lost[0][1])
     if first is not None:
+        until = after(first.time, KUBELET_WAIT_S)
+        if _is_untold(turn, first) and turn.now < until:
+            return Undecided(until, f"the container of rank {first.rank} was started again; waiting for the kubelet's word on its end")
         return _of_rank(turn, first)
     if not ends:
         return _interrupted(turn)
@@ -121,9 +82,9 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
 def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
     """A pod that ended by itself while no attempt ran in it."""
     return Incident(
-        reason=contract.REASON_START_FAILED,
+        reason=contract.REASON_PREEMPTED if pod.disrupted else contract.REASON_START_FAILED,
         time=min(aware(pod.finished_at or turn.now), turn.now),
-        message=f"{pod.name} {how_pod_ended(pod)} before training began",
+        message=f"{pod.name} {how_pod_ended(pod)} before training began{_disruption(pod)}",
         slot=pod.slot,
         pod=pod.name,
         node=pod.node,
@@ -144,6 +105,14 @@ def _broken_ranks(turn: Turn) -> Iterator[_RankEnd]:
         for report in view.ranks:
             if report.get("state") == contract.RANK_ENDED and _kind(report) not in (contract.END_OK, contract.END_STOPPED):
                 yield _RankEnd(slot=slot, pod=pod, report=report, time=_ended_at(report, view, turn.now))
+
+
+def _is_untold(turn: Turn, end: _RankEnd) -> bool:
+    """Whether the agent knows of a restart of its container that the kubelet has not told of yet."""
+    view = turn.word(end.slot)
+    if view is None or end.pod is None or end.pod.restarts is None or _kind(end.report) != contract.END_LOST:
+        return False
+    return end.pod.restarts < view.boot - 1
 
 
 def _interrupted(turn: Turn) -> Incident | Undecided | None:
@@ -244,7 +213,7 @@ def _of_rank(turn: Turn, end: _RankEnd) -> Incident:
     return Incident(
         reason=reason,
         time=end.time,
-        message=f"rank {end.rank} on {place} {how_rank_ended(_kind(report), report)}{_unreachable(turn) if end.communication else ''}",
+        message=f"rank {end.rank} on {place} {_how(turn, end, reason)}",
         slot=end.slot,
         rank=end.rank,
         pod=place,
@@ -256,6 +225,12 @@ def _of_rank(turn: Turn, end: _RankEnd) -> Incident:
         counted=reason not in _UNCOUNTED,
         strikes=reason not in _NO_STRIKE | _UNCOUNTED,
     )
+
+
+def _how(turn: Turn, end: _RankEnd, reason: str) -> str:
+    if reason == contract.REASON_OOM and _kind(end.report) == contract.END_LOST:
+        return "ended with its container, which was killed because its memory limit was reached (OOMKilled) and was started again"
+    return how_rank_ended(_kind(end.report), end.report) + (_unreachable(turn) if end.communication else "")
 
 
 def _reason_of_rank(turn: Turn, end: _RankEnd) -> str:
@@ -272,6 +247,9 @@ def _reason_of_rank(turn: Turn, end: _RankEnd) -> str:
         contract.END_STOPPED: contract.REASON_INTERRUPTED,
     }
     if kind != contract.END_EXCEPTION and end.pod is not None and end.pod.reason == OOM_KILLED:
+        return contract.REASON_OOM
+    # Only ranks that went with their container: a later end in the same pod is not what killed the container once.
+    if kind == contract.END_LOST and end.pod is not None and end.pod.last_reason == OOM_KILLED:
         return contract.REASON_OOM
     return by_kind.get(kind, contract.REASON_EXIT)
 
@@ -295,7 +273,7 @@ def _of_pod(turn: Turn, slot: int) -> Incident:
     return Incident(
         reason=reason,
         time=_lost_at(turn, slot),
-        message=f"{name} {how}" + (" (disruption)" if pod and pod.disrupted else ""),
+        message=f"{name} {how}" + (_disruption(pod) if pod else ""),
         slot=slot,
         pod=name,
         node=pod.node if pod else None,
@@ -307,12 +285,18 @@ def _of_pod(turn: Turn, slot: int) -> Incident:
     )
 
 
+def _disruption(pod: PodView) -> str:
+    if not pod.disrupted:
+        return ""
+    return f" (disruption: {pod.disruption})" if pod.disruption else " (disruption)"
+
+
 def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:
     if pod is not None and pod.disrupted:
         return contract.REASON_PREEMPTED
     if pod is None or pod.deleting:
         return contract.REASON_POD_LOST
-    if pod.reason == OOM_KILLED:
+    if pod.reason == OOM_KILLED or (pod.crashing and pod.last_reason == OOM_KILLED):
         return contract.REASON_OOM
     if not turn.plain:
         return contract.REASON_POD_FAILED

@@ -16,7 +16,7 @@ from trainjob_operator.core.naming import parse_slots
 
 PLANNED_GRACE_S = 5.0
 """How long ranks may take to stop when nothing has failed; after a failure they are killed at once."""
-PLANNED_CAUSES = frozenset({contract.REASON_SUSPENDED, contract.REASON_SCALED})
+PLANNED_CAUSES = frozenset({contract.REASON_SUSPENDED, contract.REASON_SCALED, contract.REASON_RESTART_REQUESTED})
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:

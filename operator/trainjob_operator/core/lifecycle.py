@@ -71,7 +71,9 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         world_size=len(members) * processes,
         cause=cause,
     )
-    timing = turn.status.timing.model_copy(update={"retry_at": None})
+    timing = turn.status.timing.model_copy(
+        update={"retry_at": None, "gang_retry_at": None, "gang_tries": 0 if not turn.plain else turn.status.timing.gang_tries}
+    )
     turn.change(attempt=attempt, timing=timing)
     message = f"attempt {attempt.number} begins with {attempt.workers} workers, {attempt.world_size} ranks ({cause})"
     turn.tell("Normal", "AttemptStarted", message)
@@ -91,7 +93,7 @@ def suspend(turn: Turn) -> None:
     if timing.active_since is not None:
         turn.tell("Normal", contract.REASON_SUSPENDED, "spec.suspend is true: ranks stop, pods are removed")
     end_attempt(turn, contract.REASON_SUSPENDED)
-    turn.change(timing=_stopped_clock(turn).model_copy(update={"scheduled_at": None, "retry_at": None}))
+    turn.change(timing=_stopped_clock(turn).model_copy(update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}))
     last = turn.status.attempt
     if last is not None and last.end_cause != contract.REASON_SUSPENDED:
         # Suspended between two attempts: the next one resumes, whatever ended the last.
@@ -105,6 +107,21 @@ def _stopped_clock(turn: Turn) -> Timing:
     if timing.active_since is None:
         return timing
     return timing.model_copy(update={"active_seconds": timing.active_seconds + elapsed(turn.now, timing.active_since), "active_since": None})
+
+
+def restart_on_demand(turn: Turn) -> None:
+    """A person asks for a new attempt: the annotation differs from the one that was answered last."""
+    asked = (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
+    if not asked or asked == turn.status.restart:
+        return
+    if turn.running is not None:
+        message = f"{contract.ANNOTATION_RESTART} is {asked!r}: the ranks start again"
+        turn.tell("Normal", contract.REASON_RESTART_REQUESTED, message)
+        turn.say(message)
+    end_attempt(turn, contract.REASON_RESTART_REQUESTED)
+    # Whoever asks does not want to wait for what earlier starts had to wait for.
+    timing = turn.status.timing.model_copy(update={"retry_at": None, "gang_retry_at": None})
+    turn.change(restart=asked, timing=timing, failures=turn.status.failures.model_copy(update={"early_in_row": 0}))
 
 
 # --- Deadlines -----------------------------------------------------------------------------------------------------------
@@ -176,7 +193,8 @@ def fail(turn: Turn, reason: str, message: str, cause: Failure | None = None) ->
 
 def _finish(turn: Turn, outcome: Outcome) -> None:
     turn.outcome = outcome
-    turn.change(timing=_stopped_clock(turn).model_copy(update={"finished_at": turn.now, "retry_at": None}))
+    timing = _stopped_clock(turn).model_copy(update={"finished_at": turn.now, "retry_at": None, "gang_retry_at": None})
+    turn.change(timing=timing, verdict=None)
     turn.say(f"{outcome.condition}: {outcome.message}")
 
 

@@ -43,9 +43,22 @@ class PodView:
     reason: str | None = None
     """The kubelet's or scheduler's word: OOMKilled, ImagePullBackOff, Unschedulable, ..."""
     message: str | None = None
+    from_event: bool = False
+    """Reason and message are those of a Warning event about it."""
     disrupted: bool = False
-    """A DisruptionTarget condition stands on it."""
+    """A DisruptionTarget condition stands on it, or its node is being taken away."""
+    disruption: str | None = None
+    """Who says so, in what words."""
     finished_at: datetime | None = None
+    created_at: datetime | None = None
+    scheduled_at: datetime | None = None
+    """When it got its node."""
+    restarts: int | None = None
+    """How often its trainer container was started again; None: the kubelet does not say."""
+    last_reason: str | None = None
+    """The kubelet's word for the trainer container's end before the one that is there now."""
+    crashing: bool = False
+    """Its trainer container ended again and again, and the kubelet waits ever longer before it starts it once more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +111,8 @@ class Observed:
     service: ServiceView | None = None
     agents: Mapping[int, AgentView] = field(default_factory=dict)
     listening_since: datetime | None = None
+    refusals: tuple[str, ...] | None = None
+    """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
 
 
 # --- Actions -----------------------------------------------------------------------------------------------------------

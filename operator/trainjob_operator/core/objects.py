@@ -1,24 +1,24 @@
 """The child objects as dicts: the worker pod of a slot, and the headless Service.
 
-Called by `apply.py`. The user's template goes through as it is; what is added is listed here and nowhere else. Reads no
-cluster; the same job, slot and installation give the same object.
+Called by `apply.py`. The user's template goes through as it is; what is added to the pod is listed here, to its containers in
+`container.py` (variables: `environment.py`, volumes: `volumes.py`), and nowhere else. Reads no cluster; the same job, slot and
+installation give the same object.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.core import naming
+from trainjob_operator.core import container, naming, volumes
 from trainjob_operator.core.model import Installation
 
-WORK_DIR = "/var/lib/trainjob"
-"""Where the pod's own volume is mounted in the trainer container."""
-WORK_VOLUME = "trainjob-work"
+DEAD_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+DEAD_NODE_SECONDS = 30
+"""How long a pod stays on a node that is gone; Kubernetes' own 300 s would keep all other workers waiting."""
 
 Manifest = dict[str, Any]
 
@@ -33,6 +33,13 @@ def worker_pod(job: TrainJob, slot: int, installation: Installation, avoid_nodes
         "hostname": naming.pod_name(job.metadata.name, slot),
         "subdomain": naming.service_name(job.metadata.name),
     }
+    if spec.get("automountServiceAccountToken") is None:
+        # Workers hold no rights in the cluster, unless the template asks for them.
+        spec["automountServiceAccountToken"] = False
+    if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
+        # Else such a pod would not find its peers and the coordinator by their names.
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *_for_dead_nodes(spec.get("tolerations") or [])]
     _train(spec, job, slot, installation)
     if avoid_nodes:
         _keep_away(spec, avoid_nodes)
@@ -43,7 +50,7 @@ def worker_pod(job: TrainJob, slot: int, installation: Installation, avoid_nodes
             **metadata,
             "name": naming.pod_name(job.metadata.name, slot),
             "namespace": job.metadata.namespace,
-            "labels": {**(metadata.get("labels") or {}), **naming.pod_labels(job, slot)},
+            "labels": {**_queue(job), **(metadata.get("labels") or {}), **naming.pod_labels(job, slot)},
             "ownerReferences": [naming.owner_reference(job)],
         },
         "spec": spec,
@@ -67,106 +74,38 @@ def headless_service(job: TrainJob) -> Manifest:
 
 
 def _train(spec: Manifest, job: TrainJob, slot: int, installation: Installation) -> None:
-    """Turn the template's trainer container into a worker, in place."""
-    at, container = defaults.trainer_container(job.spec)
-    trainer = copy.deepcopy(container)
-    reader = reader_env(job, slot, installation)
-    if not defaults.uses_agent(job.spec):
-        trainer["env"] = _merge(trainer.get("env"), kept=reader, ours=_identity(job, slot))
-    else:
-        trainer["env"] = _merge(trainer.get("env"), kept=reader, ours=_identity(job, slot) + _agent_env(job, installation))
-        trainer["command"] = [*installation.agent_command, "--", *defaults.command_of(container)]
-        trainer.pop("args", None)
-        staging = job.spec.checkpoint.staging
-        volume = {"medium": staging.medium or None, "sizeLimit": staging.size_limit}
-        spec["volumes"] = [*(spec.get("volumes") or []), {"name": WORK_VOLUME, "emptyDir": {k: v for k, v in volume.items() if v}}]
-        trainer["volumeMounts"] = [*(trainer.get("volumeMounts") or []), {"name": WORK_VOLUME, "mountPath": WORK_DIR}]
-    spec["containers"] = [trainer if i == at else other for i, other in enumerate(spec.get("containers") or [{}])]
+    """Turn the template's trainer container into a worker, in place; add what brings the agent."""
+    at, original = defaults.trainer_container(job.spec)
+    trainer = copy.deepcopy(original)
+    if defaults.uses_agent(job.spec):
+        spec["volumes"] = [*(spec.get("volumes") or []), *volumes.added_volumes(spec, trainer, job.spec.checkpoint.staging, installation)]
+        if installation.runtime_image:
+            # The first one: sidecars that start among the template's init containers need not wait in front of it.
+            spec["initContainers"] = [container.runtime_container(spec, trainer, installation), *(spec.get("initContainers") or [])]
+    made = container.trainer(spec, trainer, job, slot, installation)
+    spec["containers"] = [made if i == at else other for i, other in enumerate(spec.get("containers") or [{}])]
 
 
-def reader_env(job: TrainJob, slot: int, installation: Installation) -> list[Manifest]:
-    """MASTER_ADDR, RANK and so on, as a reader of the pod expects them; in plain mode they are what counts.
-
-    With the agent a rank gets its own environment from it, since its index may change while the pod lives.
-    """
-    status = job.status
-    plain = not defaults.uses_agent(job.spec)
-    listed = naming.parse_slots(status.attempt.members if plain and status.attempt else status.slots)
-    index = listed.index(slot) if slot in listed else 0
-    workers = len(listed) or job.spec.workers
-    processes = 1 if plain else defaults.processes_per_worker(job.spec)
-    leader = naming.pod_name(job.metadata.name, listed[0] if listed else slot)
-    address = "127.0.0.1" if installation.any_master_port else f"{leader}.{naming.service_name(job.metadata.name)}"
-    number = status.attempt.number if status.attempt else 0
-    port = str(job.spec.rendezvous.port + number % contract.PORT_SPREAD)
-    values = {
-        contract.ENV_MASTER_ADDR: address,
-        contract.ENV_MASTER_PORT: port,
-        contract.ENV_RANK: str(index * processes),
-        contract.ENV_WORLD_SIZE: str(workers * processes),
-    }
-    if plain:
-        values |= {
-            contract.ENV_NODE_RANK: str(index),
-            contract.ENV_LOCAL_RANK: "0",
-            contract.ENV_LOCAL_WORLD_SIZE: "1",
-            contract.ENV_ATTEMPT: str(number),
-            "PET_NNODES": str(workers),
-            "PET_NPROC_PER_NODE": str(_launcher_processes(job)),
-            "PET_NODE_RANK": str(index),
-            "PET_MASTER_ADDR": address,
-            "PET_MASTER_PORT": port,
-        }
-    return [{"name": name, "value": value} for name, value in values.items()]
+def _queue(job: TrainJob) -> dict[str, str]:
+    """The queue that the job is in, if its labels name one."""
+    name = job.metadata.labels.get(contract.QUEUE_LABEL)
+    return {contract.QUEUE_LABEL: name} if name else {}
 
 
-def _launcher_processes(job: TrainJob) -> int:
-    """What torchrun in a plain pod starts: what the spec says, else one process per GPU."""
-    if job.spec.processes_per_worker != "auto":
-        return job.spec.processes_per_worker
-    return max(1, defaults.gpu_limit(defaults.trainer_container(job.spec)[1]))
-
-
-def _identity(job: TrainJob, slot: int) -> list[Manifest]:
+def _for_dead_nodes(tolerations: Sequence[Manifest]) -> list[Manifest]:
+    """Tolerations of a dead node for a short time, where the template says nothing of such nodes."""
     return [
-        {"name": contract.ENV_NAMESPACE, "value": job.metadata.namespace},
-        {"name": contract.ENV_JOB, "value": job.metadata.name},
-        {"name": contract.ENV_JOB_UID, "value": job.metadata.uid},
-        {"name": contract.ENV_SLOT, "value": str(slot)},
-        {"name": contract.ENV_BACKEND, "value": defaults.rendezvous_backend(job.spec)},
-        {"name": contract.ENV_RENDEZVOUS_TIMEOUT_S, "value": str(job.spec.rendezvous.timeout_seconds)},
-        {"name": contract.ENV_POD_NAME, "value": naming.pod_name(job.metadata.name, slot)},
-        {"name": contract.ENV_NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": DEAD_NODE_SECONDS}
+        for taint in DEAD_NODE_TAINTS
+        if not any(given.get("key") in (None, "", taint) and given.get("effect") in (None, "", "NoExecute") for given in tolerations)
     ]
-
-
-def _agent_env(job: TrainJob, installation: Installation) -> list[Manifest]:
-    env: list[Manifest] = [
-        {"name": contract.ENV_POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": contract.ENV_POD_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": contract.ENV_COORDINATOR, "value": installation.coordinator_url.rstrip("/")},
-        {"name": contract.ENV_WORK_DIR, "value": WORK_DIR},
-        {"name": contract.ENV_AGENT_SPEC, "value": json.dumps(defaults.agent_spec(job), sort_keys=True)},
-    ]
-    if installation.any_master_port:
-        env.append({"name": contract.ENV_MASTER_PORT_ANY, "value": "1"})
-    return env
-
-
-def _merge(user: list[Manifest] | None, *, kept: list[Manifest], ours: list[Manifest]) -> list[Manifest]:
-    """The user's variables in their order (they may refer to each other); `ours` win, of `kept` the user's."""
-    names = {entry["name"] for entry in ours}
-    own = [entry for entry in user or [] if entry.get("name") not in names]
-    set_by_user = {entry.get("name") for entry in own}
-    # Ours first: a user's variable may then refer to one of them as $(NAME).
-    return ours + [entry for entry in kept if entry["name"] not in set_by_user] + own
 
 
 def _keep_away(spec: Manifest, nodes: Sequence[str]) -> None:
     """Prefer any other node. Only a preference: on a cluster without another node the job must still run."""
-    affinity = spec.setdefault("affinity", {})
-    node_affinity = affinity.setdefault("nodeAffinity", {})
+    affinity = spec["affinity"] = spec.get("affinity") or {}
+    node_affinity = affinity["nodeAffinity"] = affinity.get("nodeAffinity") or {}
     # The API takes one value per field selector; the entries of a term hold together.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    preferred = node_affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    preferred.append({"weight": 100, "preference": {"matchFields": fields}})
+    given = node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*given, {"weight": 100, "preference": {"matchFields": fields}}]

@@ -7,7 +7,6 @@ at most once in PROGRESS_EVERY_S. Words about older attempts do not enter (`Turn
 from __future__ import annotations
 
 import math
-from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
@@ -56,14 +55,14 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     if leader is None:
         return None
     old = turn.status.progress
-    fresh = _progress(old, leader.progress, turn.now) if leader.progress else old
+    fresh = _progress(turn, leader.progress) if leader.progress else old
     checkpoint = _checkpoints(turn.status.checkpoint, leader)
     if fresh == old and checkpoint == turn.status.checkpoint:
         return None
-    due = after(old.last_report_time, PROGRESS_EVERY_S) if old.last_report_time else turn.now
+    due = after(old.written_at, PROGRESS_EVERY_S) if old.written_at else turn.now
     if not at_end and turn.now < due:
         return turn.wake(due)
-    turn.change(progress=fresh, checkpoint=checkpoint)
+    turn.change(progress=fresh.model_copy(update={"written_at": turn.now}), checkpoint=checkpoint)
     return None
 
 
@@ -78,8 +77,9 @@ def _leader(turn: Turn) -> AgentView | None:
     return turn.word(members[0]) if members else None
 
 
-def _progress(old: Progress, report: ProgressReport, now: datetime) -> Progress:
+def _progress(turn: Turn, report: ProgressReport) -> Progress:
     """The old progress itself if nothing but time has passed."""
+    old = turn.status.progress
     step, total = _count(report.get("step")), _count(report.get("total_steps"))
     metrics = {name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)}
     fresh = Progress(
@@ -90,8 +90,16 @@ def _progress(old: Progress, report: ProgressReport, now: datetime) -> Progress:
         percent=max(0, min(100, step * 100 // total)) if step is not None and total else None,
         last_report_time=old.last_report_time,
         metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
+        summary=_summary(metrics, turn.spec.checkpoint.score_attribute),
+        written_at=old.written_at,
     )
-    return old if fresh == old else fresh.model_copy(update={"last_report_time": now})
+    return old if fresh == old else fresh.model_copy(update={"last_report_time": turn.now})
+
+
+def _summary(metrics: dict[str, float], score: str | None) -> str | None:
+    """`loss=0.231`: one metric for a table's column."""
+    name = next((name for name in (score, "loss", *metrics) if name in metrics), None)
+    return f"{name}={metrics[name]:.4g}" if name is not None else None
 
 
 def _count(value: int | None) -> int | None:

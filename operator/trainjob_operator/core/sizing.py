@@ -7,13 +7,18 @@ creates and deletes of a turn are derived here from the final status, so that no
 from __future__ import annotations
 
 from trainjob_api import contract
-from trainjob_operator.core import budget
+from trainjob_operator.core import budget, gang
+from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.failures import AGENT_EXITS
+from trainjob_operator.core.instruct import PLANNED_CAUSES
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_workers
 from trainjob_operator.core.model import Action, AgentView, CreatePod, DeletePod, EnsureService, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.naming import format_slots, parse_slots, pod_name
 from trainjob_operator.core.turn import Turn
 
+KEPT_FINISHED = 3
+"""Finished pods of earlier slots that are kept for their logs, beside the first cause's and those of the newest attempt."""
 EXIT_WAIT_S = 30.0
 """A removed pod's agent was told `exit`: it may take this long to store what is staged before its pod is deleted."""
 PLAIN_STOP_WAIT_S = 60.0
@@ -54,8 +59,9 @@ def settle_slots(turn: Turn) -> None:
     else:
         kept = _kept(turn)
         wanted = turn.spec.workers - len(kept)
-        if wanted > 0 and turn.blocked is None and not is_backing_off(turn):
+        if wanted > 0 and turn.blocked is None and not is_backing_off(turn) and not gang.is_waiting(turn):
             kept += take_slots(turn, wanted)
+            turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
         turn.change(slots=format_slots(kept))
 
 
@@ -119,6 +125,8 @@ def begin(turn: Turn) -> None:
         return turn.say(turn.blocked[1])
     if is_backing_off(turn):
         return turn.say(f"the next start waits until {turn.status.timing.retry_at}: {turn.status.failures.early_in_row} early ends in a row")
+    if gang.is_waiting(turn):
+        return turn.say(f"waiting until {turn.status.timing.gang_retry_at} for the next try to get nodes for all workers")
     return _begin_plain(turn) if turn.plain else _begin_with_agents(turn)
 
 
@@ -201,9 +209,19 @@ def pod_actions(turn: Turn) -> list[Action]:
         avoid = tuple(turn.status.failures.avoid_nodes)
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         actions += [CreatePod(slot, avoid) for slot in listed if slot not in have]
-    struck = [pod for slot, pod in turn.kids.live.items() if slot not in listed]
+    struck = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.ended.items()) if slot not in listed and not is_finished(pod)]
     actions += [_delete(turn, pod) for pod in (*turn.kids.stale, *struck) if not _may_still_exit(turn, pod)]
+    actions += [DeletePod(pod.name, pod.uid) for pod in _outdated(turn, listed)]
     return actions
+
+
+def _outdated(turn: Turn, listed: tuple[int, ...]) -> list[PodView]:
+    """Finished pods of earlier slots whose logs nobody will miss: the first cause's and a few of the newest stay."""
+    attempt, failure = turn.status.attempt, turn.status.last_failure
+    kept = {*listed, *(parse_slots(attempt.members) if attempt else ())}
+    old = [pod for pod in turn.kids.finished if not pod.deleting and pod.slot not in kept and (failure is None or pod.name != failure.pod)]
+    old.sort(key=lambda pod: (pod.phase is PodPhase.FAILED and pod.exit_code not in AGENT_EXITS, pod.slot, pod.name))
+    return old[: max(0, len(old) - KEPT_FINISHED)]
 
 
 def _may_still_exit(turn: Turn, pod: PodView) -> bool:
@@ -219,5 +237,5 @@ def _may_still_exit(turn: Turn, pod: PodView) -> bool:
 
 def _delete(turn: Turn, pod: PodView) -> DeletePod:
     last = turn.status.attempt
-    planned = last is None or last.end_cause in (contract.REASON_SUSPENDED, contract.REASON_SCALED)
+    planned = last is None or last.end_cause in PLANNED_CAUSES
     return DeletePod(pod.name, pod.uid, None if planned or not turn.plain else PLAIN_KILL_GRACE_S)

@@ -50,6 +50,8 @@ class Turn:
     wakes: list[datetime] = field(default_factory=list)
     blocked: tuple[str, str] | None = None
     """(reason, message): nothing new may be created or begun; what runs goes on."""
+    gang: str | None = None
+    """The pods of this start were given back in this turn: why."""
     outcome: Outcome | None = None
 
     @classmethod

@@ -44,6 +44,20 @@ ADVICE = {
 }
 """What to do about each reason; a test holds it complete for every reason that can fail a job."""
 
+ON_A_CLUSTER = {
+    contract.REASON_EXIT: "Look at the last lines of rank {rank} for why it exited (`tj logs {job} --rank {rank}`)",
+    contract.REASON_SIGNAL: "Find out who sent the signal (`tj events {job}`; exit code 137 without an OOM kill is often the node's)",
+    contract.REASON_OOM: "Lower the batch size, or raise the container's memory limit",
+    contract.REASON_COMMUNICATION: "Look for a rank that stopped or hung (`tj logs {job} --rank all`); --env TORCH_DISTRIBUTED_DEBUG=DETAIL names the operation",
+    contract.REASON_START: "Try the container's command in its image: it cannot start, so it was not tried again",
+    contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the pods' user write",
+    contract.REASON_POD_LOST: "Look at why the pod vanished (`tj events {job}`)",
+    contract.REASON_POD_FAILED: "Look at the pod's last lines (`tj logs {job} --rank all`) and `tj events {job}`",
+    contract.REASON_START_FAILED: "Look at the pods' last lines (`tj logs {job} --rank all`): they ended before the ranks could start",
+    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts (spec.failurePolicy.maxFailures)",
+}
+"""The same where there are pods instead of processes of this machine."""
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -52,6 +66,8 @@ class Retry:
     command: str
     script: str
     storage: str
+    job: str | None = None
+    """On a cluster: how commands name the job."""
 
 
 def headline(failure: Failure) -> str:
@@ -77,10 +93,11 @@ def place(failure: Failure) -> str | None:
 
 def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     """The sentence for a reason, without its full stop."""
-    text = ADVICE.get(reason, "Look at the lines above")
+    known = ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER
+    text = known.get(reason, "Look at the lines above")
     where = (failure and place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
-    return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage)
+    return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
 
 
 def explain(job: TrainJob, retry: Retry) -> list[str]:

@@ -48,7 +48,7 @@ def _dispatch(argv: list[str]) -> int:
         return CLI_USAGE
     if unknown:
         raise CommandError(f"unknown: {' '.join(unknown)}", next_step=_for_unknown(args.command, getattr(args, "script", None), unknown), code=CLI_USAGE)
-    if args.command != "run" and script_args:
+    if args.command not in ("run", "submit") and script_args:
         raise CommandError(f"`tj {args.command}` takes nothing after --", next_step=f"`tj {args.command} --help` shows the options", code=CLI_USAGE)
     args.script_args = script_args
     module, _, function = args.entry.partition(":")
@@ -65,8 +65,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _for_unknown(command: str, script: str | None, unknown: list[str]) -> str:
-    if command == "run" and script is not None:
-        return f"arguments for the script go after --: tj run {script} ... -- {' '.join(unknown)}"
+    if script is not None:
+        return f"arguments for the script go after --: tj {command} {script} ... -- {' '.join(unknown)}"
     return f"`tj {command} --help` shows the options"
 
 

@@ -1,6 +1,6 @@
 """TrainJob manifests on disk: read the YAML, find the TrainJobs, put command-line options over what they say.
 
-Used by `run` and `validate`. Whether a job makes sense is trainjob_api.validation's business; here only what stands
+Used by `run`, `submit` and `validate`. Whether a job makes sense is trainjob_api.validation's business; here only what stands
 between a file and a document.
 """
 
@@ -16,8 +16,8 @@ from trainjob_api.contract import API_VERSION, GROUP, KIND
 Document = dict[str, Any]
 
 
-def read(file: str) -> list[Document]:
-    """The TrainJobs of a manifest, in its order; documents of other kinds are skipped. Raises CommandError."""
+def read(file: str, others: list[str] | None = None) -> list[Document]:
+    """The TrainJobs of a manifest, in its order; documents of other kinds are skipped, their kinds go to `others`. Raises CommandError."""
     import yaml
 
     text = _text(file)
@@ -26,6 +26,8 @@ def read(file: str) -> list[Document]:
     except yaml.YAMLError as error:
         raise CommandError(f"{file} is not YAML: {_where(error)}", next_step=f"correct {file}; indentation and quotes are the usual causes") from None
     jobs = [document for document in documents if isinstance(document, dict) and _is_trainjob(document)]
+    if others is not None:
+        others += [_kind(document) for document in documents if document not in jobs]
     if not jobs:
         kinds = ", ".join(sorted({_kind(document) for document in documents})) or "nothing"
         raise CommandError(f"{file} holds no TrainJob (found: {kinds})", next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")

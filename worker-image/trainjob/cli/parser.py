@@ -9,19 +9,26 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
+from trainjob.cli import cluster_parser
+from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.errors import CommandError
 from trainjob_api.contract import CLI_USAGE
 
 DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
 
 EPILOG = """exit codes:
-  0 done   1 the operation failed   2 wrong usage   10 the job failed   130 interrupted
+  0 done   1 the operation failed   2 wrong usage   3 no such job   4 no cluster, or no access to it
+  10 the job failed   11 it was stopped   12 timed out   130 interrupted
 
 examples:
   tj run train.py --workers 2
   tj run train.py --workers 4 --name digits --storage ./checkpoints -- --epochs 20
   tj run -f trainjob.yaml --local
-  tj validate -f trainjob.yaml"""
+  tj validate -f trainjob.yaml
+  tj doctor
+  tj submit -f trainjob.yaml --wait --logs
+  tj submit train.py --image IMAGE --workers 2 --gpus 8 -- --epochs 20
+  tj logs digits --rank 0,3-5 -f"""
 
 RUN_DESCRIPTION = """Run a training job on this machine and show it until it ends.
 
@@ -53,6 +60,7 @@ def build() -> Parser:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     _add_run(commands)
     _add_validate(commands)
+    cluster_parser.add(commands)
     return parser
 
 
@@ -73,17 +81,15 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     what.add_argument("-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)")
     what.add_argument("--local", action="store_true", help="with -f: run the manifest on this machine, without its image")
     what.add_argument("--name", metavar="NAME", help="name of the job; the same name goes on where its last run stopped (default: a new one each time)")
-    what.add_argument(
-        "--env", metavar="K=V", type=_assignment, action="append", default=[], help="set an environment variable of the ranks; may be given again"
-    )
+    what.add_argument("--env", metavar="K=V", type=assignment, action="append", default=[], help="set an environment variable of the ranks; may be given again")
     size = run.add_argument_group("how large")
-    size.add_argument("--workers", metavar="N", type=_at_least(1), help="worker processes, each with its own agent (default: 1)")
-    size.add_argument("--processes-per-worker", metavar="N", type=_at_least(1), help="ranks in each worker (default: 1)")
+    size.add_argument("--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)")
+    size.add_argument("--processes-per-worker", metavar="N", type=at_least(1), help="ranks in each worker (default: 1)")
     saved = run.add_argument_group("what is saved, and what it survives")
     saved.add_argument("--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory (default: ~/trainjob_results)")
-    saved.add_argument("--keep", metavar="N", type=_at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
+    saved.add_argument("--keep", metavar="N", type=at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
-    saved.add_argument("--max-failures", metavar="N", type=_at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")
+    saved.add_argument("--max-failures", metavar="N", type=at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")
     shown = run.add_argument_group("how it is shown")
     shown.add_argument("--plain", action="store_true", help="one line per change instead of the live panel; so it is without a terminal and where CI is set")
 
@@ -97,26 +103,3 @@ def _add_validate(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     validate.set_defaults(entry="trainjob.cli.validate:validate")
     validate.add_argument("-f", "--file", metavar="FILE", required=True, help="the manifest (- reads standard input); other kinds of objects in it are skipped")
-
-
-class _at_least:
-    """argparse type: a whole number that is not below `least`."""
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def __call__(self, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if value < self.least:
-            raise argparse.ArgumentTypeError(f"{value} is too small; the least is {self.least}")
-        return value
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or "\0" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value

@@ -11,11 +11,15 @@ from trainjob_api import contract
 PAGE = Path("docs/reference/cli.md")
 
 EXIT_CODES = {
-    contract.CLI_OK: "done; for `run`: the job completed",
+    contract.CLI_OK: "done; for `run` and where a job is watched: it completed",
     contract.CLI_ERROR: "the operation failed: a file cannot be read, a manifest is not valid, the job could not be started",
     contract.CLI_USAGE: "wrong usage: an unknown option, a missing argument",
+    contract.CLI_NOT_FOUND: "there is no such job",
+    contract.CLI_NO_ACCESS: "no cluster answers, or it does not let you do this; `tj doctor` says which",
     contract.CLI_JOB_FAILED: "the job ran and failed; the first cause is on standard error",
-    contract.CLI_INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; what was reported is saved",
+    contract.CLI_STOPPED: "the job was cancelled or deleted while it was watched or waited for",
+    contract.CLI_TIMEOUT: "the time of `wait --timeout` passed",
+    contract.CLI_INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; a job of `run` has stopped and saved what was reported, one on a cluster goes on",
 }
 
 
@@ -51,8 +55,8 @@ def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Argum
 def _usage(command: argparse.ArgumentParser) -> str:
     if command.usage:
         return "\n".join(line.strip() for line in command.usage.splitlines())
-    options = [action for action in command._actions if action.required]
-    return " ".join([command.prog, *(f"{action.option_strings[0]} {action.metavar}" for action in options)])
+    words = [action.metavar if not action.option_strings else f"{action.option_strings[0]} {action.metavar}" for action in command._actions if action.required]
+    return " ".join([command.prog, *map(str, words), "[options]"])
 
 
 def _table(group: argparse._ArgumentGroup) -> list[str]:

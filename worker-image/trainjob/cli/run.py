@@ -73,7 +73,11 @@ def _check(args: argparse.Namespace) -> None:
             f"a script ({args.script}) or a manifest (-f {args.file}), not both", next_step="tj run SCRIPT, or tj run -f FILE --local", code=CLI_USAGE
         )
     if args.file is not None and not args.local:
-        raise CommandError("this version runs manifests on this machine only", next_step=f"tj run -f {args.file} --local", code=CLI_USAGE)
+        raise CommandError(
+            "`tj run` runs manifests on this machine, and only when told so",
+            next_step=f"tj run -f {args.file} --local, or on a cluster: tj submit -f {args.file}",
+            code=CLI_USAGE,
+        )
     if "://" in (args.storage or "").removeprefix("file://"):
         raise CommandError(f"--storage {args.storage}: this version stores on paths", next_step="give a folder: --storage ./checkpoints", code=CLI_USAGE)
     if args.file is not None and args.script_args:

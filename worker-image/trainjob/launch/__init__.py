@@ -1,4 +1,4 @@
-"""From a training function or script to a running job: the trainer's face, and the local backend.
+"""From a training function or script to a running job: the trainer's face, the local backend, and the way to a cluster.
 
 The names are loaded when they are first used (PEP 562): `trainjob.launch.worker` runs in every rank and
 `trainjob.launch.pod` in every agent, and neither may pay for what the launcher needs (aiohttp, pydantic).
@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainjob.launch.callbacks import RunContext, UserCallback
+    from trainjob.launch.cluster_run import ClusterRun
     from trainjob.launch.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
     from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+    from trainjob.launch.kubernetes import Kubernetes
     from trainjob.launch.result import Result
     from trainjob.launch.trainer import TorchTrainer
 
 __all__ = [
     "CheckpointConfig",
+    "ClusterRun",
     "ConfigError",
     "FailureConfig",
+    "Kubernetes",
     "LaunchError",
     "Result",
     "RunConfig",
@@ -33,8 +37,10 @@ __all__ = [
 
 _MODULES = {
     "callbacks": ("RunContext", "UserCallback"),
+    "cluster_run": ("ClusterRun",),
     "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
     "errors": ("ConfigError", "LaunchError", "TrainingFailedError"),
+    "kubernetes": ("Kubernetes",),
     "result": ("Result",),
     "trainer": ("TorchTrainer",),
 }

@@ -73,7 +73,7 @@ def write(path: str, body: bytes, header: Header) -> None:
     """Write the payload file, readable by this user alone; `body` is what `dumps` returned."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(json.dumps(asdict(header)).encode() + b"\n")
+            file.write(header_line(header))
             file.write(body)
     except OSError as error:
         raise LaunchError(f"{path} cannot be written ({error.strerror}): free some space there, or set TMPDIR") from error
@@ -98,14 +98,14 @@ def read(path: str) -> Payload:
     return Payload(**content)
 
 
-def dumps(payload: Payload) -> bytes:
+def dumps(payload: Payload, limit: int = LIMIT_BYTES) -> bytes:
     """Pickle, or refuse naming the variable that cannot travel or is too large."""
     parts = {"train_loop": payload.train_loop, "config": payload.config, "stop": payload.stop}
     carry_by_value(payload.train_loop)
     try:
-        body = _pickle(parts, LIMIT_BYTES)
+        body = _pickle(parts, limit)
     except _TooLarge:
-        raise ConfigError(*_too_large(payload)) from None
+        raise ConfigError(*_too_large(payload, limit)) from None
     except Exception as error:  # whatever a user's object raises while it is pickled
         raise _cannot_travel(payload, error) from error
     if len(body) > WARN_BYTES:
@@ -116,6 +116,11 @@ def dumps(payload: Payload) -> bytes:
             stacklevel=4,
         )
     return body
+
+
+def header_line(header: Header) -> bytes:
+    """The first line of a payload file."""
+    return json.dumps(asdict(header)).encode() + b"\n"
 
 
 def carry_by_value(loop: Callable[..., Any]) -> None:
@@ -229,11 +234,13 @@ def _cannot_travel(payload: Payload, error: Exception) -> ConfigError:
     return ConfigError("train_loop_per_worker", payload.train_loop, f"it cannot be sent to the ranks: {error}")
 
 
-def _too_large(payload: Payload) -> tuple[str, object, str]:
+def _too_large(payload: Payload, limit: int) -> tuple[str, object, str]:
     name, size = _largest(payload)
     root = next((root for root, value in _roots(payload) if value is not None and _size(value) >= size), "train_loop_per_worker")
     held = f"more than {_mib(LIMIT_BYTES)}" if size > LIMIT_BYTES else _mib(size)
-    advice = f"{name} is {held}, and {_mib(LIMIT_BYTES)} is the most that is sent to the ranks: load it inside the training function, from a path in train_loop_config"
+    advice = (
+        f"{name} is {held}, and {_mib(limit)} is the most that is sent to the ranks: load it inside the training function, from a path in train_loop_config"
+    )
     return root, dict(payload.config) if root == "train_loop_config" and payload.config else payload.train_loop, advice
 
 
@@ -259,4 +266,4 @@ def _size(value: object) -> int:
 
 
 def _mib(count: int) -> str:
-    return f"{count / MIB:.0f} MiB"
+    return f"{count / MIB:.0f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"

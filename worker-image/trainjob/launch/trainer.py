@@ -1,7 +1,7 @@
-"""`TorchTrainer`: Ray Train's face on a TrainJob that this machine runs.
+"""`TorchTrainer`: Ray Train's face on a TrainJob that this machine runs, or a cluster.
 
 User code calls it. It checks its arguments, packs the training function, builds the TrainJob (`job.py`), has it run
-(`local.py`) and reads what it left (`result.py`); what happens to a failing job is the operator's decision alone.
+(`local.py`; on a cluster `cluster_run.py` does all of it) and reads what it left (`result.py`); what happens to a failing job is the operator's decision alone.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
-from trainjob.launch import payload, stored, worker
+from trainjob.launch import payload, stored, verdict, worker
 from trainjob.launch.callbacks import RunContext
 from trainjob.launch.config import RunConfig, ScalingConfig, TorchConfig
-from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.reports import Follower
 from trainjob.launch.stored import Settings
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
+    from trainjob.launch.cluster_run import ClusterRun
+    from trainjob.launch.kubernetes import Kubernetes
     from trainjob.launch.local import LocalEvent, LocalOutcome
     from trainjob.launch.result import Result
     from trainjob_api.v1alpha1 import Failure, TrainJob
@@ -35,7 +37,7 @@ TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
 
 
 class TorchTrainer:
-    """Distributed PyTorch training of a function on this machine, with recovery."""
+    """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster."""
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class TorchTrainer:
         datasets: Mapping[str, Any] | None = None,
         dataset_config: Any = None,
         metadata: Mapping[str, Any] | None = None,
+        backend: Kubernetes | None = None,
     ) -> None:
         """`train_loop_per_worker` is `f()`, `f(config)`, or a class or object that is called like that; it runs in every rank."""
         worker.check_loop(train_loop_per_worker)
@@ -69,11 +72,27 @@ class TorchTrainer:
             run=_of(RunConfig, "run_config", run_config),
             resume_from=_resume_from(resume_from_checkpoint),
         )
+        self._backend = _of_backend(backend)
         jobs.pack(self._settings.scaling)
 
     def fit(self) -> Result:
-        """Train to the end. Raises TrainingFailedError with the first cause when the job failed; Ctrl-C stops it cleanly (KeyboardInterrupt)."""
-        return _Fit(self._settings).run()
+        """Train to the end. Raises TrainingFailedError with the first cause when the job failed.
+
+        Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job goes on, and a line says how to get back to it.
+        """
+        if self._backend is None:
+            return _Fit(self._settings).run()
+        from trainjob.launch import cluster_run
+
+        return cluster_run.fit(self._settings, self._backend)
+
+    def submit(self) -> ClusterRun:
+        """Start the job on the cluster of `backend=Kubernetes(...)` and return at once."""
+        if self._backend is None:
+            raise ConfigError("backend", None, "submit() starts a job on a cluster: give backend=trainjob.Kubernetes(image=...), or call fit()")
+        from trainjob.launch import cluster_run
+
+        return cluster_run.submit(self._settings, self._backend)
 
     @classmethod
     def restore(
@@ -187,8 +206,8 @@ class _Fit:
         status = job.status
         if status.last_failure is not None and status.last_failure != self._failure:
             self._failure = status.last_failure
-            self._say(f"attempt {self._failure.attempt} failed: {describe(self._failure)}")
-            error = _failed_error(self._failure, "")
+            self._say(f"attempt {self._failure.attempt} failed: {verdict.describe(self._failure)}")
+            error = verdict.failed_error(self._failure, "")
             for callback in self._settings.run.callbacks:
                 callback.after_exception(self._context, {-1 if self._failure.rank is None else self._failure.rank: error})
         attempt = status.attempt
@@ -215,9 +234,7 @@ class _Fit:
 
         if status.holds("Complete"):
             return results.read(self._folder, return_value=self._return_value())
-        failed = status.condition("Failed")
-        said = f"{failed.reason}: {failed.message}" if failed is not None else "it ended without a word"
-        error = _failed_error(status.last_failure, f"TrainJob {self._name} failed: {said}")
+        error = verdict.of_failed(outcome.job)
         error.result = results.read(self._folder, error=error)
         raise error
 
@@ -235,27 +252,20 @@ class _Fit:
 _PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
 
 
-def describe(failure: Failure) -> str:
-    """The first cause in one line; the message names rank and pod where there was one."""
-    return failure.message or f"{failure.pod or 'a worker'}: {failure.reason}"
-
-
-def _failed_error(failure: Failure | None, headline: str) -> TrainingFailedError:
-    if failure is None:
-        return TrainingFailedError(headline)
-    lines = [headline] if headline else []
-    lines.append(f"First cause, attempt {failure.attempt}: {describe(failure)}")
-    if failure.traceback:
-        lines.append(failure.traceback.rstrip())
-    return TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
-
-
 def _of(kind: type[Any], name: str, given: Any) -> Any:
     if given is None:
         return kind()
     if not isinstance(given, kind):
         raise ConfigError(name, given, f"give a {kind.__name__}")
     return given
+
+
+def _of_backend(given: Kubernetes | None) -> Kubernetes | None:
+    if given is None:
+        return None
+    from trainjob.launch.kubernetes import Kubernetes
+
+    return given if isinstance(given, Kubernetes) else _of(Kubernetes, "backend", given)
 
 
 def _resume_from(checkpoint: Checkpoint | None) -> str:

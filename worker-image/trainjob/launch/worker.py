@@ -7,33 +7,63 @@ and errors is the session's and the agent's; nothing is caught here.
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainjob.launch import payload
 from trainjob.launch.errors import ConfigError, LaunchError
+
+if TYPE_CHECKING:
+    from trainjob.launch import payload
+
+CLOUDPICKLE = "cloudpickle.zip"
+"""Beside a payload on a cluster: the launcher's own copy, so that both sides have the same version and the image needs none."""
 
 
 def main(arguments: list[str]) -> None:
     """Run the payload of that path as this rank."""
     if len(arguments) != 1:
         raise LaunchError("usage: python -m trainjob.launch.worker PAYLOAD (the trainer starts this, through the agent)")
+    check_python(arguments[0])
+    from trainjob.launch import payload  # not before: it is written for the launcher's Python
+
     header = payload.read_header(arguments[0])
-    version = ".".join(map(str, sys.version_info[:2]))
-    if header.python != version:
-        raise LaunchError(
-            f"the training function was packed by Python {header.python} and this rank runs {version}: use the same version in the launcher and in the image"
-        )
     sys.path.extend(entry for entry in header.sys_path if entry not in sys.path)
     start_process_group(header)
+    import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
     install_stop(content.stop)
     returned = call(content.train_loop, content.config)
     if header.return_path and os.environ.get("RANK", "0") == "0":
         _leave(header.return_path, returned)
     stop_process_group()
+
+
+def check_python(path: str) -> None:
+    """Refuse a payload of another Python version: byte code does not travel between them."""
+    try:
+        with open(path, "rb") as file:
+            packed = str(json.loads(file.readline()).get("python"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise LaunchError(f"{path} is no payload of a TorchTrainer: {error}") from error
+    version = ".".join(map(str, sys.version_info[:2]))
+    if packed != version:
+        raise LaunchError(
+            f"the training function was packed by Python {packed} and this rank runs {version}: use the same version in the launcher and in the image"
+        )
+
+
+def import_cloudpickle(archive: str) -> None:
+    """From the archive if there is one; what the training function imports later is not looked for in it."""
+    if not os.path.exists(archive):
+        return
+    sys.path.insert(0, archive)
+    try:
+        import cloudpickle  # noqa: F401
+    finally:
+        sys.path.remove(archive)
 
 
 def start_process_group(header: payload.Header) -> None:

@@ -1,0 +1,209 @@
+"""The eight conditions of a job: what each says now, with its reason and a sentence for people.
+
+Called by `status.py`. A condition's transition time changes only with its status; messages hold nothing that changes by
+itself, so that a steady state writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Condition, WorkersStatus
+from trainjob_operator.core import gang, obstacles
+from trainjob_operator.core.model import PodView
+from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.sizing import is_backing_off
+from trainjob_operator.core.turn import Turn
+
+CONDITION_MESSAGE_LIMIT = 512
+"""Characters of a condition's message; the one of Failed may have contract.MESSAGE_LIMIT."""
+UNREACHABLE_S = 60.0
+"""All agents silent for this long, while their pods run: the way to the coordinator is broken."""
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True)
+class Says:
+    """A condition's status, its reason and its sentence."""
+
+    status: Truth
+    reason: str
+    message: str = ""
+
+
+def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
+    """All conditions by type, in the order in which they are shown."""
+    return {
+        "Suspended": _suspended(turn),
+        "ResourcesCreated": _resources_created(turn),
+        "PodsScheduled": _pods_scheduled(turn),
+        "WorkersReady": _workers_ready(turn, workers),
+        "Progressing": _progressing(turn),
+        "Degraded": _degraded(turn),
+        "Complete": _finished(turn, "Complete"),
+        "Failed": _finished(turn, "Failed"),
+    }
+
+
+def condition(old: Condition | None, type_: str, said: Says, now: datetime, generation: int) -> Condition:
+    """In the shape of metav1."""
+    same = old is not None and old.status == said.status
+    return Condition(
+        type=type_,
+        status=said.status,
+        reason=said.reason,
+        message=said.message[: contract.MESSAGE_LIMIT if type_ == "Failed" else CONDITION_MESSAGE_LIMIT],
+        last_transition_time=old.last_transition_time if old is not None and same else now,
+        observed_generation=generation,
+    )
+
+
+def headline(turn: Turn, says: Mapping[str, Says]) -> str:
+    """One reason for a table's column: the first cause of a failure, what holds the job up, else how it stands."""
+    failure = turn.status.last_failure
+    if turn.outcome is not None:
+        return failure.reason if turn.outcome.condition == "Failed" and failure else turn.outcome.reason
+    if turn.spec.suspend:
+        return contract.REASON_SUSPENDED
+    held_up = [says[type_].reason for type_ in ("ResourcesCreated", "PodsScheduled", "WorkersReady") if says[type_].status == "False"]
+    telling = next((reason for reason in held_up if reason not in _USUAL), None)
+    if telling is not None:
+        return telling
+    if says["Degraded"].status == "True":
+        return says["Degraded"].reason
+    attempt = turn.status.attempt
+    if attempt is not None and attempt.state == "Ended" and failure is not None and failure.attempt == attempt.number:
+        return failure.reason
+    return next(iter(held_up), says["Progressing"].reason) if turn.running is None else says["Progressing"].reason
+
+
+_USUAL = (contract.REASON_CREATING, contract.REASON_UNSCHEDULED, contract.REASON_NOT_READY)
+"""Reasons of a start on its usual way."""
+
+
+def counting_pods(turn: Turn) -> list[PodView]:
+    """Listed pods that count: alive, in plain mode also those that have succeeded."""
+    kids = turn.kids
+    done = kids.ended if turn.plain else {}
+    found = [kids.live.get(slot) or done.get(slot) for slot in parse_slots(turn.status.slots)]
+    return [pod for pod in found if pod is not None]
+
+
+def _suspended(turn: Turn) -> Says:
+    if turn.spec.suspend and turn.outcome is None:
+        return Says("True", contract.REASON_SUSPENDED, "spec.suspend is true")
+    return Says("False", contract.REASON_NOT_SUSPENDED)
+
+
+def _resources_created(turn: Turn) -> Says:
+    if turn.outcome is not None:
+        return Says("False", contract.REASON_FINISHED)
+    if turn.blocked is not None:
+        return Says("False", *turn.blocked)
+    if turn.spec.suspend:
+        return Says("False", contract.REASON_SUSPENDED)
+    there, wished = len(counting_pods(turn)), turn.spec.workers
+    if turn.observed.service is not None and there >= wished:
+        return Says("True", contract.REASON_CREATED, f"{there} pods and their Service exist")
+    refused, old = obstacles.of_refusals(turn.observed.refusals or ()), turn.status.condition("ResourcesCreated")
+    if refused is not None:
+        return Says("False", refused.reason, refused.words)
+    if turn.observed.refusals is None and old is not None and old.reason in obstacles.REFUSED:
+        # A new leader has not tried yet: what the API server said last still stands.
+        return Says("False", old.reason, old.message)
+    return Says("False", contract.REASON_CREATING, f"{there} of {wished} pods exist")
+
+
+def _pods_scheduled(turn: Turn) -> Says:
+    if turn.outcome is not None or turn.spec.suspend:
+        return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
+    if gang.is_waiting(turn):
+        old = turn.status.condition("PodsScheduled")
+        said = old.message if old is not None and old.reason == contract.REASON_GANG else "the pods of this start were given back"
+        return Says("False", contract.REASON_GANG, turn.gang or said)
+    pods, wished = counting_pods(turn), turn.spec.workers
+    placed = sum(1 for pod in pods if pod.scheduled)
+    if placed >= wished:
+        return Says("True", contract.REASON_SCHEDULED, f"{placed} pods have a node")
+    obstacle = obstacles.of_unscheduled(pods)
+    words = f"; {obstacle.words}" if obstacle else ""
+    return Says("False", obstacle.reason if obstacle else contract.REASON_UNSCHEDULED, f"{placed} of {wished} pods have a node{words}")
+
+
+def _workers_ready(turn: Turn, workers: WorkersStatus) -> Says:
+    if turn.outcome is not None or turn.spec.suspend:
+        return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
+    if workers.ready >= workers.desired:
+        return Says("True", contract.REASON_READY, f"{workers.ready} workers are ready")
+    count = f"{workers.ready} of {workers.desired} workers are ready"
+    obstacle = obstacles.of_starting((*turn.kids.live.values(), *turn.kids.ended.values()))
+    if obstacle is None:
+        return Says("False", contract.REASON_NOT_READY, count)
+    held = f"; {obstacle.pods} are held up" if obstacle.pods > 1 else ""
+    return Says("False", obstacle.reason, f"{count}{held}; {_first_words(turn, obstacle)}")
+
+
+def _first_words(turn: Turn, obstacle: obstacles.Obstacle) -> str:
+    """A kubelet tells the same trouble in turns in two ways (ErrImagePull, ImagePullBackOff): the first one stays."""
+    old = turn.status.condition("WorkersReady")
+    start = f"; {obstacle.pod}: "
+    if old is None or old.reason != obstacle.reason or start not in old.message:
+        return obstacle.words
+    return old.message[old.message.index(start) + 2 :]
+
+
+def _progressing(turn: Turn) -> Says:
+    if turn.outcome is not None:
+        return Says("False", turn.outcome.reason)
+    if turn.spec.suspend:
+        return Says("False", contract.REASON_SUSPENDED)
+    attempt = turn.running
+    if attempt is not None:
+        what = f"attempt {attempt.number} with {attempt.workers} workers, {attempt.world_size} ranks"
+        return Says("True", contract.REASON_RUNNING if attempt.running_at else contract.REASON_STARTING, what)
+    if turn.blocked is not None:
+        return Says("False", turn.blocked[0])
+    if is_backing_off(turn):
+        return Says("False", contract.REASON_BACK_OFF)
+    return Says("False", contract.REASON_NOT_READY)
+
+
+def _degraded(turn: Turn) -> Says:
+    if turn.outcome is not None or turn.spec.suspend:
+        return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
+    if turn.status.verdict is not None:
+        return Says("True", contract.REASON_CHECKING, f"all workers vanished; unless training had completed: {turn.status.verdict.message}")
+    if _all_silent(turn):
+        return Says("True", contract.REASON_UNREACHABLE, "no agent has been heard for a minute while pods run; training goes on, failures would go unseen")
+    retry_at = turn.status.timing.retry_at
+    if retry_at is not None and is_backing_off(turn):
+        early = turn.status.failures.early_in_row
+        return Says("True", contract.REASON_BACK_OFF, f"the next start waits until {aware(retry_at):%H:%M:%S} UTC, after {early} early ends in a row")
+    warning = next((view.warning for slot in turn.members() if (view := turn.word(slot)) is not None and view.warning), None)
+    if warning is not None:
+        return Says("True", contract.REASON_WARNING, warning)
+    return Says("False", contract.REASON_HEALTHY)
+
+
+def _all_silent(turn: Turn) -> bool:
+    """Silence is told, never acted upon."""
+    listening = turn.observed.listening_since
+    if turn.plain or listening is None or turn.running is None or turn.running.running_at is None:
+        return False
+    heard = [aware(view.heard_at) for slot in turn.members() if (view := turn.kids.speaking(slot)) is not None]
+    verdict = after(max([*heard, aware(listening), aware(turn.running.running_at)]), UNREACHABLE_S)
+    turn.wake(verdict)
+    return turn.now >= verdict
+
+
+def _finished(turn: Turn, type_: str) -> Says:
+    outcome = turn.outcome
+    if outcome is not None and outcome.condition == type_:
+        return Says("True", outcome.reason, outcome.message)
+    return Says("False", contract.REASON_FINISHED if outcome else contract.REASON_NOT_FINISHED)

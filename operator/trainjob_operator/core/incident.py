@@ -1,0 +1,54 @@
+"""One thing that broke, or the wait for the word of what it was: what `failures.py` finds and `budget.py` charges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """One thing that broke, told by its first cause."""
+
+    reason: str
+    time: datetime
+    message: str
+    slot: int
+    rank: int | None = None
+    pod: str | None = None
+    node: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    traceback: str | None = None
+    victims: int = 0
+    counted: bool = True
+    """Whether it costs something before any rule was asked."""
+    strikes: bool = False
+    """The worker itself is suspect: twice, and its pod is replaced."""
+
+    def failure(self, attempt: int) -> Failure:
+        """As status shows it."""
+        return Failure(
+            attempt=attempt,
+            time=self.time,
+            reason=self.reason,
+            rank=self.rank,
+            pod=self.pod,
+            node=self.node,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            message=self.message[: contract.MESSAGE_LIMIT],
+            traceback=self.traceback[-contract.TRACEBACK_LIMIT :] if self.traceback else None,
+            victims=self.victims,
+        )
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Something broke, but its first cause may still come in."""
+
+    until: datetime
+    sentence: str

@@ -1,0 +1,72 @@
+"""torchrun as a pod's command: behind the agent, and in plain mode with the variables of the pod alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from support.core import T0, make_job
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Attempt, TrainJobStatus
+from trainjob_operator.core.model import Installation
+from trainjob_operator.core.objects import worker_pod
+
+pytestmark = pytest.mark.slow
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+
+TRAIN = """
+import os, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+# One write, so that the lines of two processes do not mix.
+os.write(1, f"sum {int(total)} rank {dist.get_rank()} of {dist.get_world_size()} local {os.environ['LOCAL_RANK']}\\n".encode())
+if "report" in sys.argv:
+    import trainjob
+    trainjob.report({"sum": float(total)}, step=1)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _torchrun() -> None:
+    if not TORCHRUN.exists():
+        pytest.skip(f"{TORCHRUN} is not there: `make setup` installs torch")
+
+
+def test_behind_the_agent_it_starts_once_a_pod_and_its_ranks_report(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TRAIN, agents=2, processes=2, command=[str(TORCHRUN), "train.py", "report"]) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended", timeout_s=60)
+        assert [rig.rank(number)["kind"] for number in (0, 1)] == [contract.END_OK] * 2, rig.everything()
+        both = rig.text(0) + rig.text(1)
+        assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in both for rank in range(4))
+        rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step") == 1, "the report arrived")
+
+
+def free_port() -> int:
+    """Below the ports that outgoing connections take, by this process's number."""
+    return 10000 + os.getpid() % 20000
+
+
+def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    attempt = Attempt(number=3, state="Running", started_at=T0, members="0-1", workers=2, world_size=2, cause="Started")
+    resources = {"limits": {"nvidia.com/gpu": 2}}  # two processes each
+    template = {"spec": {"containers": [{"name": "trainer", "command": [str(TORCHRUN), "train.py"], "resources": resources}]}}
+    job = make_job(TrainJobStatus(slots="0-1", attempt=attempt), template=template, runtime={"agent": "Disabled"}, rendezvous={"port": free_port()})
+    pods = [worker_pod(job, slot, Installation(coordinator_url="", any_master_port=True)) for slot in (0, 1)]
+    running = []
+    for pod in pods:
+        container = pod["spec"]["containers"][0]
+        env = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+        running.append(subprocess.Popen(container["command"], cwd=tmp_path, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+    said = [process.communicate(timeout=90)[0].decode() for process in running]
+    assert [process.returncode for process in running] == [0, 0], "\n".join(said)
+    assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in said[rank // 2] for rank in range(4)), said

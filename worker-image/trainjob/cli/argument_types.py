@@ -1,0 +1,57 @@
+"""Types of the command line's arguments, for both halves of the grammar. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
+
+
+class at_least:
+    """argparse type: a whole number that is not below `least`."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __call__(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < self.least:
+            raise argparse.ArgumentTypeError(f"{value} is too small; the least is {self.least}")
+        return value
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def seconds(text: str) -> float:
+    """`90`, `90s`, `10m`, `1h30m`."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give 90s, 10m or 1h30m")
+    hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + rest)
+
+
+def job_name(text: str) -> str:
+    """A job's name, also as kubectl prints it: `trainjob.trainjob.dev/digits`, `tj/digits`."""
+    name = text.rsplit("/", 1)[-1]
+    if re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a job (lower-case letters, digits and dashes)")
+    return name
+
+
+def volume(text: str) -> tuple[str, str]:
+    """`CLAIM:/PATH` or `/HOST/PATH:/PATH`."""
+    source, colon, path = text.rpartition(":")
+    if not colon or not source or not path.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not CLAIM:/PATH (or /PATH/ON/THE/NODES:/PATH)")
+    return source, path
