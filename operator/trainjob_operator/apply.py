@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from typing import assert_never
 
 from trainjob_api import contract
@@ -16,7 +17,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Cluster, ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import Action, CreatePod, Decision, DeleteJob, DeletePod, EnsureService, Event, Installation, Observed
 from trainjob_operator.core.objects import headless_service, worker_pod
-from trainjob_operator.manifests import owned_by, read_job
+from trainjob_operator.manifests import UnreadableJob, owned_by, read_job
 
 PARALLEL_CALLS = 16
 """Pods created or deleted at once for one job."""
@@ -29,20 +30,33 @@ class ForeignPod(Conflict):
     """A pod of a slot's name exists and belongs to somebody else; the next turn sees it and takes another slot."""
 
 
+class CreatesRefused(Rejected):
+    """The API server refused to create pods or the Service: quota, admission, rights. The next turn tells people."""
+
+    def __init__(self, first: ClusterError, refusals: tuple[str, ...], job: TrainJob) -> None:
+        super().__init__(str(first))
+        self.refusals = refusals
+        self.job = job
+        """The job as committed: its status was written before."""
+
+
 async def apply(cluster: Cluster, observed: Observed, decision: Decision, installation: Installation) -> TrainJob:
     """Write the status if it differs, act, emit the events; the job as committed.
 
-    Raises Conflict when somebody wrote the job since it was read: then nothing else was done. Raises the first ClusterError
-    of the actions after all of them were tried (an API that does not answer is not asked further).
+    Raises Conflict when somebody wrote the job since it was read: then nothing else was done. Raises CreatesRefused, or the first
+    ClusterError of the actions, after all of them were tried (an API that does not answer is not asked further).
     """
     job = await _write_status(cluster, observed.job, decision)
     failures = _Failures()
     writer = _Writer(cluster, job, installation)
     for group in _in_order(decision.actions):
         await _together([_step(writer, action) for action in group], failures)
-    # Events speak of the status that was written above, whatever became of the actions.
-    events = [*decision.events, *(failed_create(error) for error in failures.rejected)]
+    refusals = tuple(dict.fromkeys(str(error)[: contract.MESSAGE_LIMIT] for error in failures.rejected))
+    # Events speak of the status that was written above, whatever became of the actions. What was refused before was told before.
+    events = [*decision.events, *(failed_create(text) for text in refusals if text not in (observed.refusals or ()))]
     await _together([_emission(cluster, job, event) for event in _distinct(events)], failures)
+    if failures.first is not None and refusals:
+        raise CreatesRefused(failures.first, refusals, job)
     if failures.first is not None:
         raise failures.first
     return job
@@ -67,6 +81,31 @@ def merge_patch(old: Manifest, new: Manifest) -> Manifest:
         elif name not in old or before != value:
             patch[name] = value
     return patch
+
+
+async def report_unreadable(cluster: Cluster, error: UnreadableJob, now: datetime) -> None:
+    """Tell on a stored job that does not fit the models what is wrong with it, and touch nothing else of it.
+
+    Its pods and agents are left as they are: what it is to be nobody can say. Raises what the cluster raises.
+    """
+    metadata, status = error.manifest["metadata"], error.manifest.get("status")
+    kept = status.get("conditions") if isinstance(status, dict) else None
+    conditions = [dict(condition) for condition in kept if isinstance(condition, dict)] if isinstance(kept, list) else []
+    if any(condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True" for condition in conditions):
+        return
+    old = next((condition for condition in conditions if condition.get("type") == "ResourcesCreated"), {})
+    told = {"status": "False", "reason": contract.REASON_INVALID_SPEC, "message": error.problem[: contract.MESSAGE_LIMIT]}
+    if all(old.get(field) == value for field, value in told.items()):
+        return
+    since = old.get("lastTransitionTime") if old.get("status") == "False" else None
+    new = {
+        "type": "ResourcesCreated",
+        **told,
+        "lastTransitionTime": since or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "observedGeneration": metadata.get("generation", 1),
+    }
+    conditions = [condition for condition in conditions if condition.get("type") != "ResourcesCreated"] + [new]
+    await cluster.patch_job_status(metadata["namespace"], metadata["name"], metadata["resourceVersion"], {"conditions": conditions})
 
 
 # --- Actions -------------------------------------------------------------------------------------------------------------
@@ -181,9 +220,9 @@ async def _together(steps: list[Step], failures: _Failures) -> None:
 # --- Events --------------------------------------------------------------------------------------------------------------
 
 
-def failed_create(error: Rejected) -> Event:
+def failed_create(refusal: str) -> Event:
     """The event that tells a user why pods do not come (quota, admission)."""
-    return Event("Warning", REASON_FAILED_CREATE, str(error)[: contract.MESSAGE_LIMIT])
+    return Event("Warning", REASON_FAILED_CREATE, refusal)
 
 
 def _distinct(events: Iterable[Event]) -> list[Event]:

@@ -84,6 +84,14 @@ class Cluster(Protocol):
         """Create an event, or raise its count if one of that name is there."""
         ...
 
+    async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
+        """Events of type Warning about this pod, at most some dozens; Rejected where events may not be read."""
+        ...
+
+    async def get_node(self, name: str) -> Manifest:
+        """The node. Raises NotFound, and Rejected where nodes may not be read (an installation for some namespaces only)."""
+        ...
+
     def watch(self) -> AsyncIterator[JobKey]:
         """Keys of jobs about which something changed (the job or one of its pods), starting with every job there is.
 

@@ -6,7 +6,8 @@ taken with care: no shape of a pod's status makes these raise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,13 +17,29 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.core.phrases import how_process_ended
 
+CRASH_LOOP = "CrashLoopBackOff"
+CRASHES = 3
+"""After so many restarts a container that waits for its next one is given up."""
+USUAL_WAITS = ("ContainerCreating", "PodInitializing")
+"""The kubelet's words for a container on its usual way."""
+STARTING_WARNINGS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady")
+"""Events about a pod that say what no field of it says."""
+LEAVING_TAINTS = ("node.kubernetes.io/out-of-service", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints of nodes that somebody is about to take away; one with effect NoExecute takes the pods at once."""
 UNKNOWN_SLOT = -1
 """Slot of a foreign pod that carries the job's label and no readable slot."""
 
 
 class UnreadableJob(ClusterError):
     """The stored object does not fit the models of this version; only an edit of it can help."""
+
+    def __init__(self, text: str, manifest: Manifest, problem: str) -> None:
+        super().__init__(text)
+        self.manifest = manifest
+        self.problem = problem
+        """What does not fit, for the condition."""
 
 
 def read_job(manifest: Manifest) -> TrainJob:
@@ -33,9 +50,11 @@ def read_job(manifest: Manifest) -> TrainJob:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         metadata = manifest.get("metadata", {})
+        problem = f"{where}: {first['msg']} ({error.error_count()} problems); it was stored by another version or without the CRD's checks"
         raise UnreadableJob(
-            f"TrainJob {metadata.get('namespace')}/{metadata.get('name')}: {where}: {first['msg']} ({error.error_count()} problems); "
-            f"it was stored by another version or without the CRD's checks, correct it with kubectl edit"
+            f"TrainJob {metadata.get('namespace')}/{metadata.get('name')}: {problem}, correct it with kubectl edit",
+            manifest,
+            f"{problem}: correct it with kubectl edit",
         ) from None
 
 
@@ -49,10 +68,10 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
     """What counts of a pod: the state of its trainer container, never the pod's own phase where a container says more."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
-    state = _trainer_state(manifest)
-    phase = _phase(status.get("phase"), state)
-    ended = state.get("terminated") or {}
-    reason, message = _words(status, state, conditions)
+    trainer = _Trainer.of(manifest)
+    phase = _phase(status.get("phase"), trainer)
+    ended = trainer.ended
+    reason, message = _words(manifest, trainer, conditions)
     return PodView(
         slot=_slot(metadata, job.metadata.name),
         name=metadata["name"],
@@ -68,8 +87,43 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         reason=reason,
         message=message,
         disrupted=_holds(conditions, "DisruptionTarget", False),
+        disruption=_disruption(conditions),
         finished_at=_time(ended.get("finishedAt")),
+        created_at=_time(metadata.get("creationTimestamp")),
+        scheduled_at=_time((conditions.get("PodScheduled") or {}).get("lastTransitionTime")),
+        restarts=trainer.restarts,
+        last_reason=_bounded(trainer.last.get("reason")),
+        crashing=trainer.waiting.get("reason") == CRASH_LOOP and (trainer.restarts or 0) >= CRASHES,
     )
+
+
+def on_node(pod: PodView, node: Manifest) -> PodView:
+    """The pod, knowing its node: one that is being taken away takes its pods along.
+
+    A container that ended by an exit code of its own did so itself, whatever becomes of its node.
+    """
+    why = _leaving(node)
+    by_itself = pod.phase is PodPhase.FAILED and not pod.deleting and pod.exit_code not in (None, 137, 143)
+    if why is None or pod.disrupted or by_itself or pod.reason == "OOMKilled":
+        return pod
+    return replace(pod, disrupted=True, disruption=f"its node {node['metadata']['name']} is {why}")
+
+
+def _leaving(node: Manifest) -> str | None:
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        return "cordoned"
+    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute" or taint.get("key") in LEAVING_TAINTS]
+    return _bounded(f"tainted: {taints[0].get('key')}") if taints else None
+
+
+def with_warnings(pod: PodView, events: Iterable[Manifest]) -> PodView:
+    """The pod, with the newest Warning that tells why it does not start; a time-out's text tells less than what timed out."""
+    telling = [event for event in events if event.get("reason") in STARTING_WARNINGS]
+    telling.sort(key=lambda event: ("timed out" not in str(event.get("message")), str(event.get("lastTimestamp") or event.get("eventTime") or "")))
+    if not telling:
+        return pod
+    return replace(pod, reason=_bounded(telling[-1].get("reason")), message=_bounded(telling[-1].get("message")), from_event=True)
 
 
 def _slot(metadata: Manifest, job_name: str) -> int:
@@ -81,22 +135,60 @@ def _slot(metadata: Manifest, job_name: str) -> int:
     return UNKNOWN_SLOT
 
 
-def _trainer_state(manifest: Manifest) -> Manifest:
-    """The trainer container's `state`; empty before the kubelet said anything."""
-    containers = [container.get("name") for container in (manifest.get("spec") or {}).get("containers") or ()]
-    trainer = contract.TRAINER_CONTAINER if contract.TRAINER_CONTAINER in containers else next(iter(containers), None)
-    statuses = (manifest.get("status") or {}).get("containerStatuses") or ()
-    return next((dict(status.get("state") or {}) for status in statuses if status.get("name") == trainer), {})
+@dataclass(frozen=True)
+class _Trainer:
+    """The trainer container as the kubelet tells of it; all empty before it said anything."""
+
+    state: Manifest
+    last: Manifest
+    """`lastState.terminated`: its end before the one that `state` is about."""
+    restarts: int | None
+    starts_again: bool
+    """It has ended, and by its restart rules the kubelet starts it again."""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Trainer:
+        containers = (manifest.get("spec") or {}).get("containers") or ()
+        trainer: Manifest = next((c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), next(iter(containers), {}))
+        statuses = (manifest.get("status") or {}).get("containerStatuses") or ()
+        status: Manifest = next((status for status in statuses if status.get("name") == trainer.get("name")), {})
+        state, last = dict(status.get("state") or {}), dict((status.get("lastState") or {}).get("terminated") or {})
+        restarts = status.get("restartCount")
+        again = "terminated" in state and (manifest.get("status") or {}).get("phase") == "Running" and _restarts(trainer, state["terminated"])
+        return cls(state, state["terminated"] if again else last, restarts if isinstance(restarts, int) else None, again)
+
+    @property
+    def waiting(self) -> Manifest:
+        return self.state.get("waiting") or {}
+
+    @property
+    def ended(self) -> Manifest:
+        """How it ended, if it does not run."""
+        if "terminated" in self.state:
+            return self.state["terminated"] or {}
+        return self.last if self.waiting.get("reason") == CRASH_LOOP else {}
 
 
-def _phase(pod_phase: str | None, state: Manifest) -> PodPhase:
-    if "terminated" in state:
+def _restarts(container: Manifest, ended: Manifest) -> bool:
+    """Whether the kubelet starts the container again after this end: its rules first, then its own restart policy."""
+    for rule in container.get("restartPolicyRules") or ():
+        codes = rule.get("exitCodes") or {}
+        named = ended.get("exitCode") in (codes.get("values") or ())
+        if named == (codes.get("operator") == "In") and codes:
+            return bool(rule.get("action") == "Restart")
+    policy = container.get("restartPolicy")
+    return bool(policy == "Always" or (policy == "OnFailure" and ended.get("exitCode") != 0))
+
+
+def _phase(pod_phase: str | None, trainer: _Trainer) -> PodPhase:
+    state = trainer.state
+    if "terminated" in state and not trainer.starts_again:
         return PodPhase.SUCCEEDED if state["terminated"].get("exitCode") == 0 else PodPhase.FAILED
     if pod_phase == "Failed":  # evicted, node shut down: the kubelet may never say more of the container
         return PodPhase.FAILED
     if "running" in state:
         return PodPhase.RUNNING
-    if "waiting" in state:
+    if "waiting" in state or trainer.starts_again:
         return PodPhase.PENDING
     return {"Running": PodPhase.RUNNING, "Succeeded": PodPhase.SUCCEEDED}.get(pod_phase or "", PodPhase.PENDING)
 
@@ -110,14 +202,51 @@ def _holds(conditions: Mapping[str, Manifest], type_: str, otherwise: bool) -> b
     return conditions[type_].get("status") == "True" if type_ in conditions else otherwise
 
 
-def _words(status: Manifest, state: Manifest, conditions: Mapping[str, Manifest]) -> tuple[str | None, str | None]:
-    """Reason and message: the container's end, else the kubelet's word on the pod, else why it waits, else why it is not scheduled."""
-    unscheduled = conditions.get("PodScheduled") or {}
-    sources: list[Manifest] = [state.get("terminated") or {}, status, state.get("waiting") or {}]
+def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]) -> tuple[str | None, str | None]:
+    """Reason and message: the container's end, else the kubelet's word on the pod, an init container, the wait, the scheduler."""
+    if trainer.starts_again:
+        return None, None
+    status, unscheduled = manifest.get("status") or {}, conditions.get("PodScheduled") or {}
+    sources: list[Manifest] = [trainer.state.get("terminated") or {}, status, _init_trouble(status), _waiting(trainer)]
     if unscheduled.get("status") == "False":
         sources.append(unscheduled)
     spoken = next((source for source in sources if source.get("reason") or source.get("message")), {})
     return _bounded(spoken.get("reason")), _bounded(spoken.get("message"))
+
+
+def _waiting(trainer: _Trainer) -> Manifest:
+    """Why the trainer waits, if that is more than the usual way to start; of a crash loop its last end, not the wait that grows."""
+    waiting = trainer.waiting
+    if waiting.get("reason") in USUAL_WAITS:
+        return {}
+    if waiting.get("reason") == CRASH_LOOP:
+        return {"reason": CRASH_LOOP, "message": trainer.last.get("message") or _last_end(trainer.last)}
+    return waiting
+
+
+def _last_end(ended: Manifest) -> str:
+    words = ended.get("reason")
+    return how_process_ended(ended.get("exitCode"), ended.get("signal")) + (f" ({words})" if words and words != "Error" else "")
+
+
+def _init_trouble(status: Manifest) -> Manifest:
+    """What an init container says that waits or failed; a native sidecar is one too."""
+    for container in status.get("initContainerStatuses") or ():
+        state, name = container.get("state") or {}, container.get("name")
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        if waiting.get("reason") == CRASH_LOOP or ended.get("exitCode"):
+            end = last if waiting else ended
+            said = f": {end['message']}" if end.get("message") else ""
+            return {"reason": contract.REASON_INIT_FAILED, "message": f"init container {name} {_last_end(end)}{said}"}
+        if waiting.get("reason") and waiting["reason"] not in USUAL_WAITS:
+            return {"reason": waiting["reason"], "message": f"init container {name}: {waiting.get('message') or waiting['reason']}"}
+    return {}
+
+
+def _disruption(conditions: Mapping[str, Manifest]) -> str | None:
+    target = conditions.get("DisruptionTarget") or {}
+    return _bounded(target.get("reason")) if target.get("status") == "True" else None
 
 
 def _bounded(text: Any) -> str | None:

@@ -11,17 +11,24 @@ from dataclasses import replace
 from datetime import datetime
 
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.cluster import Cluster, Conflict, JobKey, Manifest, NotFound
-from trainjob_operator.core.model import AgentView, Observed, ServiceView
+from trainjob_operator.cluster import Cluster, Conflict, JobKey, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
 from trainjob_operator.core.naming import parse_slots, pod_name
-from trainjob_operator.manifests import owned_by, pod_view, read_job
+from trainjob_operator.core.obstacles import is_untold
+from trainjob_operator.manifests import on_node, owned_by, pod_view, read_job, with_warnings
+
+EVENTS_OF_PODS = 3
+"""Pods whose events one look reads: what holds one up mostly holds up all."""
+NODES = 8
+"""Nodes that one look reads."""
 
 Views = Callable[[JobKey], Mapping[str, AgentView]]
 """What a job's agents last said, by pod UID."""
 
 
-async def observe(cluster: Cluster, key: JobKey, views: Views, listening_since: datetime | None) -> Observed:
-    """Look at a job. Raises NotFound when it is gone, UnreadableJob, Conflict when it changed meanwhile, any ClusterError.
+async def observe(cluster: Cluster, key: JobKey, views: Views, listening_since: datetime | None, now: datetime | None = None) -> Observed:
+    """Look at a job. With `now`, also at the events of pods that do not start, and the nodes of members that are lost. Raises NotFound when it is gone, UnreadableJob, Conflict when it changed meanwhile, any ClusterError.
 
     The job is read before and after its pods and must not have changed between: then each listed pod was created before this
     status was written or under it, and one whose slot is missing is missing for good. Without that, a change of leadership
@@ -34,6 +41,9 @@ async def observe(cluster: Cluster, key: JobKey, views: Views, listening_since: 
     if again["metadata"]["resourceVersion"] != job.metadata.resource_version:
         raise Conflict(f"TrainJob {key[0]}/{key[1]} changed while its pods were listed")
     pods = tuple(sorted((pod_view(manifest, job) for manifest in manifests), key=lambda pod: (pod.slot, pod.name)))
+    if now is not None:
+        pods = await _with_warnings(cluster, job, pods, now)
+        pods = await _on_their_nodes(cluster, job, pods)
     agents = views(key)
     heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
     return Observed(job=job, pods=pods, service=service, agents=heard, listening_since=listening_since)
@@ -61,3 +71,36 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> Manifest | None:
         return await cluster.get_pod(namespace, name)
     except NotFound:
         return None
+
+
+async def _with_warnings(cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...], now: datetime) -> tuple[PodView, ...]:
+    """The first few pods that have a node and tell nothing of why they do not start, with what their events tell."""
+    listed = parse_slots(job.status.slots)
+    untold = [pod for pod in pods if pod.slot in listed and is_untold(pod, now)][:EVENTS_OF_PODS]
+
+    async def told(pod: PodView) -> PodView:
+        try:
+            return with_warnings(pod, await cluster.list_pod_warnings(job.metadata.namespace, pod.name, pod.uid))
+        except (Rejected, Unavailable):  # told less, decided the same
+            return pod
+
+    found = {pod.uid: pod for pod in await asyncio.gather(*(told(pod) for pod in untold))}
+    return tuple(found.get(pod.uid, pod) for pod in pods)
+
+
+async def _on_their_nodes(cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+    """Members of the running attempt that were lost, with what their nodes tell: whether that was a preemption."""
+    attempt = job.status.attempt
+    members = parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
+    lost = [pod for pod in pods if pod.owned and pod.slot in members and pod.node and not pod.disrupted and (pod.deleting or is_finished(pod))]
+    names = sorted({pod.node for pod in lost if pod.node})[:NODES]
+
+    async def node(name: str) -> Manifest | None:
+        try:
+            return await cluster.get_node(name)
+        except (NotFound, Rejected, Unavailable):  # nodes may not be readable: then a lost pod is a lost pod
+            return None
+
+    nodes = dict(zip(names, await asyncio.gather(*(node(name) for name in names)), strict=True))
+    uids = {pod.uid for pod in lost}
+    return tuple(on_node(pod, found) if pod.uid in uids and (found := nodes.get(pod.node or "")) is not None else pod for pod in pods)

@@ -158,7 +158,7 @@ statuses = built(
     ),
     timing=built(
         Timing,
-        active_seconds=floats,
+        active_seconds=st.floats(allow_nan=False),  # JSON holds no NaN
         active_since=st.none() | moments,
         scheduled_at=st.none() | moments,
         retry_at=st.none() | moments,

@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from cluster.apiserver import ApiServer
+from support.apiserver import on_apiserver
 from support.clusters import manifest, plain_pod
+from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_operator.cluster import Cluster, Conflict, Manifest, NotFound
+from trainjob_operator.kube import KubeCluster
+from trainjob_operator.kubeapi import Api
 from trainjob_operator.memory import MemoryCluster
 
 Test = Callable[[], Awaitable[None]]
@@ -34,6 +39,10 @@ class Bench:
     change_spec: Callable[[str, Manifest], Awaitable[Manifest]]
     start_pod: Callable[[str], Awaitable[None]]
     """Bind the pod to a node and make it run."""
+    end_pod: Callable[[str], Awaitable[None]]
+    """Its containers have ended."""
+    add_node: Callable[[str], Awaitable[object]]
+    events: Callable[[], Awaitable[list[Manifest]]]
     settle: Callable[[], Awaitable[None]]
     """Let garbage collection and the like happen."""
 
@@ -52,13 +61,60 @@ def memory() -> Iterator[Bench]:
         cluster.bind_pod("team", name, "node-1")
         cluster.set_pod_status("team", name, {"phase": "Running"})
 
+    async def end_pod(name: str) -> None:
+        cluster.set_pod_status("team", name, {"phase": "Failed"})
+
+    async def add_node(name: str) -> None:
+        cluster.add_node(name, {"unschedulable": True})
+
+    async def events() -> list[Manifest]:
+        return cluster.events()
+
     async def settle() -> None:
         await asyncio.sleep(0)
 
-    yield Bench(cluster, "team", run_virtual, create_job, change_spec, start_pod, settle)
+    yield Bench(cluster, "team", run_virtual, create_job, change_spec, start_pod, end_pod, add_node, events, settle)
 
 
-BENCHES = ["memory"]
+@pytest.fixture
+def kube(apiserver: ApiServer, api_namespace: str) -> Iterator[Bench]:
+    """A real API server; what kopf tells the operator there, `tell_of_changes` does here."""
+    with asyncio.Runner() as runner:
+        api = runner.run(Api.connect(kubeconfig=str(apiserver.kubeconfig)))
+        cluster = KubeCluster(api, (api_namespace,))
+
+        async def watched(main: Awaitable[None]) -> None:
+            watch = Watch(api, api_namespace)
+            teller = asyncio.create_task(tell_of_changes(watch, cluster))
+            try:
+                await asyncio.wait_for(watch.open.wait(), 60.0)
+                await main
+            finally:
+                teller.cancel()
+
+        async def create_job(document: Manifest) -> Manifest:
+            head = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob"}
+            return await api.create(JOBS.format(api_namespace), {**head, **document, "metadata": {**document["metadata"], "namespace": api_namespace}})
+
+        async def change_spec(name: str, patch: Manifest) -> Manifest:
+            return await api.merge_patch(f"{JOBS.format(api_namespace)}/{name}", {"spec": patch})
+
+        yield Bench(
+            cluster,
+            api_namespace,
+            lambda main: runner.run(watched(main)),
+            create_job,
+            change_spec,
+            lambda name: start_pod(api, api_namespace, name),
+            lambda name: set_status(api, api_namespace, name, {"phase": "Failed"}),
+            lambda name: api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": True}}),
+            lambda: api.list(f"/api/v1/namespaces/{api_namespace}/events"),
+            lambda: children_are_gone(api, api_namespace),
+        )
+        runner.run(api.close())
+
+
+BENCHES = ["memory", pytest.param("kube", marks=on_apiserver)]
 
 
 @pytest.fixture(params=BENCHES)
@@ -256,6 +312,66 @@ def test_a_running_pod_is_marked_and_stays_until_its_node_lets_go(bench: Bench) 
     bench.run(main())
 
 
+def test_an_unbound_pod_goes_at_once(bench: Bench) -> None:
+    async def main() -> None:
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0"))
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"])
+        assert await bench.cluster.list_pods(bench.namespace, "digits") == []
+
+    bench.run(main())
+
+
+def test_a_pod_that_has_ended_goes_at_once(bench: Bench) -> None:
+    async def main() -> None:
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0"))
+        await bench.start_pod("digits-0")
+        await bench.end_pod("digits-0")
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], 20)
+        assert await bench.cluster.list_pods(bench.namespace, "digits") == []
+
+    bench.run(main())
+
+
+def test_a_second_delete_only_shortens_the_first(bench: Bench) -> None:
+    async def main() -> None:
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0"))
+        await bench.start_pod("digits-0")
+        uid = pod["metadata"]["uid"]
+        graces = []
+        for grace in (None, 60, 7):
+            await bench.cluster.delete_pod(bench.namespace, "digits-0", uid, grace)
+            graces.append((await bench.cluster.get_pod(bench.namespace, "digits-0"))["metadata"]["deletionGracePeriodSeconds"])
+        assert graces == [30, 30, 7]
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", uid, 0)
+        assert await bench.cluster.list_pods(bench.namespace, "digits") == []
+
+    bench.run(main())
+
+
+def test_a_patch_of_nothing_makes_no_version(bench: Bench) -> None:
+    async def main() -> None:
+        version = (await a_job(bench))["metadata"]["resourceVersion"]
+        first = await bench.cluster.patch_job_status(bench.namespace, "digits", version, {"phase": "Running"})
+        again = await bench.cluster.patch_job_status(bench.namespace, "digits", first["metadata"]["resourceVersion"], {"phase": "Running", "slots": None})
+        assert again == first
+
+    bench.run(main())
+
+
+def test_names_that_nothing_can_have_are_not_found(bench: Bench) -> None:
+    """Agents name jobs: what they say must not lead to another path."""
+
+    async def main() -> None:
+        await a_job(bench)
+        for name in ("..", "../trainjobs/digits", "digits/status", "digits?x=1", "", "a" * 300):
+            with pytest.raises(NotFound):
+                await bench.cluster.get_job(bench.namespace, name)
+            with pytest.raises(NotFound):
+                await bench.cluster.get_job(f"{bench.namespace}/trainjobs/digits/..", name)
+
+    bench.run(main())
+
+
 # --- Services and events -----------------------------------------------------------------------------------------------------
 
 
@@ -271,12 +387,38 @@ def test_services(bench: Bench) -> None:
     bench.run(main())
 
 
-def test_the_same_event_again_is_no_error(bench: Bench) -> None:
+def test_the_same_event_again_raises_its_count(bench: Bench) -> None:
     async def main() -> None:
         involved = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "name": "digits", "namespace": bench.namespace}
         event = {"metadata": {"name": "digits.1"}, "involvedObject": involved, "type": "Normal", "reason": "Started", "message": "attempt 1"}
-        await bench.cluster.create_event(bench.namespace, event)
-        await bench.cluster.create_event(bench.namespace, event)
+        for _ in range(3):
+            await bench.cluster.create_event(bench.namespace, event)
+        (known,) = await bench.events()
+        assert known["count"] == 3 and known["firstTimestamp"] <= known["lastTimestamp"]
+
+    bench.run(main())
+
+
+def test_the_warnings_about_one_pod(bench: Bench) -> None:
+    async def main() -> None:
+        one, other = [await bench.cluster.create_pod(bench.namespace, plain_pod(name)) for name in ("digits-0", "digits-1")]
+        for number, (pod, kind) in enumerate(((one, "Warning"), (one, "Normal"), (other, "Warning"))):
+            about = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "namespace": bench.namespace, "uid": pod["metadata"]["uid"]}
+            event = {"metadata": {"name": f"said.{number}"}, "involvedObject": about, "type": kind, "reason": "FailedMount", "message": "no such volume"}
+            await bench.cluster.create_event(bench.namespace, event)
+        (told,) = await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", one["metadata"]["uid"])
+        assert told["metadata"]["name"] == "said.0" and told["message"] == "no such volume"
+        assert await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", other["metadata"]["uid"]) == []
+
+    bench.run(main())
+
+
+def test_a_node_is_read(bench: Bench) -> None:
+    async def main() -> None:
+        with pytest.raises(NotFound):
+            await bench.cluster.get_node(f"node-of-{bench.namespace}")
+        await bench.add_node(f"node-of-{bench.namespace}")
+        assert (await bench.cluster.get_node(f"node-of-{bench.namespace}"))["spec"]["unschedulable"] is True
 
     bench.run(main())
 

@@ -50,7 +50,12 @@ async def _one_run(seed: int) -> None:
         sim.cluster.late_rate = rng.choice([0.0, 0.05])
         sim.network_loss = rng.choice([0.0, 0.02, 0.2])
         sim.world.pace.notice = rng.choice([0.0, 0.1, 1.0])
-        spec = {"workers": rng.randint(1, 4), "processesPerWorker": rng.choice([1, 1, 2]), "failurePolicy": {"maxFailures": rng.choice([0, 1, 3, -1])}}
+        sim.world.capacity = rng.choice([None, None, 4, 6])
+        spec = {
+            "workers": rng.randint(1, 4),
+            "processesPerWorker": rng.choice([1, 1, 2]),
+            "failurePolicy": {"maxFailures": rng.choice([0, 1, 3, -1]), "maxPreemptions": rng.choice([-1, -1, 2])},
+        }
         sim.cluster.create_job(manifest(**spec))
         sim.world.training("digits").length = rng.choice([1, 10, 60, 120])
         await _break_things(sim, rng)
@@ -78,6 +83,7 @@ async def _break_things(sim: Simulation, rng: random.Random) -> None:
         _resume,
         _scale,
         _foreign_pod,
+        _ask_restart,
     ]
     elapsed, pause_s = 0.0, rng.choice([1.0, 4.0, 10.0])
     while elapsed < FAULTY_S:
@@ -174,6 +180,10 @@ def _suspend(sim: Simulation, rng: random.Random) -> None:
 
 def _resume(sim: Simulation, rng: random.Random) -> None:
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+
+
+def _ask_restart(sim: Simulation, rng: random.Random) -> None:
+    sim.cluster.annotate_job(NAMESPACE, "digits", {"trainjob.dev/restart": str(rng.random())})
 
 
 def _scale(sim: Simulation, rng: random.Random) -> None:

@@ -86,7 +86,7 @@ def test_an_eviction_is_not_counted() -> None:
             sim.world.evict_pod(sim.agent(1))
             await sim.until_training(2, within_s=60.0)
             job, ends = await finished(sim)
-            assert len(ends) == 2 and job.status.failures.counted == 0
+            assert len(ends) == 2 and (job.status.failures.counted, job.status.failures.preemptions) == (0, 1)
 
     run_virtual(main())
 

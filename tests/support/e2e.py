@@ -271,6 +271,12 @@ def restore_nodes() -> None:
     eventually("all nodes are Ready again", lambda: all(condition(node, "Ready") for node in listed("nodes", "default")), within_s=120)
 
 
+def on_control_plane(*command: str) -> str:
+    """Run a command on the control plane's node."""
+    found = _engine()
+    return found.docker("exec", next(name for name in kind.nodes(found) if name.endswith("-control-plane")), *command)
+
+
 def is_node_ready(name: str) -> bool:
     """Whether the API server believes that the node lives."""
     return condition(get("node", name, "default"), "Ready") is not None

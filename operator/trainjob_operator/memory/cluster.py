@@ -20,6 +20,9 @@ from trainjob_operator.memory.store import POD, ObjectChange, ObjectStore, merge
 JOB = contract.KIND
 SERVICE = "Service"
 EVENT = "Event"
+NODE = "Node"
+CLUSTER_SCOPE = ""
+"""Namespace of what has none."""
 
 T = TypeVar("T")
 
@@ -111,6 +114,19 @@ class MemoryCluster:
         """See Cluster. Times and count are set here, as the Kubernetes implementation does."""
         await self._served("create_event", namespace, event["metadata"]["name"], lambda: self._record(namespace, event))
 
+    async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
+        """See Cluster."""
+
+        def about_pod(event: Manifest) -> bool:
+            about = event.get("involvedObject", {})
+            return event.get("type") == "Warning" and (about.get("name"), about.get("uid")) == (name, uid)
+
+        return await self._served("list_pod_warnings", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
+
+    async def get_node(self, name: str) -> Manifest:
+        """See Cluster."""
+        return await self._served("get_node", CLUSTER_SCOPE, name, lambda: self._store.get(NODE, CLUSTER_SCOPE, name))
+
     async def watch(self) -> AsyncIterator[JobKey]:
         """See Cluster."""
         async for change in self.watch_objects():
@@ -147,7 +163,35 @@ class MemoryCluster:
         """Delete a pod, as `kubectl delete pod` does. Raises NotFound."""
         self._store.delete(POD, namespace, name, grace_s=grace_s)
 
+    def annotate_job(self, namespace: str, name: str, annotations: Manifest) -> Manifest:
+        """Merge into the annotations (None removes one), as `kubectl annotate` does. Raises NotFound."""
+
+        def change(job: Manifest) -> None:
+            job["metadata"]["annotations"] = merge(job["metadata"].get("annotations") or {}, annotations)
+
+        return self._store.update(JOB, namespace, name, change)
+
     # --- A scheduler's and a kubelet's verbs -----------------------------------------------------------------------------
+
+    def add_node(self, name: str, spec: Manifest | None = None) -> Manifest:
+        """A node that can be read; pods may name others. Raises Conflict."""
+        return self._store.create(NODE, {"apiVersion": "v1", "kind": NODE, "metadata": {"name": name, "namespace": CLUSTER_SCOPE}, "spec": spec or {}})
+
+    def warn_pod(self, namespace: str, name: str, reason: str, message: str) -> Manifest:
+        """A kubelet's Warning event about a pod. Raises NotFound."""
+        about = self._store.get(POD, namespace, name)["metadata"]
+        now = self._store.timestamp()
+        event = {
+            "apiVersion": "v1",
+            "kind": EVENT,
+            "metadata": {"name": f"{name}.{reason}.{now}", "namespace": namespace},
+            "involvedObject": {"kind": POD, "namespace": namespace, "name": name, "uid": about["uid"]},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": now,
+        }
+        return self._store.create(EVENT, event)
 
     def bind_pod(self, namespace: str, name: str, node: str) -> Manifest:
         """Put the pod on a node: only a bound pod has a grace period when it is deleted. Raises NotFound."""
