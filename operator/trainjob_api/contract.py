@@ -58,6 +58,10 @@ TOKEN_DIR = "/var/run/secrets/trainjob.dev"
 TOKEN_FILE = f"{TOKEN_DIR}/token"
 WORK_DIR = "/var/lib/trainjob"
 """Where the pod's own volume is mounted (staging, TMPDIR of the ranks, logs, sockets)."""
+TERMINATION_LOG = "/dev/termination-log"
+"""The container's termination message: the agent's last word, one line (last_word.py)."""
+TERMINATION_LIMIT = 1024
+"""Bytes of that line."""
 
 # --- What the operator adds to a pod with an agent, by name --------------------------------------------------------------
 RUNTIME_CONTAINER = "trainjob-runtime"

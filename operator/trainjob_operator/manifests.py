@@ -18,6 +18,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.phrases import how_process_ended
+from trainjob_operator.last_words import last_word_in, sentence
 
 CRASH_LOOP = "CrashLoopBackOff"
 CRASHES = 3
@@ -72,6 +73,7 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
     phase = _phase(status.get("phase"), trainer)
     ended = trainer.ended
     reason, message = _words(manifest, trainer, conditions)
+    word = last_word_in(ended) if phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) else None
     return PodView(
         slot=_slot(metadata, job.metadata.name),
         name=metadata["name"],
@@ -85,7 +87,8 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         exit_code=ended.get("exitCode"),
         signal=ended.get("signal"),
         reason=reason,
-        message=message,
+        message=message if word is None else _bounded(sentence(word)),
+        last_word=word,
         disrupted=_holds(conditions, "DisruptionTarget", False),
         disruption=_disruption(conditions),
         finished_at=_time(ended.get("finishedAt")),

@@ -16,6 +16,7 @@ from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
 from trainjob_operator.core.naming import parse_slots, pod_name
 from trainjob_operator.core.obstacles import is_untold
+from trainjob_operator.last_words import with_last_words
 from trainjob_operator.manifests import on_node, owned_by, pod_view, read_job, with_warnings
 
 EVENTS_OF_PODS = 3
@@ -46,7 +47,7 @@ async def observe(cluster: Cluster, key: JobKey, views: Views, listening_since: 
         pods = await _on_their_nodes(cluster, job, pods)
     agents = views(key)
     heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
-    return Observed(job=job, pods=pods, service=service, agents=heard, listening_since=listening_since)
+    return Observed(job=job, pods=pods, service=service, agents=with_last_words(heard, pods), listening_since=listening_since)
 
 
 async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:

@@ -57,15 +57,17 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_commands_parse(page: str, line: str) -> None:
+    if "[options]" in line:
+        line = line.replace(" N ", " 2 ").replace("NAME", "digits")
     words = shlex.split(line.lstrip("+").replace("[options]", "").replace("[-- ARGS ...]", ""))[1:]
     if words == ["--help"]:
         return
     args, unknown = grammar.build().parse_known_args(words[: words.index("--")] if "--" in words else words)
     assert not unknown
-    script = getattr(args, "script", None)
-    assert args.command == "validate" or bool(script) != bool(args.file)
-    for file in filter(None, [args.file, script]):
-        assert "/" not in file or (ROOT / file).exists()
+    script, file = getattr(args, "script", None), getattr(args, "file", None)
+    assert args.command not in ("run", "submit") or bool(script) != bool(file)
+    for name in filter(None, [file, script]):
+        assert "/" not in name or (ROOT / name).exists()
 
 
 def test_causes_are_explained_all_of_them() -> None:

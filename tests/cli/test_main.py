@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from trainjob.cli.argument_types import job_name, seconds
 from trainjob.cli.main import main
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
 
@@ -43,6 +44,13 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-f", "x.yaml"], "--local", "--local"),
         (["run", "train.py", "--storage", "s3://bucket/x"], "stores on paths", "--storage ./checkpoints"),
         (["run", "-f", "x.yaml", "--local", "--", "--epochs", "3"], "takes nothing after --", "command"),
+        (["wait", "digits", "--timeout", "soon"], "'soon' is no time", "`tj wait --help`"),
+        (["wait", "digits", "--for", "lunch"], "invalid choice: 'lunch'", "`tj wait --help`"),
+        (["logs", "Not_A_Name"], "is no name of a job", "`tj logs --help`"),
+        (["logs", "digits", "-f", "--previous"], "nothing to follow", "one of -f and --previous"),
+        (["scale", "digits", "0"], "0 is too small", "`tj scale --help`"),
+        (["list", "--", "more"], "takes nothing after --", "`tj list --help`"),
+        (["submit", "train.py", "--image", "x", "--epochs", "3"], "unknown: --epochs 3", "tj submit train.py ... -- --epochs 3"),
         (["run", "train.py", "--local", "--fresh"], None, None),
     ],
 )
@@ -80,7 +88,7 @@ def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
         begun = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
         fastest = min(fastest, time.perf_counter() - begun)
-    for heavy in ("torch", "pydantic", "yaml", "rich", "aiohttp", "asyncio", "trainjob_operator", "trainjob.launch"):
+    for heavy in ("torch", "pydantic", "yaml", "rich", "aiohttp", "asyncio", "kubernetes", "urllib3", "trainjob_operator", "trainjob.launch"):
         assert f"'{heavy}'" not in done.stderr
     assert fastest < 0.3
 
@@ -93,3 +101,13 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     finally:
         os.close(write)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("text", "found"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("1h5s", 3605.0)])
+def test_times(text: str, found: float) -> None:
+    assert seconds(text) == found
+
+
+@pytest.mark.parametrize("text", ["trainjob.trainjob.dev/digits", "tj/digits", "digits"])
+def test_a_job_s_name_as_kubectl_prints_it(text: str) -> None:
+    assert job_name(text) == "digits"

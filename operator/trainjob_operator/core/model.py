@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from trainjob_api.contract import CheckpointReport, Instruction, ProgressReport, RankReport
+from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 
 
@@ -57,6 +58,8 @@ class PodView:
     """How often its trainer container was started again; None: the kubelet does not say."""
     last_reason: str | None = None
     """The kubelet's word for the trainer container's end before the one that is there now."""
+    last_word: LastWord | None = None
+    """What its agent left behind as it ended."""
     crashing: bool = False
     """Its trainer container ended again and again, and the kubelet waits ever longer before it starts it once more."""
 

@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
 
-from trainjob.agent import peer_protocol
+from trainjob.agent import farewell, peer_protocol
 from trainjob.agent.boot import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.output import Console
@@ -62,6 +62,7 @@ class Agent:
         self._orphaned = False
         self._completed = False
         self._warning: Optional[str] = None
+        self._why = ""
         self._exit_code: asyncio.Future[int] = self._loop.create_future()
 
     async def run(self) -> int:
@@ -80,7 +81,9 @@ class Agent:
         lonely = asyncio.ensure_future(self._watch_loneliness())
         self._ready = asyncio.ensure_future(self._prepare())
         try:
-            return await self._exit_code
+            code = await self._exit_code
+            self._say_farewell(code)
+            return code
         finally:
             for task in (lonely, syncing, self._acting):
                 if task is not None:
@@ -178,7 +181,7 @@ class Agent:
             if self._attempt is not None:
                 await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
             await self._finish_uploads()
-            self._end(int(instruction.get("exit_code") or 0))
+            self._end(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
 
     async def _run_attempt(self, instruction: contract.Instruction) -> None:
         from trainjob.agent.attempt import Attempt
@@ -233,9 +236,9 @@ class Agent:
             await self._within(self._attempt.finish(), deadline - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
-            self._end(int(told["exit_code"]))
+            self._end(int(told["exit_code"]), str(told.get("reason") or ""))
         else:
-            self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_REMOVED)
+            self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_REMOVED, "its pod was told to end (SIGTERM)")
 
     def _parent_fd_readable(self) -> None:
         assert self._config.parent_fd is not None
@@ -255,7 +258,7 @@ class Agent:
         if self._attempt is not None:
             await self._attempt.stop(contract.END_STOPPED, 0)
             await self._within(self._attempt.finish(), ORPHAN_S)
-        self._end(contract.EXIT_LAUNCHER_DIED)
+        self._end(contract.EXIT_LAUNCHER_DIED, "the launcher died")
 
     async def _within(self, work: Awaitable[None], timeout_s: float) -> None:
         try:
@@ -268,12 +271,19 @@ class Agent:
             await asyncio.sleep(LONELY_POLL_S)
             idle = (self._attempt is None or not self._attempt.alive) and (self._site is None or not self._site.saving.waiting)
             if idle and self._sync.alone_for(self._loop.time()) > LONELY_S:
-                self._console.say(f"no coordinator for {LONELY_S:.0f} s, and nothing left to do")
-                self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_NO_COORDINATOR)
+                why = f"no coordinator for {LONELY_S:.0f} s, and nothing left to do"
+                self._console.say(why)
+                self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_NO_COORDINATOR, why)
 
-    def _end(self, code: int) -> None:
+    def _end(self, code: int, why: str) -> None:
         if not self._exit_code.done():
+            self._why = why
             self._exit_code.set_result(code)
+
+    def _say_farewell(self, code: int) -> None:
+        """Before anything can hold us up: SIGKILL may be near. On the local backend nobody reads it."""
+        if self._config.parent_fd is None:
+            farewell.leave(contract.TERMINATION_LOG, farewell.farewell(self.report(), code, self._why))
 
     async def _leave(self) -> None:
         """Nothing of ours stays: no process, no socket, no folder but the pod's own."""

@@ -32,6 +32,7 @@ ADVICE = {
     contract.REASON_POD_LOST: "Look at why the worker vanished (`dmesg | tail`, the node's events)",
     contract.REASON_POD_FAILED: "Look at the worker's last lines above",
     contract.REASON_PREEMPTED: "The worker's node was taken away; there is nothing to fix",
+    contract.REASON_PREEMPTION_LIMIT: "Find a place where the job is disrupted less often, or allow more (spec.failurePolicy.maxPreemptions)",
     contract.REASON_INTERRUPTED: "A worker stopped its ranks on a word that no longer held; there is nothing to fix",
     contract.REASON_CONTAINER_RESTARTED: "The worker's container was started again; its log from before says why it ended",
     contract.REASON_START_FAILED: "Look at the worker's last lines above: it ended before the ranks could start",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SHOWN_PODS = 16
 SHOWN_EVENTS = 5
+QUIET = frozenset({contract.REASON_FINISHED, contract.REASON_NOT_FINISHED, contract.REASON_NOT_SUSPENDED, contract.REASON_HEALTHY})
+"""Reasons of conditions that say nothing but that nothing is to be said."""
 
 
 def status(args: argparse.Namespace) -> int:
@@ -63,7 +65,7 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode)
     print(*(f"  {line}" for line in panel(job, Pace(), moment)), sep="\n")
     print()
-    conditions = [[c.type, c.status, c.reason, listing.age(c.last_transition_time, now), c.message] for c in job.status.conditions]
+    conditions = [[c.type, c.status, c.reason, listing.age(c.last_transition_time, now), c.message] for c in job.status.conditions if c.reason not in QUIET]
     if conditions:
         table.show(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), conditions)
         print()

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
 
 
+UNSEEN_S = 5.0
+"""After this long it is said that no operator has looked at a new job."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How the watching ended."""
@@ -53,11 +57,14 @@ class LogDisplay:
 
 def watch(place: connect.Place, wanted: follow.Wanted, display: Display) -> Outcome:
     """Show updates until the job is over or Ctrl-C. Raises CommandError."""
-    job = None
+    job, begun, warned = None, time.monotonic(), False
     try:
         with connect.refusals():
             for update in follow.follow(place.api, wanted):
                 job = update.job or job
+                if job is not None and job.status.phase is None and not warned and time.monotonic() - begun > UNSEEN_S:
+                    display.note("no operator has looked at the job yet; `tj doctor` says whether one runs")
+                    warned = True
                 if update.kind == "line":
                     display.line(update.text)
                 elif update.job is not None:

@@ -1,0 +1,292 @@
+"""What a person types about a job that is there: list, status, events, the controls, wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.apiserver import on_apiserver
+from support.cluster_cli import User, attempt, condition
+from support.trainjobs import document
+from trainjob.cli.main import main
+from trainjob_api import contract
+
+pytestmark = on_apiserver
+
+PROGRESS = {"position": 3, "step": 30, "totalSteps": 100, "percent": 30, "lastReportTime": "2026-01-01T00:00:00Z", "metrics": {"loss": 0.25}}
+CHECKPOINT = {"latest": {"id": "1-1-3", "step": 30, "uri": "/ckpt/x/checkpoints/1-1-3", "bytes": 10}, "count": 3}
+FAILURE = {"attempt": 1, "time": "2026-01-01T00:00:00Z", "reason": "UserCodeError", "rank": 1, "message": "rank 1 raised ValueError: bad", "traceback": "x\n"}
+
+
+def running(user: User, name: str = "digits", **changes: Any) -> None:
+    user.create({"metadata.name": name, **changes})
+    user.status(
+        name,
+        phase="Running",
+        slots="0-1",
+        attempt=attempt(1, "0-1", 2),
+        workers={"ready": 2, "desired": 2},
+        progress=PROGRESS,
+        checkpoint=CHECKPOINT,
+        conditions=[condition("Progressing", "True", "RanksRunning")],
+    )
+
+
+def failed(user: User, name: str = "digits") -> None:
+    user.status(name, phase="Failed", lastFailure=FAILURE, conditions=[condition("Failed", "True", "RestartLimitExceeded", "more than 3 failures")])
+
+
+# --- list --------------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_a_line_per_job(user: User) -> None:
+    assert "there are no jobs" in user.tj("list").out
+    running(user)
+    user.create({"metadata.name": "fresh"})
+    header, first, second = user.tj("list").out.splitlines()
+    assert header.split() == ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "REPORT", "RESTARTS", "AGE"]
+    assert first.split()[:5] == ["digits", "Running", "2/2", "30/100", "30%"]
+    assert second.split()[:3] == ["fresh", "New", "0/2"]
+    assert "\x1b" not in header
+    wide = user.tj("list", "-o", "wide").out
+    assert "loss=0.25" in wide
+    assert "1-1-3 (step 30)" in wide
+    assert "RanksRunning" in wide
+
+
+def test_list_for_programs(user: User) -> None:
+    running(user)
+    assert user.tj("list", "-o", "name").out == "trainjob.trainjob.dev/digits\n"
+    found = json.loads(user.tj("list", "-o", "json").out)
+    assert [item["metadata"]["name"] for item in found["items"]] == ["digits"]
+
+
+def test_list_everywhere_names_the_namespaces(user: User) -> None:
+    running(user, "mine")
+    line = next(line for line in user.tj("list", "-A").out.splitlines() if " mine " in line)
+    assert line.split()[0] == user.namespace
+
+
+def test_a_status_of_another_version_is_shown_as_far_as_it_is_known() -> None:
+    from trainjob.launch import jobs_api
+
+    manifest = document({"status": {"phase": "Running", "goodput": {"ratio": 1}, "attempt": {**attempt(2, "0", 1), "flavour": "new"}, "slots": 7}})
+    job = jobs_api.read(manifest)
+    assert (job.status.phase, job.status.slots) == ("Running", "")
+    assert job.status.attempt is not None
+    assert job.status.attempt.number == 2
+
+
+# --- status and events -----------------------------------------------------------------------------------------------------
+
+
+def test_status_is_one_screen(user: User) -> None:
+    running(user)
+    user.status(history=[{"attempt": 1, "cause": "Started", "endCause": "PodLost", "startedAt": "2026-01-01T00:00:00Z", "worldSize": 2, "downSeconds": 4.2}])
+    pod = {
+        "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits", contract.LABEL_SLOT: "0"}},
+        "spec": {"containers": [{"name": "trainer", "image": "none"}]},
+    }
+    user.server.request("POST", f"/api/v1/namespaces/{user.namespace}/pods", pod)
+    waiting = {
+        "name": "trainer",
+        "image": "none",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 2,
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }
+    user.server.request("PATCH", f"/api/v1/namespaces/{user.namespace}/pods/digits-0/status", {"status": {"phase": "Pending", "containerStatuses": [waiting]}})
+    shown = user.tj("status", "digits")
+    assert shown.code == contract.CLI_OK
+    for words in (
+        "digits   namespace",
+        "Running   2/2 workers",
+        "step 30/100 (30%)",
+        "checkpoint 1-1-3",
+        "RanksRunning",
+        "ImagePullBackOff",
+        "no such image",
+        "PodLost",
+        "4.2s",
+    ):
+        assert words in shown.out
+    assert shown.out.splitlines()[-1] == f"next: `tj logs digits -n {user.namespace} -f` follows its ranks"
+    assert json.loads(user.tj("status", "digits", "-o", "json").out)["status"]["phase"] == "Running"
+
+
+def test_status_of_a_failed_job_explains_it(user: User) -> None:
+    running(user)
+    failed(user)
+    shown = user.tj("status", "digits").out
+    assert "digits failed: RestartLimitExceeded" in shown
+    assert "ValueError: bad" in shown
+    assert "--replace" in shown.splitlines()[-1]
+
+
+def test_status_watched_ends_with_the_job(user: User) -> None:
+    running(user)
+    with user.meanwhile(lambda: failed(user)):
+        shown = user.tj("status", "digits", "--watch", "--plain")
+    assert shown.code == contract.CLI_JOB_FAILED
+    assert "attempt 1 failed: rank 1 raised ValueError: bad" in shown.err
+
+
+def test_events_of_the_job_and_its_pods_and_nothing_else(user: User) -> None:
+    running(user)
+    path = f"/api/v1/namespaces/{user.namespace}/events"
+    about = [
+        ("TrainJob", "digits", "Created", "12:00:01"),
+        ("Pod", "digits-0", "Failed\nPull", "12:00:03"),
+        ("Pod", "digits-eval-0", "Other", "12:00:02"),
+        ("Pod", "digits", "Other", "12:00:02"),
+    ]
+    for number, (kind, name, message, at) in enumerate(about):
+        involved = {"kind": kind, "name": name, "namespace": user.namespace}
+        event = {
+            "metadata": {"name": f"e{number}"},
+            "involvedObject": involved,
+            "reason": "R",
+            "message": message,
+            "type": "Normal",
+            "lastTimestamp": f"2026-01-01T{at}Z",
+        }
+        user.server.request("POST", path, event)
+    lines = user.tj("events", "digits").out.splitlines()[1:]
+    assert [line.split()[4:] for line in lines] == [["trainjob/digits", "Created"], ["pod/digits-0", "Failed", "Pull"]]
+    assert len(json.loads(user.tj("events", "digits", "-o", "json").out)["items"]) == 2
+    assert user.tj("events", "nobody").code == contract.CLI_NOT_FOUND
+
+
+# --- Controls ------------------------------------------------------------------------------------------------------------
+
+
+def test_suspend_and_resume(user: User) -> None:
+    running(user, **{"spec.checkpoint": {"storage": "/ckpt"}})
+    assert "checkpoint 1-1-3 stays" in user.tj("suspend", "digits").out
+    assert user.get()["spec"]["suspend"] is True
+    assert "goes on from checkpoint 1-1-3" in user.tj("resume", "digits").out
+    assert user.get()["spec"]["suspend"] is False
+    assert "is not suspended" in user.tj("resume", "digits").out
+
+
+def test_suspending_without_storage_says_what_is_lost(user: User) -> None:
+    running(user)
+    assert "without storage" in user.tj("suspend", "digits").out
+
+
+def test_cancel_marks_and_resume_takes_it_back(user: User) -> None:
+    running(user)
+    assert "is cancelled" in user.tj("cancel", "digits").out
+    stored = user.get()
+    assert stored["spec"]["suspend"] is True
+    assert contract.ANNOTATION_CANCELLED in stored["metadata"]["annotations"]
+    assert " Cancelled " in user.tj("list").out
+    assert "cancelled already" in user.tj("cancel", "digits").out
+    assert user.tj("wait", "digits").code == contract.CLI_STOPPED
+    user.tj("resume", "digits")
+    assert contract.ANNOTATION_CANCELLED not in user.get()["metadata"].get("annotations", {})
+
+
+def test_restart_asks_once_each_time(user: User) -> None:
+    running(user)
+    assert "attempt 2 begins" in user.tj("restart", "digits").out
+    first = user.get()["metadata"]["annotations"][contract.ANNOTATION_RESTART]
+    user.tj("restart", "digits")
+    assert user.get()["metadata"]["annotations"][contract.ANNOTATION_RESTART] > first
+    user.tj("suspend", "digits")
+    refused = user.tj("restart", "digits")
+    assert (refused.code, "tj resume digits" in refused.err) == (contract.CLI_ERROR, True)
+
+
+def test_scale(user: User) -> None:
+    running(user)
+    assert "2 -> 3 workers" in user.tj("scale", "digits", "3").out
+    assert user.get()["spec"]["workers"] == 3
+    assert "already" in user.tj("scale", "digits", "3").out
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume", "restart", "cancel"])
+def test_a_job_that_is_over_does_not_change(user: User, verb: str) -> None:
+    running(user)
+    failed(user)
+    refused = user.tj(verb, "digits")
+    assert refused.code == contract.CLI_ERROR
+    assert "does not change any more" in refused.err
+    assert "suspend" not in user.get()["spec"] or not user.get()["spec"]["suspend"]
+
+
+def test_delete_waits_until_job_and_pods_are_gone(user: User) -> None:
+    running(user)
+    owner = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "name": "digits", "uid": user.get()["metadata"]["uid"]}
+    pod = {
+        "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits"}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "trainer", "image": "none"}]},
+    }
+    user.server.request("POST", f"/api/v1/namespaces/{user.namespace}/pods", pod)
+    assert user.tj("delete", "digits", "--wait").code == contract.CLI_OK
+    assert user.core("pods") == []
+    missing = user.tj("delete", "digits")
+    assert missing.code == contract.CLI_NOT_FOUND
+    assert f"`tj list -n {user.namespace}`" in missing.err
+
+
+# --- wait ------------------------------------------------------------------------------------------------------------------
+
+
+def test_wait_for_completion(user: User) -> None:
+    running(user)
+    assert user.tj("wait", "digits", "--for", "running").code == contract.CLI_OK
+    with user.meanwhile(lambda: user.status(phase="Complete", conditions=[condition("Complete", "True", "AllRanksSucceeded")])):
+        assert user.tj("wait", "digits", "--timeout", "1m").code == contract.CLI_OK
+    assert user.tj("wait", "digits", "--for", "failed").code == contract.CLI_ERROR
+
+
+def test_wait_tells_of_a_failure_by_its_code(user: User) -> None:
+    running(user)
+    failed(user)
+    shown = user.tj("wait", "digits")
+    assert shown.code == contract.CLI_JOB_FAILED
+    assert "first cause: rank 1 raised ValueError: bad" in shown.err
+    assert user.tj("wait", "digits", "--for", "failed").code == contract.CLI_OK
+
+
+def test_wait_ends_by_its_timeout_and_by_a_deletion(user: User) -> None:
+    running(user)
+    late = user.tj("wait", "digits", "--timeout", "1")
+    assert late.code == contract.CLI_TIMEOUT
+    assert "is Running after 1.0s, not complete" in late.err
+    with user.meanwhile(lambda: user.server.request("DELETE", user.path("digits"))):
+        assert user.tj("wait", "digits", "--for", "deleted").code == contract.CLI_OK
+    assert user.tj("wait", "digits").code == contract.CLI_NOT_FOUND
+    assert user.tj("wait", "digits", "--for", "deleted").code == contract.CLI_OK
+
+
+# --- No access -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_cluster_is_told_from_no_right_and_from_no_crd(user: User, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["list", "--kubeconfig", str(tmp_path / "none")]) == contract.CLI_NO_ACCESS
+    assert "there is no kubeconfig" in capsys.readouterr().err
+    assert main(["list", "--context", "other", "--kubeconfig", str(user.server.kubeconfig)]) == contract.CLI_NO_ACCESS
+    assert "there is no context 'other'" in capsys.readouterr().err
+    weak = user.server.service_account_kubeconfig(user.namespace, "default")
+    assert main(["list", "-n", user.namespace, "--kubeconfig", str(weak)]) == contract.CLI_NO_ACCESS
+    error = capsys.readouterr().err
+    assert "you may not do this" in error
+    assert "`tj doctor`" in error
+    stranger = user.server.kubeconfig_for("not-a-token", "stranger")
+    assert main(["list", "--kubeconfig", str(stranger)]) == contract.CLI_NO_ACCESS
+    assert "does not know you (401)" in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_there(user: User, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = tmp_path / "gone.kubeconfig"
+    gone.write_text(user.server.kubeconfig.read_text().replace(str(user.server.port), "1"))
+    assert main(["status", "digits", "--kubeconfig", str(gone)]) == contract.CLI_NO_ACCESS
+    error = capsys.readouterr().err
+    assert "gave no answer" in error
+    assert "kubectl cluster-info" in error.splitlines()[-1]

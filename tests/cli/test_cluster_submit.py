@@ -1,0 +1,206 @@
+"""`tj submit`: manifests, scripts with their code, and what is refused before anything is created."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.apiserver import on_apiserver
+from support.cluster_cli import User, condition, until
+from support.trainjobs import document
+from trainjob.launch import carry
+from trainjob_api import contract
+
+pytestmark = on_apiserver
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's directory, with a script and a helper."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import helper, sys; print(helper.NAME, sys.argv[1:])")
+    (tmp_path / "helper.py").write_text("NAME = 'helped'")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "huge.bin").write_bytes(b"x")
+    (tmp_path / ".tjignore").write_text("# not code\ndata/\n*.log\n")
+    (tmp_path / "old.log").write_text("no")
+    return tmp_path
+
+
+def manifest(folder: Path, *documents: object) -> str:
+    (folder / "job.yaml").write_text(yaml.safe_dump_all(documents))
+    return "job.yaml"
+
+
+# --- Manifests ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_is_created_with_the_options_over_it(user: User, folder: Path) -> None:
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+    shown = user.tj("submit", "-f", manifest(folder, claim, document()), "--workers", "3", "--restarts", "7", "--env", "A=b")
+    assert shown.code == contract.CLI_OK, shown.err
+    assert shown.out == f"trainjob.trainjob.dev/digits created in namespace {user.namespace}\n"
+    assert "also holds PersistentVolumeClaim" in shown.err
+    assert f"next: `tj logs digits -n {user.namespace} -f` follows it" in shown.err
+    spec = user.get()["spec"]
+    assert (spec["workers"], spec["failurePolicy"]["maxFailures"]) == (3, 7)
+    assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+
+
+def test_one_that_is_there_already_is_replaced_only_when_asked(user: User, folder: Path) -> None:
+    file = manifest(folder, document())
+    assert user.tj("submit", "-f", file).code == contract.CLI_OK
+    before = user.get()["metadata"]["uid"]
+    refused = user.tj("submit", "-f", file)
+    assert refused.code == contract.CLI_ERROR
+    assert "--replace" in refused.err.splitlines()[-1]
+    assert user.get()["metadata"]["uid"] == before
+    assert user.tj("submit", "-f", file, "--replace").code == contract.CLI_OK
+    assert user.get()["metadata"]["uid"] != before
+
+
+def test_what_cannot_run_is_refused_with_its_field_and_not_created(user: User, folder: Path) -> None:
+    refused = user.tj("submit", "-f", manifest(folder, document({"spec.checkpoint": {"storage": "s3://b"}})))
+    assert refused.code == contract.CLI_ERROR
+    assert "spec.checkpoint.storage" in refused.err
+    mixed = user.tj("submit", "-f", manifest(folder, document({"metadata.namespace": "elsewhere"})))
+    assert (mixed.code, "says namespace elsewhere" in mixed.err) == (contract.CLI_USAGE, True)
+    assert user.server.request("GET", user.path())["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to submit"),
+        (["train.py"], "needs an image"),
+        (["train.py", "-f", "job.yaml"], "not both"),
+        (["-f", "job.yaml", "--image", "x", "--gpus", "2"], "--image, --gpus: a manifest says this itself"),
+        (["missing.py", "--image", "x"], "there is no file missing.py"),
+        (["../outside.py", "--image", "x"], "is not inside"),
+        (["train.py", "--image", "x", "--storage", "/data/runs"], "is on no volume of the pods"),
+        (["train.py", "--image", "x", "--storage", "data", "--volume", "claim:/data"], "is on no volume"),
+        (["train.py", "--image", "x", "--volume", "claim"], "is not CLAIM:/PATH"),
+        (["train.py", "--image", "x", "--workers", "0"], "0 is too small"),
+    ],
+)
+def test_wrong_usage_is_refused_before_the_cluster_is_asked(user: User, folder: Path, words: list[str], said: str) -> None:
+    (folder.parent / "outside.py").write_text("")
+    manifest(folder, document())
+    refused = user.tj("submit", *words)
+    assert refused.code in (contract.CLI_USAGE, contract.CLI_ERROR)
+    assert said in refused.err
+    assert refused.err.splitlines()[-1].startswith("next: ")
+    assert user.core("configmaps") == [] or all("-code-" not in found["metadata"]["name"] for found in user.core("configmaps"))
+
+
+# --- Scripts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    options = [
+        "--image",
+        "torch:1",
+        "--workers",
+        "2",
+        "--gpus",
+        "8",
+        "--cpu",
+        "4",
+        "--memory",
+        "8Gi",
+        "--name",
+        "Digits",
+        "--volume",
+        "claim:/data",
+        "--storage",
+        "/data/runs",
+        "--restarts",
+        "5",
+    ]
+    shown = user.tj("submit", "train.py", *options, script_args=("--lr", "$HOME"))
+    assert shown.code == contract.CLI_OK, shown.err
+    name = shown.out.split()[0].split("/")[1]
+    spec = user.get(name)["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    assert container["command"] == ["python", "train.py", "--lr", "$$HOME"]
+    assert (container["image"], container["workingDir"]) == ("torch:1", carry.CODE_DIR)
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "cpu": "4", "memory": "8Gi"}
+    assert (spec["workers"], spec["checkpoint"]["storage"], spec["failurePolicy"]["maxFailures"]) == (2, "/data/runs", 5)
+    assert "2 workers with 8 processes each" in shown.err
+    code = next(found for found in user.core("configmaps") if "-code-" in found["metadata"]["name"])
+    assert code["metadata"]["ownerReferences"][0]["uid"] == user.get(name)["metadata"]["uid"]
+    init = spec["template"]["spec"]["initContainers"][0]
+    assert init["resources"]["limits"] == {"cpu": "4", "memory": "8Gi"}
+    # What the init container does, done here: it gives the script what it needs, and nothing that was left out.
+    pod = tmp_path_factory.mktemp("pod")
+    (pod / "code").mkdir()
+    (pod / "code.tar.gz").write_bytes(base64.b64decode(code["binaryData"][carry.ARCHIVE]))
+    command = [word.replace("$$", "$").replace(carry.ARCHIVE_DIR, str(pod)) for word in init["command"][:-1]]
+    subprocess.run([*command, str(pod / "code")], check=True, timeout=30)
+    assert sorted(os.listdir(pod / "code")) == [".tjignore", "helper.py", "train.py"]
+    done = subprocess.run(["python3", "train.py", "a"], cwd=pod / "code", capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "helped ['a']\n"
+
+
+def test_deleting_the_job_takes_the_code_with_it(user: User, folder: Path) -> None:
+    user.tj("submit", "train.py", "--image", "x", "--name", "gone")
+    assert any("-code-" in found["metadata"]["name"] for found in user.core("configmaps"))
+    user.tj("delete", "gone")
+    until(lambda: not any("-code-" in found["metadata"]["name"] for found in user.core("configmaps")))
+
+
+def test_a_refused_job_leaves_no_code_behind(user: User, folder: Path) -> None:
+    user.create({"metadata.name": "taken"})
+    assert user.tj("submit", "train.py", "--image", "x", "--name", "taken").code == contract.CLI_ERROR
+    assert not any("-code-" in found["metadata"]["name"] for found in user.core("configmaps"))
+
+
+def test_code_that_is_too_large_is_refused_with_what_weighs(user: User, folder: Path) -> None:
+    (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
+    refused = user.tj("submit", "train.py", "--image", "x")
+    assert refused.code == contract.CLI_ERROR
+    assert "weights.bin (879 KiB)" in refused.err
+    assert ".tjignore" in refused.err.splitlines()[-1]
+
+
+def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    nodes = tmp_path_factory.mktemp("nfs")
+    (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
+    shown = user.tj("submit", "train.py", "--image", "x", "--name", "big", "--volume", f"{nodes}:/data", "--storage", "/data/runs")
+    assert shown.code == contract.CLI_OK, shown.err
+    template = user.get("big")["spec"]["template"]["spec"]
+    inside = template["initContainers"][0]["command"][-2]
+    assert inside.startswith(f"/data/runs/{user.namespace}/big/code/")
+    assert (nodes / inside.removeprefix("/data/")).stat().st_size > 800_000
+    assert template["initContainers"][0]["volumeMounts"][1]["mountPath"] == "/data"
+
+
+def test_a_dry_run_prints_what_kubectl_would_take(user: User, folder: Path) -> None:
+    shown = user.tj("submit", "train.py", "--image", "x", "--dry-run")
+    assert [found["kind"] for found in yaml.safe_load_all(shown.out)] == ["ConfigMap", "TrainJob"]
+    assert user.server.request("GET", user.path())["items"] == []
+    assert user.server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=shown.out).returncode == 0
+
+
+def test_waiting_ends_with_the_job_s_code(user: User, folder: Path) -> None:
+    def end() -> None:
+        until(lambda: user.server.request("GET", user.path())["items"])
+        user.status("digits", phase="Failed", conditions=[condition("Failed", "True", "DeadlineExceeded", "it was active for too long")])
+
+    with user.meanwhile(end):
+        shown = user.tj("submit", "-f", manifest(folder, document()), "--wait", "--plain")
+    assert shown.code == contract.CLI_JOB_FAILED
+    assert "it was active for too long" in shown.err
+
+
+def test_the_printed_commands_can_be_typed(user: User, folder: Path) -> None:
+    shown = user.tj("submit", "-f", manifest(folder, document()))
+    command = shown.err[shown.err.index("`tj status") + 1 :].split("`")[0]
+    assert user.tj(*shlex.split(command)[1:]).code == contract.CLI_OK

@@ -1,0 +1,164 @@
+"""fit() and submit() on a cluster: a real API server, a node with logs, and the test as the operator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.apiserver import ApiServer
+from support.apiserver import on_apiserver
+from support.cluster_cli import attempt, condition
+from support.log_kubelet import LogKubelet
+from trainjob import ClusterRun, Kubernetes, RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback
+from trainjob.launch.errors import LaunchError
+
+pytestmark = on_apiserver
+
+
+class Operator:
+    """Does what the operator would: sees jobs, starts pods, writes status."""
+
+    def __init__(self, server: ApiServer, namespace: str, kubelet: LogKubelet) -> None:
+        self.server, self.namespace, self.kubelet = server, namespace, kubelet
+
+    @property
+    def path(self) -> str:
+        return f"/apis/trainjob.dev/v1alpha1/namespaces/{self.namespace}/trainjobs"
+
+    def job(self) -> dict[str, Any]:
+        deadline = time.monotonic() + 30
+        while not (found := self.server.request("GET", self.path)["items"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return dict(found[0])
+
+    def status(self, **fields: Any) -> None:
+        self.server.request("PATCH", f"{self.path}/{self.job()['metadata']['name']}/status", {"status": fields})
+
+    def run(self, *lines: str) -> None:
+        job = self.job()
+        name = job["metadata"]["name"]
+        self.kubelet.pod(job, 0)
+        self.status(slots="0", attempt=attempt(1, "0", 1), phase="Running", progress={"position": 2, "metrics": {"loss": 0.5}, "step": 2})
+        self.kubelet.write(f"{name}-0", *lines)
+
+    def end(self, type_: str, **fields: Any) -> None:
+        self.status(conditions=[condition(type_, "True", "Why", "because")], phase=type_, **fields)
+        self.kubelet.finish(f"{self.job()['metadata']['name']}-0")
+
+
+@pytest.fixture
+def operator(apiserver: ApiServer, api_namespace: str) -> Iterator[Operator]:
+    with LogKubelet(apiserver, api_namespace) as kubelet:
+        yield Operator(apiserver, api_namespace, kubelet)
+
+
+def trainer(operator: Operator, **run: Any) -> TorchTrainer:
+    backend = Kubernetes(image="x", namespace=operator.namespace, kubeconfig=str(operator.server.kubeconfig), volumes={"/data": "claim"})
+    return TorchTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(**{"name": "digits", **run}), backend=backend)
+
+
+def meanwhile(*steps: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: [step() for step in steps], daemon=True)
+    thread.start()
+    return thread
+
+
+CHECKPOINT = {"latest": {"id": "1-1-2", "step": 2, "uri": "/data/runs/1-1-2", "bytes": 1}, "count": 1}
+
+
+class Heard(UserCallback):
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+        self.failures: list[Any] = []
+
+    def after_report(self, run_context: Any, metrics: Any, checkpoint: Any) -> None:
+        self.reports.append(metrics)
+
+    def after_exception(self, run_context: Any, worker_exceptions: Any) -> None:
+        self.failures.append(worker_exceptions)
+
+
+def test_fit_shows_rank_0_and_returns_what_the_job_reported(operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
+    heard = Heard()
+    thread = meanwhile(lambda: operator.run("r00 | step 1", "r01 | not shown"), lambda: operator.end("Complete", checkpoint=CHECKPOINT))
+    result = trainer(operator, callbacks=[heard], storage_path="/data/runs").fit()
+    thread.join(30)
+    shown = capsys.readouterr()
+    assert "r00 | step 1" in shown.out
+    assert "not shown" not in shown.out
+    assert "attempt 1 begins" in shown.err
+    assert (result.metrics, result.error) == ({"loss": 0.5}, None)
+    assert result.checkpoint is not None
+    assert (result.checkpoint.uri, result.checkpoint.step) == ("/data/runs/1-1-2", 2)
+    assert heard.reports == [[{"loss": 0.5}]]
+    carried = operator.server.request("GET", f"/api/v1/namespaces/{operator.namespace}/configmaps")["items"]
+    assert [found["metadata"]["ownerReferences"][0]["name"] for found in carried if "-payload-" in found["metadata"]["name"]] == ["digits"]
+
+
+def test_a_failed_job_is_an_error_with_the_first_cause_and_the_result(operator: Operator) -> None:
+    failure = {
+        "attempt": 1,
+        "time": "2026-01-01T00:00:00Z",
+        "reason": "UserCodeError",
+        "rank": 0,
+        "message": "rank 0 raised ValueError: bad",
+        "traceback": "frames",
+    }
+    heard = Heard()
+    thread = meanwhile(lambda: operator.run("r00 | x"), lambda: operator.end("Failed", lastFailure=failure, checkpoint=CHECKPOINT))
+    with pytest.raises(TrainingFailedError, match="ValueError: bad") as raised:
+        trainer(operator, callbacks=[heard]).fit()
+    thread.join(30)
+    assert (raised.value.rank, raised.value.reason, raised.value.worker_traceback) == (0, "UserCodeError", "frames")
+    assert raised.value.result is not None
+    assert raised.value.result.metrics == {"loss": 0.5}
+    assert [list(found) for found in heard.failures] == [[0]]
+
+
+def test_a_handle_waits_follows_and_cancels(operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trainer(operator).submit()
+    assert "has no storage" in capsys.readouterr().err
+    with pytest.raises(TimeoutError, match="digits is not started"):
+        run.wait(timeout_s=0.1)
+    operator.run("r00 | a", "r01 | b")
+    lines = run.logs("all")
+    assert [next(lines), next(lines)] == ["r00 | a", "r01 | b"]
+    lines.close()
+    again = ClusterRun.attach("digits", namespace=operator.namespace, kubeconfig=str(operator.server.kubeconfig))
+    assert again.job().status.phase == "Running"
+    with pytest.raises(LaunchError, match="digits is Running in namespace"):
+        trainer(operator).submit()
+    again.cancel()
+    with pytest.raises(LaunchError, match="was cancelled"):
+        run.wait()
+    second = trainer(operator).submit()  # a cancelled one makes room
+    assert second.job().spec.suspend is False
+    second.delete()
+    with pytest.raises(LaunchError, match="there is no TrainJob"):
+        second.job()
+
+
+def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator: Operator, tmp_path: Path) -> None:
+    from trainjob.launch.cluster_run import result_of
+
+    run = trainer(operator).submit()
+    operator.run()
+    operator.end("Complete", checkpoint=CHECKPOINT)
+    job = run.job()
+    stored = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": job.spec.checkpoint.model_copy(update={"storage": str(tmp_path)})})})
+    folder = tmp_path / operator.namespace / "digits"
+    from trainjob.checkpoint import runs
+    from trainjob.checkpoint.store import open_store
+
+    folder.mkdir(parents=True)
+    runs.claim(open_store(str(folder)), "another uid", "auto", [])
+    assert result_of(stored).metrics == {"loss": 0.5}  # somebody else's folder: what the status says
+    runs.claim(open_store(str(folder)), job.metadata.uid, "none", [])
+    assert result_of(stored).metrics is None  # its own: read from there, and there was no report
+    assert result_of(stored).path == str(folder)

@@ -1,0 +1,75 @@
+"""Following a job on a real API server that goes away, and a name that changes hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.apiserver import ApiServer
+from support.apiserver import on_apiserver
+from support.cluster_cli import attempt, condition
+from support.log_kubelet import LogKubelet
+from support.trainjobs import document
+from trainjob.launch import follow, ranks
+from trainjob.launch.api import Api, ApiError
+
+pytestmark = on_apiserver
+
+
+@pytest.fixture
+def api(apiserver: ApiServer) -> Api:
+    return Api.connect(kubeconfig=str(apiserver.kubeconfig))
+
+
+def jobs(namespace: str) -> str:
+    return f"/apis/trainjob.dev/v1alpha1/namespaces/{namespace}/trainjobs"
+
+
+def status(server: ApiServer, namespace: str, **fields: Any) -> None:
+    server.request("PATCH", f"{jobs(namespace)}/digits/status", {"status": fields})
+
+
+def until(updates: Iterator[follow.Update], kind: str) -> follow.Update:
+    return next(update for update in updates if update.kind == kind)
+
+
+def test_a_job_that_nobody_knows_is_an_error_at_once(api: Api, api_namespace: str) -> None:
+    with pytest.raises(ApiError, match="there is no TrainJob digits") as raised:
+        next(follow.follow(api, follow.Wanted(namespace=api_namespace, name="digits")))
+    assert raised.value.status == 404
+
+
+def test_another_job_of_the_name_ends_it(apiserver: ApiServer, api: Api, api_namespace: str) -> None:
+    apiserver.request("POST", jobs(api_namespace), document())
+    updates = follow.follow(api, follow.Wanted(namespace=api_namespace, name="digits"))
+    until(updates, "status")
+    apiserver.request("DELETE", f"{jobs(api_namespace)}/digits")
+    apiserver.request("POST", jobs(api_namespace), document())
+    assert "a new one of that name" in until(updates, "gone").text
+    assert list(updates) == []
+
+
+def test_an_api_server_that_is_away_is_waited_for_and_no_line_is_lost(apiserver: ApiServer, api: Api, api_namespace: str, tmp_path: Path) -> None:
+    job = apiserver.request("POST", jobs(api_namespace), document({"spec.workers": 1}))
+    with LogKubelet(apiserver, api_namespace) as kubelet:
+        kubelet.pod(job, 0)
+        status(apiserver, api_namespace, slots="0", attempt=attempt(1, "0", 1))
+        kubelet.write("digits-0", "r00 | before")
+        updates = follow.follow(api, follow.Wanted(namespace=api_namespace, name="digits", logs=True, selection=ranks.ALL))
+        assert until(updates, "line").text == "r00 | before"
+        apiserver.stop_server()
+        kubelet.write("digits-0", "r00 | meanwhile")
+        assert "gives no answer" in until(updates, "note").text
+        until(updates, "away")
+        apiserver.start_server()
+        kubelet.write("digits-0", "r00 | after")
+        assert [until(updates, "line").text, until(updates, "line").text] == ["r00 | meanwhile", "r00 | after"]
+        kubelet.finish("digits-0")
+        status(apiserver, api_namespace, conditions=[condition("Complete", "True", "AllRanksSucceeded")])
+        last = list(updates)
+        assert [update.kind for update in last if update.kind == "line"] == []
+        assert last[-1].job is not None
+        assert last[-1].job.status.finished
