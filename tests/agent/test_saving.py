@@ -245,3 +245,16 @@ def test_a_staged_file_that_changed_is_noticed_and_the_one_before_is_taken(tmp_p
         rig.run(2)
         rig.wait(lambda: resumed(rig, 0) and resumed(rig, 1), "resumed from the one before")
         assert resumed(rig, 1) == {"id": "1-1-1", "step": 1, "files": ["part-0", "part-1"], "bytes": 2}
+
+
+def test_checkpoints_in_quick_succession_do_not_flood_the_coordinator(tmp_path: Path) -> None:
+    script = HEAD + "for i in range(1, 41):\n    save(i)\n    time.sleep(0.02)\n"
+    with Rig(tmp_path, script=script, storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait(lambda: rig.report(0)["checkpoint_count"] == 40, "all are committed")
+        training = [r for r in rig.coordinator.log if any(rank["state"] == contract.RANK_RUNNING for rank in r["ranks"])]
+        for slot in (0, 1):
+            clocks = [r["clock"] for r in training if r["slot"] == slot]
+            # Progress is posted once a second and superseded polls are posted anew; 80 small changes are not each worth a post.
+            assert len(clocks) <= 8 + 3 * (clocks[-1] - clocks[0]), (slot, len(clocks))

@@ -136,9 +136,13 @@ class Agent:
         storage = None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
         if storage is not None:
             storage.start()
-        saving = Saving(os.path.join(config.work_dir, "staging"), storage, self._sync.changed)
+        saving = Saving(os.path.join(config.work_dir, "staging"), storage, self._uploads_changed)
         folder = SocketFolder(config.work_dir, config.pod_uid)
         self._site = Site(config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn)
+
+    def _uploads_changed(self, drained: bool) -> None:
+        """Only once the ranks have ended does anybody wait for the uploads; while they run each checkpoint drains them."""
+        self._sync.changed(drained and (self._attempt is None or not self._attempt.alive))
 
     def _warn(self, text: Optional[str]) -> None:
         self._warning = None if text is None else text[: contract.MESSAGE_LIMIT]
