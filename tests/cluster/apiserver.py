@@ -80,7 +80,20 @@ class ApiServer:
     # --- What tests ask -----------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One call as admin; the answer. A merge patch for PATCH. Raises urllib.error.HTTPError with the API's message."""
+        """One call as admin; the answer. A merge patch for PATCH. Raises urllib.error.HTTPError with the API's message.
+
+        429 is asked again, as every client does: the server says it while a CustomResourceDefinition is being changed.
+        """
+        deadline = time.monotonic() + READY_WITHIN_S
+        while True:
+            try:
+                return self._request(method, path, body)
+            except urllib.error.HTTPError as error:
+                if error.code != 429 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {self.admin_token}", "Content-Type": kind, "Accept": "application/json, */*"}
         data = None if body is None else json.dumps(body).encode()

@@ -145,7 +145,7 @@ def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int
     elif status.holds("Failed"):
         lines, code = failure.explain(job, again), CLI_JOB_FAILED
     else:
-        lines, code = _stopped(job, again), CLI_INTERRUPTED
+        lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code
 
@@ -161,7 +161,20 @@ def _done(job: TrainJob, seconds: float) -> list[str]:
     return lines
 
 
-def _stopped(job: TrainJob, again: failure.Retry) -> list[str]:
-    latest = job.status.checkpoint.latest
-    saved = f"checkpoint {latest.id} is saved" if latest else "nothing was saved"
-    return [f"{job.metadata.name} was stopped; {saved}", f"next: `{again.command}` {'goes on from it' if latest else 'starts again'}"]
+def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
+    latest = _saved(outcome)
+    saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
+    return [f"{outcome.job.metadata.name} was stopped; {saved}", f"next: `{again.command}` {'goes on from it' if latest else 'starts again'}"]
+
+
+def _saved(outcome: LocalOutcome) -> str | None:
+    """The newest checkpoint: what lies on storage counts, since the object's status is always a moment behind it."""
+    from trainjob.checkpoint import catalogue
+    from trainjob.checkpoint.errors import StoreError
+
+    shown = outcome.job.status.checkpoint.latest
+    try:
+        stored = catalogue.list_checkpoints(catalogue.open_store(outcome.storage)) if outcome.storage else []
+    except StoreError:  # it was there a moment ago, when the last checkpoint went to it
+        stored = []
+    return str(stored[-1].id) if stored else shown.id if shown else None
