@@ -11,9 +11,10 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from support.virtual_time import VirtualClock
+from trainjob.agent import farewell
 from trainjob_api import contract
 from trainjob_operator.clock import wait_until
 from trainjob_operator.cluster import Conflict, Manifest, NotFound
@@ -24,6 +25,8 @@ TOKEN = "puppet-token"
 STOP_S = 0.05
 """How long ranks take to die."""
 KUBELET_RETRY_S = 1.0
+LONELY_S = 600.0
+"""An agent without coordinator, ranks and uploads ends after this."""
 
 Post = Callable[[bytes], Awaitable[Answer]]
 """Raises ConnectionError when nobody listens, the request or the reply was lost."""
@@ -96,6 +99,8 @@ class World:
         """What was broken on purpose and may be counted."""
         self.evictions = 0
         """Preemptions; they count apart."""
+        self.last_words = True
+        """Ended agents leave termination messages."""
         self.capacity: int | None = None
         """Pods that the nodes hold; None: any number."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -256,14 +261,16 @@ class World:
         """A pod that has nothing to do with the operator; no agent runs in it."""
         self.cluster.add_pod({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"containers": [{"name": "other"}]}})
 
-    def finished(self, agent: PuppetAgent, exit_code: int) -> None:
-        """The agent ended by itself."""
+    def finished(self, agent: PuppetAgent, exit_code: int, why: str = "") -> None:
+        """The agent ended by itself; its last word is the container's termination message."""
         self.agents.pop(agent.pod_uid, None)
-        self._mark_ended(agent, exit_code)
+        report = cast(contract.AgentReport, agent.report())
+        self._mark_ended(agent, exit_code, farewell.farewell(report, exit_code, why) if self.last_words else None)
 
-    def _mark_ended(self, agent: PuppetAgent, exit_code: int) -> None:
+    def _mark_ended(self, agent: PuppetAgent, exit_code: int, message: str | None = None) -> None:
         if self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid:
-            self.cluster.set_pod_status(agent.namespace, agent.pod_name, ended_status(exit_code, self.clock.now().isoformat()))
+            status = ended_status(exit_code, self.clock.now().isoformat(), message=message)
+            self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
     # --- Peers among themselves -----------------------------------------------------------------------------------------------
 
@@ -333,6 +340,7 @@ class PuppetAgent:
         self.progress: dict[str, Any] | None = None
         self.clock_error = world.rng.uniform(-3.0, 3.0)
         self._seq = 0
+        self._heard_at = world.clock.monotonic()
         self._transition = 0
         self._acknowledged: dict[str, Any] | None = None
         self._news = asyncio.Event()
@@ -367,7 +375,11 @@ class PuppetAgent:
             answer = await self.world.post(json.dumps(self.report()).encode())
         except ConnectionError:
             await asyncio.sleep(contract.SYNC_RETRY_S)
+            if self.alive and self.quiet and self.world.clock.monotonic() - self._heard_at > LONELY_S:
+                self.die()
+                self.world.finished(self, contract.EXIT_OK if self.completed else contract.EXIT_NO_COORDINATOR, "no coordinator")
             return None
+        self._heard_at = self.world.clock.monotonic()
         if answer.status == 409:
             return None
         assert answer.status == 200, f"agent of {self.pod_name} was refused: {answer}"
@@ -485,9 +497,11 @@ def unschedulable_status(since: str, capacity: int) -> Manifest:
     }
 
 
-def ended_status(exit_code: int, finished_at: str, reason: str | None = None) -> Manifest:
+def ended_status(exit_code: int, finished_at: str, reason: str | None = None, message: str | None = None) -> Manifest:
     """A pod whose trainer has ended."""
     ended = {"exitCode": exit_code, "reason": reason or ("Completed" if exit_code == 0 else "Error"), "finishedAt": finished_at}
+    if message is not None:
+        ended["message"] = message
     return {
         "phase": "Succeeded" if exit_code == 0 else "Failed",
         "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
