@@ -49,6 +49,7 @@ chart: crds ## Generate what the chart and its page repeat
 docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python -m trainjob_api.reference
 	@$(BIN)/python -m trainjob.cli.reference
+	@$(BIN)/python -m trainjob_operator.reference
 
 bench: $(STAMP) ## Measure, one line a figure
 	@$(BIN)/python -m benchmarks

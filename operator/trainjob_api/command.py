@@ -65,6 +65,19 @@ def parse_python(command: Sequence[str]) -> Optional[PythonCommand]:
     return None
 
 
+def ignores_environment(flags: Sequence[str]) -> Optional[str]:
+    """The option among an interpreter's that makes it ignore PYTHONPATH: -I or -E."""
+    for flag in flags:
+        if flag.startswith("--") or not flag.startswith("-"):
+            continue
+        for letter in flag[1:]:
+            if letter in "WX":  # the rest is their argument
+                break
+            if letter in "IE":
+                return f"-{letter}"
+    return None
+
+
 _MORE = "\0"
 """`_short_options`: only flags so far, look at the next word."""
 

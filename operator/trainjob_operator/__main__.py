@@ -39,7 +39,12 @@ from trainjob_operator.served import fields_not_served
 from trainjob_operator.settings import BadSettings, HelpShown, Settings, read_settings
 from trainjob_operator.tokens import TokenCheck
 
-EXIT_OK, EXIT_ERROR, EXIT_USAGE = 0, 1, 2
+EXIT_OK = 0
+"""Told to stop (SIGTERM, SIGINT), and everything was closed in order; or `--help`."""
+EXIT_ERROR = 1
+"""It cannot do its work, or not go on; the last line of the log says why."""
+EXIT_USAGE = 2
+"""A flag or variable is wrong; one line on standard error names it."""
 
 API_PATIENCE_S = 10.0
 """An API server that does not answer at the start is asked for so long: it may be about to come back."""
@@ -50,6 +55,9 @@ STOP_WITHIN_S = 15.0
 """What is not closed so long after SIGTERM is left to the end of the process."""
 RESTART_RULES_SINCE = (1, 35)
 _INSTALL_CRD = f"helm upgrade with crds.install=true, or kubectl apply -f crds/{contract.GROUP}_{contract.PLURAL}.yaml"
+NO_CRD = f"the CustomResourceDefinition {contract.PLURAL}.{contract.GROUP} ({contract.VERSION}) is not installed: {_INSTALL_CRD}"
+OLD_CRD = f"the installed CustomResourceDefinition is older than this operator and would drop {{}}: {_INSTALL_CRD}"
+NO_SOCKET = "a socket could not be opened: %s; is another process listening on --coordinator-port or --metrics-port?"
 
 T = TypeVar("T")
 _log = logging.getLogger("trainjob_operator")
@@ -81,7 +89,7 @@ def main() -> int:
     except (ClusterError, BadSecret, NoRoute, WatchEnded) as error:
         _log.error("%s", error)
     except OSError as error:
-        _log.error("a socket could not be opened: %s; is another process listening on --coordinator-port or --metrics-port?", error)
+        _log.error(NO_SOCKET, error)
     except Exception:
         _log.exception("the operator ended on an error that nobody expected")
     return EXIT_ERROR
@@ -144,10 +152,10 @@ class Operator:
         except NotFound:
             found = {}
         if contract.PLURAL not in {resource.get("name") for resource in found.get("resources") or ()}:
-            raise CannotRun(f"the CustomResourceDefinition {contract.PLURAL}.{contract.GROUP} ({contract.VERSION}) is not installed: {_INSTALL_CRD}")
+            raise CannotRun(NO_CRD)
         dropped = await _patiently(lambda: fields_not_served(api), NotFound)
         if dropped:
-            raise CannotRun(f"the installed CustomResourceDefinition is older than this operator and would drop {', '.join(dropped)}: {_INSTALL_CRD}")
+            raise CannotRun(OLD_CRD.format(", ".join(dropped)))
         settings = self._settings
         names = {"lease": settings.lease, "secret": settings.secret, "service": settings.service}
         rights = needed_rights(settings.namespaces, settings.pod_namespace, names)

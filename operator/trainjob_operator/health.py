@@ -15,11 +15,18 @@ from aiohttp import web
 
 from trainjob_operator.clock import Clock
 
+PATH_HEALTHZ = "/healthz"
+"""200 while the replica is alive: its event loop turns and no turn is stuck. Else 503 with the reason, and a restart helps."""
+PATH_READYZ = "/readyz"
+"""200 while the replica is of use: it is alive, the API server answers and, where it leads, the watch lives. Else 503 with the reason. Followers are ready too."""
+PATH_METRICS = "/metrics"
+"""The metrics, for Prometheus."""
+
 LAG_EVERY_S = 0.5
 LAG_LIMIT_S = 5.0
 """An event loop that wakes so late is not alive."""
 TURN_LIMIT_S = 180.0
-"""A turn is given up after reconciler.TURN_TIMEOUT_S; one that still runs after this is stuck."""
+"""A turn that still runs after this is stuck: it should have been given up long before (reconciler.TURN_TIMEOUT_S)."""
 API_LIMIT_S = 10.0
 """So long the API server may fail to answer before the replica is not ready."""
 WATCH_LIMIT_S = 150.0
@@ -110,9 +117,9 @@ class HealthServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; the port (0: any free one was picked). Raises OSError when it is taken."""
         app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get(PATH_HEALTHZ, self._healthz)
+        app.router.add_get(PATH_READYZ, self._readyz)
+        app.router.add_get(PATH_METRICS, self._metrics)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         try:

@@ -43,7 +43,7 @@ OnCall = Callable[[str, str, int, float], None]
 
 
 class WatchEnded(Exception):
-    """Kopf gave up: nobody sees changes any more, the process must end."""
+    """The watch of TrainJobs and pods ended for good: nobody sees changes any more, the process must end."""
 
 
 async def watch_with_kopf(

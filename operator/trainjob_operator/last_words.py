@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from trainjob_api import contract, last_word
@@ -26,7 +27,7 @@ OWN_EXITS = (contract.EXIT_OK, *range(80, 90))
 def last_word_in(ended: Manifest) -> LastWord | None:
     """The agent's last word in the terminated state of a container that is not started again."""
     message = ended.get("message")
-    if not isinstance(message, str) or ended.get("exitCode") not in OWN_EXITS or not ended.get("finishedAt"):
+    if not isinstance(message, str) or ended.get("exitCode") not in OWN_EXITS:
         return None
     return last_word.from_text(message)
 
@@ -48,9 +49,9 @@ def with_last_words(heard: Mapping[int, AgentView], pods: Iterable[PodView]) -> 
     views = dict(heard)
     for pod in pods:
         view = views.get(pod.slot)
-        if pod.last_word is None or not pod.owned or (view is not None and view.pod_uid != pod.uid):
+        if pod.last_word is None or pod.finished_at is None or not pod.owned or (view is not None and view.pod_uid != pod.uid):
             continue
-        left = _view(pod, pod.last_word)
+        left = _view(pod, pod.last_word, aware(pod.finished_at))
         if left is not None:
             views[pod.slot] = left if view is None else _merged(view, left)
     return views
@@ -60,11 +61,21 @@ def _merged(view: AgentView, left: AgentView) -> AgentView:
     """What the coordinator heard knows more of the same attempt; of a newer one it knows nothing."""
     if left.attempt != view.attempt:
         return left if left.attempt > view.attempt else replace(view, completed=view.completed or left.completed)
-    ranks = {rank["rank"]: rank for rank in (*view.ranks, *left.ranks)} if not view.ranks or left.ranks else {rank["rank"]: rank for rank in view.ranks}
-    return replace(view, quiet=True, completed=view.completed or left.completed, run=left.run if view.run is None else view.run, ranks=tuple(ranks.values()))
+    ranks = {rank["rank"]: rank for rank in view.ranks}
+    for rank in left.ranks:
+        if ranks.get(rank["rank"], {}).get("state") != contract.RANK_ENDED:
+            ranks[rank["rank"]] = rank
+    return replace(
+        view,
+        quiet=True,
+        joined=view.joined or left.joined,
+        completed=view.completed or left.completed,
+        run=left.run if view.run is None else view.run,
+        ranks=tuple(ranks.values()),
+    )
 
 
-def _view(pod: PodView, word: LastWord) -> AgentView | None:
+def _view(pod: PodView, word: LastWord, at: datetime) -> AgentView | None:
     document: dict[str, Any] = {
         "namespace": "-",
         "job": "-",
@@ -82,11 +93,9 @@ def _view(pod: PodView, word: LastWord) -> AgentView | None:
         "ranks": [] if word.rank is None else [_rank(word)],
     }
     try:
-        report = read_report(document)
+        return read_report(document).view(at)
     except BadReport:
         return None
-    assert pod.finished_at is not None, "last_word_in asks for it"
-    return report.view(aware(pod.finished_at))
 
 
 def _rank(word: LastWord) -> dict[str, Any]:

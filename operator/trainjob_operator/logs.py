@@ -18,6 +18,15 @@ QUIET = {"kopf": logging.WARNING, "aiohttp": logging.WARNING, "asyncio": logging
 """Libraries and what they must at least have to say."""
 REPEAT_AFTER_S = 60.0
 """The same kind of line of a library comes at most this often."""
+FIELDS = {
+    "time": "UTC, to the millisecond",
+    "level": "debug, info, warning, error or critical",
+    "logger": "the part that speaks: `trainjob_operator...`, or a library",
+    "message": "one sentence",
+    "job": "`namespace/name`, where the line is about a job",
+    "error": "a traceback, where something happened that nobody expected",
+}
+"""Of a JSON line; others are not there."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 EXPECTED = ("OS signals are ignored", "Config not found")
 """Lines of libraries that tell what we want so, or say ourselves."""
@@ -36,7 +45,7 @@ def set_up(log_format: str, level: str, stream: IO[str]) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """time, level, logger, message; job and error where there is one."""
+    """FIELDS; job and error where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, str] = {

@@ -73,7 +73,8 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
     phase = _phase(status.get("phase"), trainer)
     ended = trainer.ended
     reason, message = _words(manifest, trainer, conditions)
-    word = last_word_in(ended) if phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) else None
+    over = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    word = last_word_in(ended) if over else None
     return PodView(
         slot=_slot(metadata, job.metadata.name),
         name=metadata["name"],
@@ -97,6 +98,7 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         restarts=trainer.restarts,
         last_reason=_bounded(trainer.last.get("reason")),
         crashing=trainer.waiting.get("reason") == CRASH_LOOP and (trainer.restarts or 0) >= CRASHES,
+        lingers=over and status.get("phase") == "Running" and trainer.has_company,
     )
 
 
@@ -148,6 +150,8 @@ class _Trainer:
     restarts: int | None
     starts_again: bool
     """It has ended, and by its restart rules the kubelet starts it again."""
+    has_company: bool
+    """A container beside it runs, or is to run. Sidecars among the init containers end by themselves when the others have."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Trainer:
@@ -158,7 +162,8 @@ class _Trainer:
         state, last = dict(status.get("state") or {}), dict((status.get("lastState") or {}).get("terminated") or {})
         restarts = status.get("restartCount")
         again = "terminated" in state and (manifest.get("status") or {}).get("phase") == "Running" and _restarts(trainer, state["terminated"])
-        return cls(state, state["terminated"] if again else last, restarts if isinstance(restarts, int) else None, again)
+        company = any("terminated" not in (other.get("state") or {}) for other in statuses if other.get("name") != trainer.get("name"))
+        return cls(state, state["terminated"] if again else last, restarts if isinstance(restarts, int) else None, again, company)
 
     @property
     def waiting(self) -> Manifest:

@@ -7,11 +7,12 @@ contract; never a job's name or a user's word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
@@ -48,11 +49,21 @@ class Queue(Protocol):
     def waiting(self) -> int: ...
 
 
+class Family(NamedTuple):
+    """One metric as the page of a scrape has it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
 class Metrics:
     """One registry a process."""
 
     def __init__(self, health: Health) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._jobs: dict[JobKey, tuple[str, int]] = {}
         """Phase and attempt as of the job's last turn."""
         self._turns = Counter("trainjob_turns", "Turns of jobs, by outcome: ok, conflict, error.", ["outcome"], registry=self.registry)
@@ -70,6 +81,13 @@ class Metrics:
     def exposition(self) -> tuple[bytes, str]:
         """The page of a scrape and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def families(self) -> list[Family]:
+        """Every metric there is, by name, whether or not it has a value yet."""
+        known = list(self.registry._collector_to_names)
+        found = [(family, collector) for collector in known if isinstance(collector, MetricWrapperBase) for family in collector.describe()]
+        asked = [(family, family) for collector in known if not isinstance(collector, MetricWrapperBase) for family in collector.collect()]
+        return sorted(_family(family, getattr(owner, "_labelnames", ())) for family, owner in [*found, *asked])
 
     # --- Told ---------------------------------------------------------------------------------------------------------------
 
@@ -140,6 +158,12 @@ class _Asked:
         for outcome in ("written", "withheld", "failed"):
             events.add_metric([outcome], getattr(self._recorder, outcome))
         yield events
+
+
+def _family(family: Metric, labels: Iterable[str]) -> Family:
+    # The exposition format adds it to a counter's name.
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    return Family(name, family.type, tuple(labels), family.documentation)
 
 
 def resource_of(path: str) -> str:

@@ -21,8 +21,11 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 ENV_POD_NAME = "POD_NAME"
+"""This replica's name."""
 ENV_POD_NAMESPACE = "POD_NAMESPACE"
+"""The operator's own namespace."""
 ENV_POD_IP = "POD_IP"
+"""The address at which agents reach this replica."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -80,7 +83,7 @@ class Settings:
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Raises BadSettings, and HelpShown after `--help`."""
-    parsed = _parse(arguments)
+    parsed = parser().parse_args(arguments)
     pod_namespace = _dns_label(_variable(environment, ENV_POD_NAMESPACE, "the operator's own namespace"), ENV_POD_NAMESPACE)
     port = parsed.coordinator_port or contract.COORDINATOR_PORT
     return Settings(
@@ -114,18 +117,25 @@ class _Parser(argparse.ArgumentParser):
         raise HelpShown(message or "")
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
+def parser() -> argparse.ArgumentParser:
+    """The flags; it raises BadSettings and HelpShown instead of ending the process."""
+    made = _Parser(
         prog="python -m trainjob_operator",
         description="The TrainJob operator: looks after TrainJob objects on a Kubernetes cluster.",
         epilog=f"Environment: {ENV_POD_NAME}, {ENV_POD_NAMESPACE}, {ENV_POD_IP}, from the downward API.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--namespace", action="append", default=[], type=_label_of("--namespace"), metavar="NS", help="look after this namespace only; repeat for several")
     add("--runtime-image", required=True, type=_word("--runtime-image"), metavar="IMAGE", help="brings agent and library into worker pods")
-    add("--runtime-pull-policy", default="IfNotPresent", choices=PULL_POLICIES, help="default: IfNotPresent")
-    add("--coordinator-port", default=contract.COORDINATOR_PORT, type=_port, metavar="PORT", help=f"default: {contract.COORDINATOR_PORT}")
+    add("--runtime-pull-policy", default="IfNotPresent", choices=PULL_POLICIES, help="when the runtime image is pulled; default: IfNotPresent")
+    add(
+        "--coordinator-port",
+        default=contract.COORDINATOR_PORT,
+        type=_port,
+        metavar="PORT",
+        help=f"where agents are listened to; 0: any free one; default: {contract.COORDINATOR_PORT}",
+    )
     add("--coordinator-url", default=None, type=_url, metavar="URL", help="how agents reach the leader; default: https://<service>.<namespace>.svc:<port>")
     add("--metrics-port", default=contract.METRICS_PORT, type=_port, metavar="PORT", help=f"/metrics, /healthz, /readyz; default: {contract.METRICS_PORT}")
     add("--service", default=contract.COORDINATOR_SERVICE, type=_label_of("--service"), metavar="NAME", help="the coordinator's selector-less Service")
@@ -134,9 +144,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--no-leader-election", action="store_true", help="lead at once: for a single replica that never overlaps with its successor")
     add("--workers", default=4, type=_workers, metavar="N", help="turns that run at once; default: 4")
     add("--kubeconfig", default=None, type=_word("--kubeconfig"), metavar="PATH", help="default: the pod's service account, else $KUBECONFIG")
-    add("--log-format", default="json", choices=LOG_FORMATS, help="default: json")
-    add("--log-level", default="info", choices=LOG_LEVELS, help="default: info")
-    return parser.parse_args(arguments)
+    add("--log-format", default="json", choices=LOG_FORMATS, help="json for machines, text for eyes; default: json")
+    add("--log-level", default="info", choices=LOG_LEVELS, help="what is said at least; default: info")
+    return made
 
 
 # --- Single words --------------------------------------------------------------------------------------------------------

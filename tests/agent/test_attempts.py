@@ -115,6 +115,18 @@ def test_a_python_that_cannot_import_the_library_is_named_as_such(tmp_path: Path
         assert "This Python cannot run a rank" in rig.rank(0)["error"]["message"] and "No module named" in rig.rank(0)["error"]["message"]
 
 
+@pytest.mark.parametrize(("flags", "option"), [("-IS", "-I"), ("-uES", "-E")])
+def test_an_option_that_hides_the_library_is_named(tmp_path: Path, flags: str, option: str) -> None:
+    """-S stands for an image in which trainjob is not installed: then PYTHONPATH is the only way to it."""
+    command = [sys.executable, flags, "train.py"]
+    with Rig(tmp_path, script="", agents=1, command=command) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert rig.rank(0)["kind"] == contract.END_START
+        message = rig.rank(0)["error"]["message"]
+        assert f"With {option} Python ignores PYTHONPATH" in message and f"leave {option} out" in message and "3.9" not in message
+
+
 def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path: Path) -> None:
     script = (
         "import os, signal, subprocess, sys, time, trainjob\n"

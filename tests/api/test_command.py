@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob_api.command import parse_python
+from trainjob_api.command import ignores_environment, parse_python
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,23 @@ def test_plain_python(line: str, flags: list[str], is_module: bool, target: str,
 )
 def test_anything_else(line: str) -> None:
     assert parse_python(line.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("python train.py -I", None),
+        ("python -uP -O train.py", None),
+        ("python -W Error -XE -WIgnore -uWI train.py", None),
+        ("python --check-hash-based-pycs never train.py", None),
+        ("python -u -I train.py", "-I"),
+        ("python -uE -m pkg.train", "-E"),
+        ("python -X dev -sIu train.py", "-I"),
+    ],
+)
+def test_options_that_make_python_ignore_its_environment(line: str, option: str | None) -> None:
+    command = parse_python(line.split())
+    assert command is not None and ignores_environment(command.flags) == option
 
 
 def test_empty_words_are_no_script() -> None:

@@ -152,6 +152,14 @@ def test_pod_cleanup(policy: str, at_once: set[str], later: set[str]) -> None:
     assert {a.uid for a in world.tick(30).turn().actions if isinstance(a, DeletePod)} == later
 
 
+@pytest.mark.parametrize(("policy", "taken"), [("All", True), ("Running", True), ("None", False)])
+def test_a_container_beside_the_trainer_that_never_ends(policy: str, taken: bool) -> None:
+    world = finished(pod_cleanup=policy, workers=1)
+    world.set_pod(0, phase=PodPhase.SUCCEEDED, lingers=True)
+    assert not world.tick(29).turn().actions
+    assert bool(world.tick(1).turn().actions) is taken
+
+
 def test_time_to_live() -> None:
     world = finished(ttl_seconds_after_finished=100, pod_cleanup="None")
     decision = world.tick(1).turn()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from support.core import World, is_steady, raised
 from trainjob_api import contract
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
@@ -298,3 +300,36 @@ def test_the_failed_attempts_members_and_the_first_causes_pod_stay() -> None:
     assert world.status.holds("Failed")
     world.tick(3600).turn()
     assert not any(pod.deleting for pod in world.pods.values())
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"workers": 1}])
+def test_workers_that_were_told_to_leave_go_also_when_they_ended_in_time(change: dict[str, object]) -> None:
+    world = World.of(workers=3).run()
+    world.change_spec(**change)
+    world.settle()
+    gone = {0, 1, 2} if "suspend" in change else {1, 2}
+    for slot in gone:
+        world.fail_pod(slot, contract.EXIT_REMOVED)
+    world.turn()
+    assert {pod.slot for pod in world.pods.values() if pod.deleting} == gone
+
+
+def test_a_lost_workers_sidecar_does_not_keep_its_node() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.fail_pod(1, 137, lingers=True)
+    world.turn()
+    world.settle()
+    assert world.pod(1).deleting and not world.pod(0).deleting
+    world.finish_deletions()
+    world.run()
+    assert world.attempt.members == "0,2"
+
+
+def test_plain_mode_a_sidecar_does_not_hold_the_next_group() -> None:
+    world = World.of(workers=2, runtime={"agent": "Disabled"}).run().tick(60)
+    world.fail_pod(1, 1, lingers=True)
+    world.settle()
+    assert world.pod(0).deleting and world.pod(1).deleting
+    world.finish_deletions()
+    world.run()
+    assert world.attempt.members == "2-3"

@@ -129,3 +129,8 @@ def test_a_path_names_its_kind_and_never_a_name() -> None:
     assert resource_of("/apis/coordination.k8s.io/v1/namespaces/x/leases/y") == "leases"
     assert resource_of("/api/v1/namespaces/team/configmaps/a") == "other"
     assert resource_of("/version") == "other"
+
+
+def test_the_process_itself_is_measured() -> None:
+    found = samples(Metrics(Health(VirtualClock())))
+    assert found["process_resident_memory_bytes"] > 10 * 2**20 and found["process_cpu_seconds_total"] > 0

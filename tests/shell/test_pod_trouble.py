@@ -357,3 +357,19 @@ def test_without_a_clock_no_events_are_read() -> None:
         assert "list_pod_warnings" not in calls.verbs
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("phase", "beside", "lingers"),
+    [
+        ("Running", {"running": {}}, True),
+        ("Running", {"waiting": {}}, True),
+        ("Running", {"terminated": {"exitCode": 0}}, False),
+        ("Failed", {"running": {}}, False),
+    ],
+)
+def test_a_pod_lingers_while_containers_beside_its_ended_trainer_run(phase: str, beside: dict[str, Any], lingers: bool) -> None:
+    ended = trainer(state={"terminated": {"exitCode": 0}})
+    view = view_of({"phase": phase, "containerStatuses": [{"name": "sidecar", "state": beside}, *ended]})
+    assert (view.phase, view.lingers) == (PodPhase.SUCCEEDED, lingers)
+    assert not view_of({"phase": phase, "containerStatuses": ended}).lingers

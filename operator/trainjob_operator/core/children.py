@@ -32,11 +32,11 @@ class Children:
     absent: frozenset[int]
     """Listed slots without a pod, their names free."""
     stale: tuple[PodView, ...]
-    """Ours, not listed, not finished, not yet being deleted."""
+    """Ours, not listed, holding what they were given, not yet being deleted."""
     parting: tuple[PodView, ...]
-    """Ours, not listed, not finished: the stale ones and those on their way out."""
+    """Ours, not listed, holding what they were given: the stale ones and those on their way out."""
     finished: tuple[PodView, ...]
-    """Ours and finished, listed or not."""
+    """Ours, all their containers finished, listed or not."""
     highest: int
     """The highest slot of any pod with the job's name label, foreign ones included; -1: there is none."""
     agents: Mapping[str, AgentView]
@@ -63,6 +63,11 @@ def is_finished(pod: PodView) -> bool:
     return pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
+def holds_resources(pod: PodView) -> bool:
+    """Whether a container of the pod still runs, or is to run: what it asked for is taken on its node."""
+    return pod.lingers or not is_finished(pod)
+
+
 def is_over(pod: PodView) -> bool:
     """Whether nothing can be expected of the pod any more."""
     return pod.crashing or is_finished(pod)
@@ -81,7 +86,7 @@ def sort_children(observed: Observed) -> Children:
         if pod.slot in slots and pod.name == pod_name(name, pod.slot) and (pod.slot not in placed or placed[pod.slot].deleting):
             placed[pod.slot] = pod
     uids = {pod.uid for pod in placed.values()}
-    parting = tuple(pod for pod in ours if pod.uid not in uids and not is_finished(pod))
+    parting = tuple(pod for pod in ours if pod.uid not in uids and holds_resources(pod))
     speakers = observed.agents.items() if uses_agent(observed.job.spec) else ()
     by_uid = {pod.uid: pod for pod in ours}
     return Children(
@@ -92,7 +97,7 @@ def sort_children(observed: Observed) -> Children:
         absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in foreign_names),
         stale=tuple(pod for pod in parting if not pod.deleting),
         parting=parting,
-        finished=tuple(pod for pod in ours if is_finished(pod)),
+        finished=tuple(pod for pod in ours if not holds_resources(pod)),
         highest=max((pod.slot for pod in observed.pods if pod.slot < SLOT_LIMIT), default=-1),
         agents={view.pod_uid: view for slot, view in speakers if view.pod_uid in by_uid and by_uid[view.pod_uid].slot == slot},
     )

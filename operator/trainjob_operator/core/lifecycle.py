@@ -10,7 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, Timing
-from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.naming import format_slots, pod_name
@@ -212,8 +212,8 @@ def actions_after_end(turn: Turn) -> list[Action]:
     if policy == "None":
         return []
     ours = [pod for pod in turn.observed.pods if pod.owned and not pod.deleting]
-    doomed = [pod for pod in ours if is_finished(pod)] if policy == "All" else []
-    running = [pod for pod in ours if not is_finished(pod)]
+    running = [pod for pod in ours if holds_resources(pod)]
+    doomed = [pod for pod in ours if pod not in running] if policy == "All" else []
     if running and turn.now < after(finished_at, CLEANUP_AFTER_S):
         turn.wake(after(finished_at, CLEANUP_AFTER_S))
     else:

@@ -62,6 +62,8 @@ class PodView:
     """What its agent left behind as it ended."""
     crashing: bool = False
     """Its trainer container ended again and again, and the kubelet waits ever longer before it starts it once more."""
+    lingers: bool = False
+    """Its trainer container has ended for good, and containers beside it still run: it holds what it was given."""
 
 
 @dataclass(frozen=True, kw_only=True)

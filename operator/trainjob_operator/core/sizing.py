@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_operator.core import budget, gang
-from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.failures import AGENT_EXITS
 from trainjob_operator.core.instruct import PLANNED_CAUSES
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_workers
@@ -209,7 +209,7 @@ def pod_actions(turn: Turn) -> list[Action]:
         avoid = tuple(turn.status.failures.avoid_nodes)
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         actions += [CreatePod(slot, avoid) for slot in listed if slot not in have]
-    struck = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.ended.items()) if slot not in listed and not is_finished(pod)]
+    struck = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.ended.items()) if slot not in listed and holds_resources(pod)]
     actions += [_delete(turn, pod) for pod in (*turn.kids.stale, *struck) if not _may_still_exit(turn, pod)]
     actions += [DeletePod(pod.name, pod.uid) for pod in _outdated(turn, listed)]
     return actions
@@ -218,10 +218,13 @@ def pod_actions(turn: Turn) -> list[Action]:
 def _outdated(turn: Turn, listed: tuple[int, ...]) -> list[PodView]:
     """Finished pods of earlier slots whose logs nobody will miss: the first cause's and a few of the newest stay."""
     attempt, failure = turn.status.attempt, turn.status.last_failure
-    kept = {*listed, *(parse_slots(attempt.members) if attempt else ())}
-    old = [pod for pod in turn.kids.finished if not pod.deleting and pod.slot not in kept and (failure is None or pod.name != failure.pod)]
+    finished = [pod for pod in turn.kids.finished if not pod.deleting and pod.slot not in listed and (failure is None or pod.name != failure.pod)]
+    # Workers that were told to leave (suspended, scaled down) go; had they been slower, they would have been deleted.
+    removed = [pod for pod in finished if pod.exit_code == contract.EXIT_REMOVED]
+    members = parse_slots(attempt.members) if attempt else ()
+    old = [pod for pod in finished if pod not in removed and pod.slot not in members]
     old.sort(key=lambda pod: (pod.phase is PodPhase.FAILED and pod.exit_code not in AGENT_EXITS, pod.slot, pod.name))
-    return old[: max(0, len(old) - KEPT_FINISHED)]
+    return removed + old[: max(0, len(old) - KEPT_FINISHED)]
 
 
 def _may_still_exit(turn: Turn, pod: PodView) -> bool:

@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Optional, Sequence
 
 from trainjob.agent.output import Console, LogFile, RankOutput
 from trainjob.agent.reaper import Reaper, group_gone, signal_group
-from trainjob_api import contract
+from trainjob_api import command, contract
 from trainjob_api.contract import RankError, RankReport
 
 WRONG_PYTHON = ("No module named", "SyntaxError", "ImportError", "unknown option", "unrecognized")
@@ -41,6 +41,8 @@ class Rank:
         """The library in the rank has said hello: faulthandler is in place."""
         self.verdict: Optional[str] = None
         """Why the agent ends it (END_STOPPED, END_DAMAGED, ...); its wait status then only says when."""
+        self.argv: Sequence[str] = ()
+        """What was executed."""
         self.output: Optional[RankOutput] = None
         self.gone: Optional[asyncio.Future[None]] = None
         """Done when the end is final: reaped, group gone, last words read."""
@@ -99,8 +101,19 @@ class Rank:
         last = tail.splitlines()[-1] if tail else ""
         if any(sign in last for sign in WRONG_PYTHON):
             self.kind = contract.END_START
-            message = f"This Python cannot run a rank (exit code {self.exit_code} before the script began): {last}. Is it Python 3.9 or newer?"
+            message = f"This Python cannot run a rank (exit code {self.exit_code} before the script began): {last}. {self._likely_cause(last)}"
             self.error = bounded({"type": "CannotStart", "message": message, "traceback": tail})
+
+    def _likely_cause(self, last: str) -> str:
+        """Of a library that was not found: an option of the user's keeps the interpreter from looking where it lies."""
+        parsed = command.parse_python(self.argv)
+        option = command.ignores_environment(parsed.flags) if parsed is not None else None
+        if option is None or "No module named" not in last:
+            return "Is it Python 3.9 or newer?"
+        return (
+            f"With {option} Python ignores PYTHONPATH, which is how a rank finds the training library: "
+            f"leave {option} out of the command, or install trainjob in the image."
+        )
 
 
 def bounded(error: RankError) -> RankError:
@@ -166,6 +179,7 @@ class RankGroup:
         finally:
             os.close(writing)
         process.returncode = 0  # the reaper collects it; Popen itself must never wait for it
+        rank.argv = argv
         rank.pid = process.pid
         rank.gone = loop.create_future()
         rank.output = RankOutput(loop, reading, prefix, self._console, LogFile(log))
