@@ -106,7 +106,7 @@ def _mend(engine: Engine) -> str:
     for name, state in nodes(engine).items():
         if state != "running":
             say(f"starting node {name} ({state})")
-            engine.docker("start", name)
+            engine.docker("unpause" if state == "paused" else "start", name)
     try:
         wait_until("the API server answers", answers, timeout_s=60, every_s=0.5)
     except ToolError as error:

@@ -86,7 +86,7 @@ BY_SERVER = (
     _bad("unknown medium", {"spec.checkpoint.staging.medium": "ram"}, "spec.checkpoint.staging.medium", '"Memory"'),
     _bad("restart by the kubelet", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy", "must be Never or left out"),
     # Places.
-    _bad("storage is an URI", {"spec.checkpoint.storage": "s3://bucket/x"}, "spec.checkpoint.storage", "absolute path on a volume that all workers mount"),
+    _bad("storage is an URI", {"spec.checkpoint.storage": "gs://bucket/x"}, "spec.checkpoint.storage", "absolute path on a volume that all workers mount"),
     _bad("storage is relative", {"spec.checkpoint.storage": "checkpoints"}, "spec.checkpoint.storage", "for example /checkpoints"),
     _bad("resume from a name", {"spec.checkpoint.resumeFrom": "latest"}, "spec.checkpoint.resumeFrom", "must be auto, none, or the absolute path"),
     _bad("size with a wrong unit", {"spec.checkpoint.staging.sizeLimit": "20GB"}, "spec.checkpoint.staging.sizeLimit", "must be a size such as 20Gi"),

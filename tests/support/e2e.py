@@ -267,14 +267,8 @@ def restore_nodes() -> None:
     found = _engine()
     for name, state in kind.nodes(found).items():
         if state != "running":
-            found.docker("start", name)
+            found.docker("unpause" if state == "paused" else "start", name)
     eventually("all nodes are Ready again", lambda: all(condition(node, "Ready") for node in listed("nodes", "default")), within_s=120)
-
-
-def on_control_plane(*command: str) -> str:
-    """Run a command on the control plane's node."""
-    found = _engine()
-    return found.docker("exec", next(name for name in kind.nodes(found) if name.endswith("-control-plane")), *command)
 
 
 def is_node_ready(name: str) -> bool:

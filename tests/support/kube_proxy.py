@@ -29,7 +29,7 @@ class Proxy:
     """Requests with the rights of KUBECONFIG's user."""
 
     def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}"
+        self.base = f"http://127.0.0.1:{port}"
 
     def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The answer's object. Raises Refused."""
@@ -41,7 +41,7 @@ class Proxy:
         headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(self._base + path, data, headers, method=method), timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(urllib.request.Request(self.base + path, data, headers, method=method), timeout=TIMEOUT_S) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             raise Refused(error.code, _message(error.read().decode())) from None

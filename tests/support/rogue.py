@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-from support import e2e, release
+from support import e2e, outages, release
 from trainjob_api import contract
 
 _KEY = "/etc/kubernetes/pki/sa.key"
@@ -35,7 +35,7 @@ def signed_anew(pod: str, namespace: str, *, expires_in_s: float) -> str:
     claims = jwt.decode(own, options={"verify_signature": False})
     ends = int(time.time() + expires_in_s)
     claims |= {"exp": ends, "iat": ends - 3600, "nbf": ends - 3600}
-    return jwt.encode(claims, e2e.on_control_plane("cat", _KEY), algorithm="RS256", headers={"kid": jwt.get_unverified_header(own)["kid"]})
+    return jwt.encode(claims, outages.on_node(outages.control_plane(), "cat", _KEY), algorithm="RS256", headers={"kid": jwt.get_unverified_header(own)["kid"]})
 
 
 def refusals() -> dict[str, int]:

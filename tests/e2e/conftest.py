@@ -1,0 +1,37 @@
+"""End-to-end tests run by `make e2e` alone: nobody's cluster is touched by `make test`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from support import e2e
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is here unless `make e2e` runs."""
+    if os.environ.get("TRAINJOB_E2E"):
+        return
+    for item in items:
+        if "/e2e/" in str(item.path):
+            item.add_marker(pytest.mark.skip(reason="end-to-end tests need a cluster: make e2e"))
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace with the digits script in it; when the test fails, what happened there is printed."""
+    name = e2e.create_namespace(request.node.name)
+    failed = request.session.testsfailed
+    yield name
+    if request.session.testsfailed > failed:
+        print(e2e.what_happened(name))
+    e2e.delete_namespace(name)
+
+
+@pytest.fixture
+def all_nodes() -> Iterator[None]:
+    """For tests that kill nodes: they are brought back afterwards."""
+    yield
+    e2e.restore_nodes()

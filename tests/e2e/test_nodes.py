@@ -1,0 +1,120 @@
+"""Nodes that are lost: their workers are replaced elsewhere, and what comes back from the dead changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from support import e2e, gated, outages, release
+from support.release import operator
+
+__all__ = ["operator"]
+
+pytestmark = [
+    pytest.mark.usefixtures("operator", "all_nodes"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("not e2e.has_own_nodes()", reason="the nodes of this cluster are not this machine's containers"),
+]
+
+Note = Callable[[str, object], None]
+
+SPREAD = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+REPLACED_WITHIN_S = 10.0
+"""From the moment that Kubernetes gives up a lost pod to its successor."""
+
+
+def spread(name: str, namespace: str, *arguments: str) -> dict[str, Any]:
+    """Two workers, each on a node of its own while there are two."""
+    document = gated.looping(name, namespace, *arguments)
+    constraint = {**SPREAD, "labelSelector": {"matchLabels": {"trainjob.dev/job": name}}}
+    document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
+    return document
+
+
+def started(namespace: str) -> dict[str, dict[str, Any]]:
+    """The job, standing before step 5; its pods by node."""
+    gated.code(namespace)
+    e2e.apply(spread("count", namespace, "--gates", "5,8", "--steps", "10"))
+    gated.wait_for_step("count", namespace, 4)
+    e2e.eventually("the last checkpoint is stored", lambda: e2e.job("count", namespace)["status"]["checkpoint"].get("latest", {}).get("step") == 5)
+    placed = {pod["spec"]["nodeName"]: pod for pod in e2e.pods("count", namespace)}
+    assert len(placed) == 2, "one worker on each node"
+    return placed
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def replacement(namespace: str) -> dict[str, Any] | None:
+    return next((pod for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] == "count-2"), None)
+
+
+def test_the_worker_of_a_lost_node_is_replaced_elsewhere(namespace: str, record_property: Note) -> None:
+    placed = started(namespace)
+    victim = next(node for node in placed if node != leading_node())
+    lost, stays = placed.pop(victim), next(iter(placed.values()))
+    killed_at = time.time()
+    e2e.kill_node(victim)
+    made = e2e.eventually("a replacement is there", lambda: replacement(namespace), within_s=180)
+    assert made is not None
+    gone = e2e.get("pod", lost["metadata"]["name"], namespace)["metadata"]
+    evicted_at = moment(gone["deletionTimestamp"]) - gone["deletionGracePeriodSeconds"]
+    begun = gated.wait_for_starts("count", namespace, 2, 2)
+    record_property("node killed to its pod given up by Kubernetes, to its replacement's ranks [s]", (evicted_at - killed_at, time.time() - killed_at))
+    assert moment(made["metadata"]["creationTimestamp"]) - evicted_at < REPLACED_WITHIN_S
+    assert gated.lost(begun) == 0 and begun[0].step == 5
+    assert {pod["spec"]["nodeName"] for pod in (e2e.get("pod", "count-2", namespace), stays)} == {stays["spec"]["nodeName"]}
+    assert e2e.uids("count", namespace)[stays["metadata"]["name"]] == stays["metadata"]["uid"], "the other worker stayed"
+    job = e2e.job("count", namespace)
+    assert gated.counted(job) == 0 and job["status"]["failures"]["preemptions"] == 1, "no fault of the script"
+    gated.open_gate("count", namespace, 5)
+    e2e.restore_nodes()
+    e2e.eventually("what was left of the lost pod is gone", lambda: gated.is_gone("pod", lost["metadata"]["name"], namespace), within_s=120)
+    gated.open_gate("count", namespace, 8)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    assert e2e.job("count", namespace)["status"]["attempt"]["number"] == 2
+    assert [step.step for step in gated.steps("count", namespace) if step.attempt == 2] == list(range(5, 10))
+
+
+def test_a_worker_and_an_operator_that_wake_up_after_they_were_replaced_change_nothing(namespace: str, record_property: Note) -> None:
+    """The node is frozen with all its processes and declared dead by hand; then it goes on in the middle of a step."""
+    placed = started(namespace)
+    node, leader = leading_node(), release.leader()
+    zombie = placed[node]["metadata"]
+    e2e.kubectl("cordon", node)
+    try:
+        with outages.frozen(node):
+            frozen_at = time.time()
+            e2e.kubectl("delete", "pod", zombie["name"], "-n", namespace, "--grace-period=0", "--force")
+            e2e.eventually("another replica leads", lambda: release.leader() not in ("", leader), within_s=90)
+            record_property("leader frozen to the next one [s]", time.time() - frozen_at)
+            assert gated.lost(gated.wait_for_starts("count", namespace, 2, 2)) == 0
+            record_property("node frozen and pod deleted to the replacement's ranks [s]", time.time() - frozen_at)
+            gated.open_gate("count", namespace, 5)
+            gated.wait_for_step("count", namespace, 7, attempt=2)
+    finally:
+        e2e.kubectl("uncordon", node)
+    # It stood before an open gate: its rank takes step 5 as soon as it wakes up, and reports it.
+    e2e.eventually("the kubelet has ended it", lambda: not processes_of(node, zombie["uid"]), within_s=120)
+    assert release.leader() != leader, "who was frozen leads no more"
+    after = e2e.job("count", namespace)
+    assert (after["status"]["attempt"]["number"], gated.counted(after)) == (2, 1)
+    noted = e2e.in_pod("count-2", namespace, "sh", "-c", f"cat {gated.FOLDER}/acknowledged-*").split()
+    assert noted.count("5") == 2, "acknowledged to the two ranks of attempt 2 alone"
+    gated.open_gate("count", namespace, 8)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    assert [step.step for step in gated.steps("count", namespace) if step.attempt == 2] == list(range(5, 10))
+
+
+def leading_node() -> str:
+    return str(e2e.get("pod", release.leader(), release.NAMESPACE)["spec"]["nodeName"])
+
+
+def processes_of(node: str, pod_uid: str) -> list[str]:
+    """Process ids in a node that carry the pod's UID in their environment."""
+    return outages.on_node(node, "sh", "-c", f"grep -lz '^TRAINJOB_POD_UID={pod_uid}$' /proc/[0-9]*/environ 2>/dev/null || true").split()

@@ -1,0 +1,125 @@
+"""Training does not depend on the control side: operator replicas killed and rolled out, the API server gone for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from support import e2e, gated, outages, release
+from support.release import operator
+from trainjob_api import contract
+
+__all__ = ["operator"]
+
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+
+Note = Callable[[str, object], None]
+
+STEPS = 250
+PACED = ("--steps", str(STEPS), "--pause", "0.1", "--gates", str(STEPS - 1))
+"""Steps of a tenth of a second until the test lets the last one pass."""
+STALL_S = 10.0
+"""No step takes longer, however busy the machine is with what starts again beside it."""
+
+own_nodes = pytest.mark.skipif("not e2e.has_own_nodes()", reason="the nodes of this cluster are not this machine's containers")
+
+
+def transitions() -> int:
+    return int(e2e.get("lease", contract.LEASE_NAME, release.NAMESPACE)["spec"]["leaseTransitions"])
+
+
+def shown_again(namespace: str) -> None:
+    """The step that is done now comes to be shown by `kubectl get tj`: agents and operator have found each other again."""
+    done = gated.steps("count", namespace)[-1].step
+    e2e.eventually(f"step {done} is shown", lambda: int(e2e.job("count", namespace)["status"].get("progress", {}).get("step") or 0) >= done)
+
+
+def ends_without_a_scratch(namespace: str, record_property: Note, since: float, until: float) -> None:
+    """The job completes in its first attempt and did each step once; between the two moments too, without a pause."""
+    gated.wait_for_step("count", namespace, STEPS - 2, within_s=180)
+    gated.open_gate("count", namespace, STEPS - 1)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    job = e2e.job("count", namespace)
+    assert job["status"]["attempt"]["number"] == 1 and gated.counted(job) == 0
+    done = gated.steps("count", namespace)
+    assert [step.step for step in done] == list(range(STEPS)), "each step once"
+    meanwhile = [step.at for step in done if since <= step.at <= until]
+    longest = max((later - earlier for earlier, later in pairwise([since, *meanwhile])), default=until - since)
+    record_property("longest step meanwhile [s]", longest)
+    assert meanwhile and longest < STALL_S
+
+
+def test_a_rolling_upgrade_disturbs_no_step(namespace: str, record_property: Note) -> None:
+    gated.start("count", namespace, *PACED)
+    gated.wait_for_step("count", namespace, 5)
+    leader, before, workers = release.leader(), transitions(), e2e.uids("count", namespace)
+    operators = {pod["metadata"]["uid"] for pod in release.pods()}
+    since = time.time()
+    e2e.kubectl("rollout", "restart", f"deployment/{release.NAME}", "-n", release.NAMESPACE)
+    e2e.kubectl("rollout", "status", f"deployment/{release.NAME}", "-n", release.NAMESPACE, "--timeout=150s", timeout_s=160)
+    e2e.eventually("only new replicas are left", lambda: not operators & {pod["metadata"]["uid"] for pod in release.pods()})
+    e2e.eventually("a new replica leads", lambda: release.leader() not in ("", leader))
+    until = time.time()
+    record_property("rollout of two replicas [s]", until - since)
+    assert transitions() > before
+    shown_again(namespace)
+    assert e2e.uids("count", namespace) == workers
+    ends_without_a_scratch(namespace, record_property, since, until)
+
+
+@own_nodes
+def test_the_api_server_starts_again_and_no_step_is_lost(namespace: str, record_property: Note) -> None:
+    gated.start("count", namespace, *PACED)
+    gated.wait_for_step("count", namespace, 5)
+    workers, since = e2e.uids("count", namespace), time.time()
+    outages.kill_api_server()
+    e2e.eventually("it is gone", lambda: not outages.api_answers(), every_s=0.05)
+    e2e.eventually("it is back", outages.api_answers, within_s=120)
+    until = time.time()
+    record_property("API server away [s]", until - since)
+    shown_again(namespace)
+    assert e2e.uids("count", namespace) == workers
+    ends_without_a_scratch(namespace, record_property, since, until)
+
+
+@own_nodes
+def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, record_property: Note) -> None:
+    gated.code(namespace)
+    begun = time.monotonic()
+    with outages.OperatorKills(seed=11, count=10) as kills:
+        e2e.apply(
+            gated.looping("ranks", namespace, "--gates", "3,6,9", "--steps", "12"),
+            gated.looping("pods", namespace, "--gates", "3,6", "--steps", "9"),
+            gated.looping("broken", namespace, "--raise", "1:4", "--steps", "9", spec={"failurePolicy": {"maxFailures": 1}}),
+            *(gated.looping(f"short-{number}", namespace, "--steps", "3", workers=1) for number in range(3)),
+        )
+        for attempt, gate in ((1, 3), (2, 6), (3, 9)):
+            gated.wait_for_step("ranks", namespace, gate - 1, attempt=attempt)
+            e2e.kill_rank("ranks-1", namespace, 1)
+            assert gated.lost(gated.wait_for_starts("ranks", namespace, attempt + 1, 2)) == 0
+            gated.open_gate("ranks", namespace, gate)
+        for attempt, gate in ((1, 3), (2, 6)):
+            gated.wait_for_step("pods", namespace, gate - 1, attempt=attempt)
+            e2e.kubectl("delete", "pod", f"pods-{attempt}", "-n", namespace, "--grace-period=0", "--force")
+            assert gated.lost(gated.wait_for_starts("pods", namespace, attempt + 1, 2)) == 0
+            gated.open_gate("pods", namespace, gate)
+        for name in ("ranks", "pods"):
+            e2e.wait_for_condition(name, namespace, "Complete", within_s=180)
+        kills.wait()
+        e2e.apply(gated.looping("last", namespace, "--steps", "3"))
+    record_property("killed", kills.done)
+    for name in (*(f"short-{number}" for number in range(3)), "last"):
+        e2e.wait_for_condition(name, namespace, "Complete", within_s=120)
+        job = e2e.job(name, namespace)
+        assert (job["status"]["attempt"]["number"], gated.counted(job)) == (1, 0), name
+    e2e.eventually("broken has failed", lambda: e2e.condition(e2e.job("broken", namespace), "Failed"))
+    record_property("ten kills, from apply to the last end [s]", time.monotonic() - begun)
+    found = {name: e2e.job(name, namespace) for name in ("ranks", "pods", "broken")}
+    assert {name: gated.counted(job) for name, job in found.items()} == {"ranks": 3, "pods": 2, "broken": 2}
+    assert {name: job["status"]["attempt"]["number"] for name, job in found.items()} == {"ranks": 4, "pods": 3, "broken": 2}
+    assert {name: job["status"]["nextSlot"] for name, job in found.items()} == {"ranks": 2, "pods": 4, "broken": 2}, "no pod too many"
+    assert found["broken"]["status"]["lastFailure"]["reason"] == contract.REASON_USER_ERROR
+    e2e.eventually("two replicas are ready", lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True], within_s=120)

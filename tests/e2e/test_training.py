@@ -1,0 +1,197 @@
+"""Training on a cluster: from apply to Complete, a killed rank, a lost pod, a job that fails, and two objects of one name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support import e2e, gated
+from support.release import operator
+from trainjob_api import contract
+
+__all__ = ["operator"]
+
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+
+Note = Callable[[str, object], None]
+
+
+def columns(name: str, namespace: str, *words: str) -> dict[str, str]:
+    """A line of `kubectl get tj`, by its heads."""
+    head, line = e2e.kubectl("get", "tj", name, "-n", namespace, *words).splitlines()
+    at = [head.index(word) for word in head.split()] + [None]
+    return {word: line[begin:end].strip() for word, begin, end in zip(head.split(), at, at[1:], strict=False)}
+
+
+def test_digits_from_apply_to_complete(namespace: str, record_property: Note) -> None:
+    applied = time.time()
+    e2e.apply(e2e.training_job("digits", namespace, arguments=("--epochs", "3"), spec={"checkpoint": {"scoreAttribute": "accuracy", "keep": 2}}))
+    e2e.wait_for_condition("digits", namespace, "Complete", within_s=240)
+    e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=10s")
+    seen = columns("digits", namespace, "-o", "wide")
+    assert {head: seen[head] for head in ("STATUS", "STEP", "PROGRESS", "RESTARTS", "REASON", "ATTEMPT", "CHECKPOINT")} == {
+        "STATUS": "Complete",
+        "STEP": "135",
+        "PROGRESS": "100",
+        "RESTARTS": "",
+        "REASON": contract.REASON_COMPLETED,
+        "ATTEMPT": "1",
+        "CHECKPOINT": "1-1-3",
+    }
+    assert seen["METRIC"].startswith("accuracy=0.") and seen["REPORT"] and seen["AGE"]
+    assert "digits" in e2e.kubectl("get", "ml", "-n", namespace), "the category of the resource"
+    told = e2e.kubectl("describe", "tj", "digits", "-n", namespace)
+    for line in ("attempt 1 begins with 2 workers, 2 ranks (Started)", "all ranks ended with success", "accuracy="):
+        assert line in told
+    scale = json.loads(e2e.kubectl("get", "tj", "digits", "-n", namespace, "--subresource=scale", "-o", "json"))
+    assert (scale["spec"]["replicas"], scale["status"]["selector"]) == (2, f"{contract.LABEL_JOB}=digits")
+    text = e2e.logs("digits-0", namespace)
+    assert "r00 | rank 0 of 2" in text and "epoch 2 attempt 1 step 135" in text
+    job = e2e.job("digits", namespace)
+    assert job["status"]["progress"]["percent"] == 100 and job["status"]["checkpoint"]["latest"]["step"] == 135
+    parts = {word: gated.moment(job["status"]["attempt"][word]) - applied for word in ("startedAt", "runningAt", "endedAt")}
+    record_property("apply to attempt, ranks started, end [s]", parts)
+
+
+def test_a_killed_rank_starts_again_in_the_same_pods(namespace: str, record_property: Note) -> None:
+    gated.start("count", namespace, "--gates", "5", "--steps", "8")
+    gated.wait_for_step("count", namespace, 4)
+    before = e2e.uids("count", namespace)
+    e2e.kill_rank("count-1", namespace, 1)
+    begun = gated.wait_for_starts("count", namespace, 2, 2)
+    assert gated.lost(begun) == 0 and begun[0].step == 5
+    gated.open_gate("count", namespace, 5)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    job = e2e.job("count", namespace)
+    assert e2e.uids("count", namespace) == before, "the same pods"
+    assert job["status"]["attempt"]["number"] == 2 and gated.counted(job) == 1
+    failure = job["status"]["lastFailure"]
+    assert (failure["rank"], failure["pod"], failure["signal"], failure["reason"]) == (1, "count-1", 9, contract.REASON_SIGNAL)
+    assert [entry["endCause"] for entry in job["status"]["history"]] == [contract.REASON_SIGNAL, contract.REASON_COMPLETED]
+    assert columns("count", namespace)["RESTARTS"] == "1"
+    assert [entry.step for entry in gated.steps("count", namespace)] == list(range(8)), "each step once"
+    assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in e2e.pods("count", namespace))
+
+
+def test_from_the_death_of_a_rank_to_the_next_step(namespace: str, record_property: Note) -> None:
+    """Nobody holds the ranks up: they are killed while they step."""
+    gated.start("count", namespace, "--steps", "100000")
+    gated.wait_for_step("count", namespace, 20)
+    e2e.kill_rank("count-1", namespace, 1)
+    again = gated.wait_for_step("count", namespace, 0, attempt=2)
+    died = gated.moment(e2e.job("count", namespace)["status"]["lastFailure"]["time"])
+    record_property("death of a rank to next step [s]", round(again.at - died, 3))
+    assert gated.lost(gated.starts("count", namespace, 2)) == 0
+    before = e2e.uids("count", namespace)
+    at = time.time()
+    e2e.kubectl("delete", "pod", "count-1", "-n", namespace, "--wait=false")
+    again = gated.wait_for_step("count", namespace, 0, attempt=3)
+    record_property("delete of a pod to next step [s]", round(again.at - at, 3))
+    assert e2e.uids("count", namespace).items() >= {"count-0": before["count-0"]}.items()
+
+
+def test_only_a_deleted_pod_is_new(namespace: str) -> None:
+    gated.start("count", namespace, "--gates", "5", "--steps", "8", "--mode", "SYNC", workers=3)
+    gated.wait_for_step("count", namespace, 4)
+    before = e2e.uids("count", namespace)
+    e2e.kubectl("delete", "pod", "count-0", "-n", namespace, "--wait=false")
+    begun = gated.wait_for_starts("count", namespace, 2, 3)
+    assert gated.lost(begun) == 0 and begun[0].step == 5
+    gated.open_gate("count", namespace, 5)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    after = e2e.uids("count", namespace)
+    assert set(after) == {"count-1", "count-2", "count-3"}
+    assert all(after[name] == before[name] for name in ("count-1", "count-2"))
+    job = e2e.job("count", namespace)
+    assert job["status"]["attempt"]["number"] == 2 and job["status"]["slots"] == "1-3"
+
+
+def test_a_failed_job_still_tells_its_first_cause(namespace: str) -> None:
+    gated.start("count", namespace, "--raise", "1:3", spec={"failurePolicy": {"maxFailures": 1}})
+    failed = e2e.wait_for_condition("count", namespace, "Failed")
+    assert failed["reason"] == contract.REASON_LIMIT
+    assert "2 failures, failurePolicy.maxFailures is 1" in failed["message"] and "the data of step 3 cannot be read" in failed["message"]
+    e2e.eventually("all pods have ended", lambda: all(pod["status"]["phase"] == "Failed" for pod in e2e.pods("count", namespace)))
+    seen = columns("count", namespace, "-o", "wide")
+    assert (seen["STATUS"], seen["REASON"], seen["RESTARTS"]) == ("Failed", contract.REASON_USER_ERROR, "2")
+    failure = e2e.job("count", namespace)["status"]["lastFailure"]
+    assert (failure["rank"], failure["pod"], failure["attempt"]) == (1, "count-1", 2)
+    assert "gated.py" in failure["traceback"] and "in trouble" in failure["traceback"]
+    assert "ValueError: the data of step 3 cannot be read" in e2e.logs("count-1", namespace)
+    assert "rank 0 of 2 attempt 2: from step 3" in e2e.logs("count-0", namespace)
+    assert "the data of step 3 cannot be read" in e2e.kubectl("describe", "tj", "count", "-n", namespace)
+
+
+def owners(name: str, namespace: str) -> set[str]:
+    return {owner["uid"] for pod in e2e.pods(name, namespace) for owner in pod["metadata"].get("ownerReferences", [])}
+
+
+def test_a_job_applied_again_goes_on_where_it_was_deleted(namespace: str) -> None:
+    words = ("--gates", "5", "--steps", "8", "--mode", "SYNC")
+    gated.start("count", namespace, *words)
+    gated.wait_for_step("count", namespace, 4)
+    old = e2e.uids("count", namespace)
+    e2e.kubectl("delete", "tj", "count", "-n", namespace)
+    gated.start("count", namespace, *words)
+    e2e.eventually("the old pods are gone", lambda: not set(old.values()) & set(e2e.uids("count", namespace).values()))
+    begun = gated.wait_for_starts("count", namespace, 1, 2)
+    assert gated.lost(begun) == 0 and begun[0].step == 5
+    gated.open_gate("count", namespace, 5)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    job = e2e.job("count", namespace)
+    assert job["status"]["attempt"]["run"] == 2 and job["status"]["checkpoint"]["latest"]["id"] == "2-1-3"
+    assert owners("count", namespace) == {job["metadata"]["uid"]}
+
+
+def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
+    """Its pods and its Service are left behind on purpose, and its ranks stand before the gate that the new ones are to pass."""
+    words = ("--gates", "5", "--steps", "8", "--mode", "SYNC")
+    gated.start("count", namespace, *words)
+    gated.wait_for_step("count", namespace, 4)
+    e2e.kubectl("delete", "tj", "count", "-n", namespace, "--cascade=orphan")
+    left = e2e.uids("count", namespace)
+    gated.start("count", namespace, *words)
+    told = e2e.eventually("the foreign Service is told of", lambda: service_conflict("count", namespace))
+    assert "delete it or rename the TrainJob" in told
+    e2e.kubectl("delete", "service", "count", "-n", namespace)
+    e2e.eventually("the old pods were told to exit", lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left))
+    e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4)
+    assert sorted((entry.rank, entry.step) for entry in gated.starts("count", namespace, 1)) == [(0, 0), (0, 5), (1, 0), (1, 5)]
+    open_by_new = next(name for name in e2e.uids("count", namespace) if name not in left)
+    e2e.in_pod(open_by_new, namespace, "touch", f"{gated.FOLDER}/go-5")
+    e2e.wait_for_condition("count", namespace, "Complete")
+    job = e2e.job("count", namespace)
+    assert owners("count", namespace) == {job["metadata"]["uid"]}, "the old pods have not been taken in"
+    assert job["status"]["slots"] == "2-3", "nor their names"
+    assert job["status"]["attempt"]["run"] == 2 and job["status"]["checkpoint"]["latest"]["id"] == "2-1-3"
+    assert job["status"]["attempt"]["number"] == 1 and gated.counted(job) == 0
+    made = [entry.step for entry in gated.steps("count", namespace)]
+    assert made == list(range(8)), "each step once, in both runs together"
+
+
+def service_conflict(name: str, namespace: str) -> str:
+    found = [entry for entry in e2e.job(name, namespace).get("status", {}).get("conditions", []) if entry["reason"] == contract.REASON_SERVICE_CONFLICT]
+    return next((entry["message"] for entry in found if entry["message"]), "")
+
+
+def has_ended(pod: dict[str, Any]) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
+
+
+def test_a_job_applied_again_after_its_end_trains_anew(namespace: str) -> None:
+    gated.start("count", namespace, "--steps", "4")
+    e2e.wait_for_condition("count", namespace, "Complete")
+    old = e2e.uids("count", namespace)
+    e2e.kubectl("delete", "tj", "count", "-n", namespace)
+    gated.start("count", namespace, "--steps", "4")
+    e2e.wait_for_condition("count", namespace, "Complete")
+    job = e2e.job("count", namespace)
+    assert job["status"]["attempt"]["run"] == 2 and job["status"]["checkpoint"]["latest"]["id"] == "2-1-4"
+    new = [pod for pod in e2e.pods("count", namespace) if pod["metadata"]["uid"] not in old.values()]
+    assert len(new) == 2
+    text = "\n".join(e2e.logs(pod["metadata"]["name"], namespace) for pod in new)
+    assert text.count("attempt 1: from step 0,") == 2
