@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from trainjob_api import contract, crd, schema
@@ -33,9 +34,9 @@ class Constant:
     section: str
 
 
-def constants() -> list[Constant]:
-    """Every text or number in `contract.py`, in the order of the file."""
-    source = inspect.getsource(contract)
+def constants(module: ModuleType = contract) -> list[Constant]:
+    """Every text or number at the top of a module, in the order of the file."""
+    source = inspect.getsource(module)
     headings = [(at, line[len(_HEADING) :].strip(" -")) for at, line in enumerate(source.splitlines(), start=1) if line.startswith(_HEADING)]
     body = ast.parse(source).body
     found = []
@@ -43,7 +44,7 @@ def constants() -> list[Constant]:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         name = node.targets[0].id
-        value = getattr(contract, name)
+        value = getattr(module, name)
         if isinstance(value, str | int | float):
             section = next((title for at, title in reversed(headings) if at < node.lineno), "")
             found.append(Constant(name, value, _docstring(following), section))
@@ -56,9 +57,9 @@ def _docstring(node: ast.stmt | None) -> str:
     return " ".join(text.split()) if isinstance(text, str) else ""
 
 
-def documented(prefix: str) -> list[Constant]:
+def documented(prefix: str, module: ModuleType = contract) -> list[Constant]:
     """The constants of one kind: ENV_, LABEL_, EXIT_, CLI_, REASON_."""
-    return [constant for constant in constants() if constant.name.startswith(prefix)]
+    return [constant for constant in constants(module) if constant.name.startswith(prefix)]
 
 
 def contract_page() -> str:
@@ -72,13 +73,13 @@ def contract_page() -> str:
     for section in dict.fromkeys(constant.section for constant in documented("ENV_")):
         title = section.split("(")[0].removeprefix("Environment:").strip().replace("->", "to the")
         rows = [(f"`{c.value}`", c.text) for c in documented("ENV_") if c.section == section]
-        parts += [f"### {title[:1].upper()}{title[1:]}\n", _table(("Variable", "What it holds"), rows)]
-    parts += ["## Labels\n", _table(("Label", "What it holds"), [(f"`{c.value}`", c.text) for c in documented("LABEL_")])]
+        parts += [f"### {title[:1].upper()}{title[1:]}\n", table(("Variable", "What it holds"), rows)]
+    parts += ["## Labels\n", table(("Label", "What it holds"), [(f"`{c.value}`", c.text) for c in documented("LABEL_")])]
     parts += ["## Exit codes of the trainer container\n", "The agent, first process of the container, ends with one of these and nothing else.\n"]
-    parts.append(_table(("Code", "Name", "Meaning"), [(str(c.value), c.name, c.text) for c in documented("EXIT_")]))
-    parts += ["## Exit codes of `tj`\n", _table(("Code", "Name", "Meaning"), [(str(c.value), c.name, c.text) for c in documented("CLI_")])]
+    parts.append(table(("Code", "Name", "Meaning"), [(str(c.value), c.name, c.text) for c in documented("EXIT_")]))
+    parts += ["## Exit codes of `tj`\n", table(("Code", "Name", "Meaning"), [(str(c.value), c.name, c.text) for c in documented("CLI_")])]
     parts += ["## Reasons\n", "In conditions, in `status.lastFailure.reason`, in `status.attempt.endCause` and in events.\n"]
-    parts.append(_table(("Reason", "Meaning"), [(f"`{c.value}`", c.text) for c in documented("REASON_")]))
+    parts.append(table(("Reason", "Meaning"), [(f"`{c.value}`", c.text) for c in documented("REASON_")]))
     return "\n".join(parts)
 
 
@@ -86,15 +87,15 @@ def trainjob_page() -> str:
     """docs/reference/trainjob.md: every field of the object."""
     properties = schema.object_schema()["properties"]
     parts = [f"# TrainJob ({contract.API_VERSION})\n", NOTE]
-    parts += ["## Spec\n", _table(("Field", "Type", "Default", "Meaning"), list(_field_rows("spec", properties["spec"], _spec_default)))]
+    parts += ["## Spec\n", table(("Field", "Type", "Default", "Meaning"), list(_field_rows("spec", properties["spec"], _spec_default)))]
     parts += ["## Rules\n", "The API server refuses an object that breaks one of these; so does `tj validate`, which knows more of them.\n"]
-    parts.append(_table(("At", "Rule"), [(f"`{'.'.join(rule.path) or 'the object'}`", rule.message) for rule in RULES]))
+    parts.append(table(("At", "Rule"), [(f"`{'.'.join(rule.path) or 'the object'}`", rule.message) for rule in RULES]))
     parts += ["## Status\n", "Written by the operator alone.\n"]
     parts.append(
-        _table(("Field", "Type", "Meaning"), [(field, kind, text) for field, kind, _, text in _field_rows("status", properties["status"], lambda _: "")])
+        table(("Field", "Type", "Meaning"), [(field, kind, text) for field, kind, _, text in _field_rows("status", properties["status"], lambda _: "")])
     )
     parts += ["## Columns\n", "`kubectl get tj`; those marked wide with `-o wide`.\n"]
-    parts.append(_table(("Column", "From", "Meaning"), [_column_row(column) for column in crd.COLUMNS]))
+    parts.append(table(("Column", "From", "Meaning"), [_column_row(column) for column in crd.COLUMNS]))
     return "\n".join(parts)
 
 
@@ -141,7 +142,8 @@ def _spec_default(path: str) -> str:
     return f"`{value}`".lower() if isinstance(value, bool) else f"`{value}`" if value != "" else '`""`'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
     lines = [head, ["---"] * len(head), *[[cell.replace("|", "\\|") for cell in row] for row in rows]]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
