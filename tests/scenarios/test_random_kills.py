@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 KILLS = 50
 """Of each of the two jobs, which run at the same time."""
-BUDGET_S = 60.0
 
 
 class Assault:
@@ -93,4 +92,3 @@ def test_a_hundred_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> Non
     assert kills == 2 * KILLS
     assert lost == []
     assert all(assault.told is not None and assault.told.attempts > KILLS // 2 for assault in assaults)
-    assert took < BUDGET_S
