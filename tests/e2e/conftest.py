@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from support import e2e
+from support import e2e, release
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,6 +19,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="end-to-end tests need a cluster: make e2e"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have measured."""
+    measured = [(report.nodeid.split("::")[-1], *pair) for report in terminalreporter.getreports("passed") for pair in report.user_properties]
+    if measured:
+        terminalreporter.section("figures")
+        for test, what, value in dict.fromkeys(measured):
+            terminalreporter.write_line(f"{test}: {what}: {value}")
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Note what was measured; `make e2e` prints it at its end."""
+    return lambda what, value: request.node.user_properties.append((what, value))
+
+
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     """A fresh namespace with the digits script in it; when the test fails, what happened there is printed."""
@@ -26,7 +41,7 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     failed = request.session.testsfailed
     yield name
     if request.session.testsfailed > failed:
-        print(e2e.what_happened(name))
+        print(e2e.what_happened(name), release.what_it_says(), sep="\n\n")
     e2e.delete_namespace(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,7 +160,7 @@ def told(document: dict[str, Any], kind: str, reason: str, words: str) -> bool:
     return False
 
 
-def test_pods_that_do_not_come_up_are_told_of_with_their_reason(namespace: str) -> None:
+def test_pods_that_do_not_come_up_are_told_of_with_their_reason(namespace: str, figure: Callable[[str, str], None]) -> None:
     gated.code(namespace)
     e2e.apply(*(broken(name, namespace, **wrong[0]) for name, wrong in HELD_UP.items()))
 
@@ -167,10 +168,11 @@ def test_pods_that_do_not_come_up_are_told_of_with_their_reason(namespace: str) 
         jobs = {job["metadata"]["name"]: job for job in e2e.listed("trainjobs.trainjob.dev", namespace)}
         return {name: jobs[name].get("status") for name, wrong in HELD_UP.items() if not told(jobs[name], *wrong[1:])}
 
-    deadline = time.monotonic() + WITHIN_S
-    while (left := untold()) and time.monotonic() < deadline:
+    applied = time.monotonic()
+    while (left := untold()) and time.monotonic() < applied + WITHIN_S:
         time.sleep(0.5)
     assert not left, json.dumps(left, indent=1)
+    figure(f"apply to the last of {len(HELD_UP)} reasons", f"{time.monotonic() - applied:.1f} s")
     # A start that hangs is no failure: what is missing may still come.
     e2e.kubectl("create", "secret", "generic", "later", "-n", namespace, "--from-literal=token=x")
     e2e.wait_for_condition("secret", namespace, "Complete")

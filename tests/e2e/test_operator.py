@@ -16,7 +16,7 @@ __all__ = ["operator"]
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
 
-Note = Callable[[str, object], None]
+Figure = Callable[[str, str], None]
 
 STEPS = 250
 PACED = ("--steps", str(STEPS), "--pause", "0.1", "--gates", str(STEPS - 1))
@@ -37,7 +37,7 @@ def shown_again(namespace: str) -> None:
     e2e.eventually(f"step {done} is shown", lambda: int(e2e.job("count", namespace)["status"].get("progress", {}).get("step") or 0) >= done)
 
 
-def ends_without_a_scratch(namespace: str, record_property: Note, since: float, until: float) -> None:
+def ends_without_a_scratch(namespace: str, figure: Figure, since: float, until: float) -> None:
     """The job completes in its first attempt and did each step once; between the two moments too, without a pause."""
     gated.wait_for_step("count", namespace, STEPS - 2, within_s=180)
     gated.open_gate("count", namespace, STEPS - 1)
@@ -48,11 +48,11 @@ def ends_without_a_scratch(namespace: str, record_property: Note, since: float, 
     assert [step.step for step in done] == list(range(STEPS)), "each step once"
     meanwhile = [step.at for step in done if since <= step.at <= until]
     longest = max((later - earlier for earlier, later in pairwise([since, *meanwhile])), default=until - since)
-    record_property("longest step meanwhile [s]", longest)
+    figure("longest step meanwhile", f"{longest:.2f} s")
     assert meanwhile and longest < STALL_S
 
 
-def test_a_rolling_upgrade_disturbs_no_step(namespace: str, record_property: Note) -> None:
+def test_a_rolling_upgrade_disturbs_no_step(namespace: str, figure: Figure) -> None:
     gated.start("count", namespace, *PACED)
     gated.wait_for_step("count", namespace, 5)
     leader, before, workers = release.leader(), transitions(), e2e.uids("count", namespace)
@@ -63,15 +63,15 @@ def test_a_rolling_upgrade_disturbs_no_step(namespace: str, record_property: Not
     e2e.eventually("only new replicas are left", lambda: not operators & {pod["metadata"]["uid"] for pod in release.pods()})
     e2e.eventually("a new replica leads", lambda: release.leader() not in ("", leader))
     until = time.time()
-    record_property("rollout of two replicas [s]", until - since)
+    figure("rollout of two replicas", f"{until - since:.1f} s")
     assert transitions() > before
     shown_again(namespace)
     assert e2e.uids("count", namespace) == workers
-    ends_without_a_scratch(namespace, record_property, since, until)
+    ends_without_a_scratch(namespace, figure, since, until)
 
 
 @own_nodes
-def test_the_api_server_starts_again_and_no_step_is_lost(namespace: str, record_property: Note) -> None:
+def test_the_api_server_starts_again_and_no_step_is_lost(namespace: str, figure: Figure) -> None:
     gated.start("count", namespace, *PACED)
     gated.wait_for_step("count", namespace, 5)
     workers, since = e2e.uids("count", namespace), time.time()
@@ -79,14 +79,14 @@ def test_the_api_server_starts_again_and_no_step_is_lost(namespace: str, record_
     e2e.eventually("it is gone", lambda: not outages.api_answers(), every_s=0.05)
     e2e.eventually("it is back", outages.api_answers, within_s=120)
     until = time.time()
-    record_property("API server away [s]", until - since)
+    figure("API server away", f"{until - since:.1f} s")
     shown_again(namespace)
     assert e2e.uids("count", namespace) == workers
-    ends_without_a_scratch(namespace, record_property, since, until)
+    ends_without_a_scratch(namespace, figure, since, until)
 
 
 @own_nodes
-def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, record_property: Note) -> None:
+def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, figure: Figure) -> None:
     gated.code(namespace)
     begun = time.monotonic()
     with outages.OperatorKills(seed=11, count=10) as kills:
@@ -110,16 +110,16 @@ def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, 
             e2e.wait_for_condition(name, namespace, "Complete", within_s=180)
         kills.wait()
         e2e.apply(gated.looping("last", namespace, "--steps", "3"))
-    record_property("killed", kills.done)
+    figure("killed", "; ".join(kills.done))
     for name in (*(f"short-{number}" for number in range(3)), "last"):
         e2e.wait_for_condition(name, namespace, "Complete", within_s=120)
         job = e2e.job(name, namespace)
         assert (job["status"]["attempt"]["number"], gated.counted(job)) == (1, 0), name
     e2e.eventually("broken has failed", lambda: e2e.condition(e2e.job("broken", namespace), "Failed"))
-    record_property("ten kills, from apply to the last end [s]", time.monotonic() - begun)
+    figure("ten kills, from apply to the last end", f"{time.monotonic() - begun:.1f} s")
     found = {name: e2e.job(name, namespace) for name in ("ranks", "pods", "broken")}
     assert {name: gated.counted(job) for name, job in found.items()} == {"ranks": 3, "pods": 2, "broken": 2}
     assert {name: job["status"]["attempt"]["number"] for name, job in found.items()} == {"ranks": 4, "pods": 3, "broken": 2}
     assert {name: job["status"]["nextSlot"] for name, job in found.items()} == {"ranks": 2, "pods": 4, "broken": 2}, "no pod too many"
     assert found["broken"]["status"]["lastFailure"]["reason"] == contract.REASON_USER_ERROR
-    e2e.eventually("two replicas are ready", lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True], within_s=120)
+    outages.wait_for_replicas()

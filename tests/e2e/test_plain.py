@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support import e2e, gated
@@ -14,6 +16,8 @@ pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
 
 PLAIN = {"runtime": {"agent": "Disabled"}}
 SCRIPT = ("/code/plain.py", gated.FOLDER)
+TORCHRUN = ("python", "-m", "torch.distributed.run")
+"""What the program torchrun is; images that bring torch as files alone lack that name."""
 
 
 def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
@@ -37,17 +41,18 @@ def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
 
 
 def test_torchrun_in_plain_mode(namespace: str) -> None:
-    """torchrun finds its nodes and its processes per node in the environment alone."""
-    gated.start("plain", namespace, command=("torchrun", *SCRIPT), spec={**PLAIN, "processesPerWorker": 2})
+    """torchrun finds the other node in its environment."""
+    gated.start("plain", namespace, command=(*TORCHRUN, "--nproc-per-node=2", *SCRIPT), spec=PLAIN)
     e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
     text = gated.said("plain", namespace)
-    assert {line for line in text.splitlines() if line.startswith("rank ")} == {f"rank {rank} of 4 local rank {rank % 2}: from step 0" for rank in range(4)}
+    # Two processes write to one log: their lines may run together.
+    assert sorted(re.findall(r"rank (\d) of 4 local rank (\d): from step 0", text)) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
     assert "step 5 done" in text
 
 
 def test_torchrun_under_the_agent(namespace: str) -> None:
     """It is started once a pod, and its ranks report, save and are restarted as any others."""
-    train = ("torchrun", "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
+    train = (*TORCHRUN, "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
     e2e.apply(e2e.training_job("digits", namespace, command=train, spec={"checkpoint": {"keep": 1}}))
     e2e.wait_for_step("digits", namespace, 90, within_s=240)
     before = e2e.uids("digits", namespace)

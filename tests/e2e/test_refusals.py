@@ -114,7 +114,7 @@ class Neighbours:
 def settled(namespace: str) -> dict[str, Any] | None:
     """The victim once all that it has done is written."""
     found = e2e.job("victim", namespace)
-    return found if found["status"].get("progress", {}).get("step") == 3 and found["status"]["checkpoint"].get("latest", {}).get("step") == 3 else None
+    return found if found["status"].get("progress", {}).get("step") == 3 and found["status"].get("checkpoint", {}).get("latest", {}).get("step") == 3 else None
 
 
 @pytest.fixture(scope="module")

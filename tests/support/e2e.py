@@ -42,7 +42,10 @@ class KubectlError(AssertionError):
 def kubectl(*words: str, stdin: str | None = None, timeout_s: float = 60) -> str:
     """Run kubectl and return what it printed. Raises KubectlError."""
     command = [shutil.which("kubectl") or str(binary("kubectl")), *words]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise KubectlError(f"kubectl {' '.join(words)}: no end within {timeout_s:.0f} s") from None
     if done.returncode != 0:
         raise KubectlError(f"kubectl {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

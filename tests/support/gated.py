@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from support import e2e
 from trainjob_api import contract
+
+T = TypeVar("T")
 
 LOOPS = e2e.ROOT / "tests/e2e/loops"
 FOLDER = "/checkpoints"
@@ -112,7 +114,7 @@ def wait_for_starts(name: str, namespace: str, attempt: int, ranks: int, *, with
 
     def look() -> list[Start]:
         found = starts(name, namespace, attempt)
-        return found if len(found) >= ranks else []
+        return found if len(found) >= ranks else still_possible(name, namespace, [])
 
     return e2e.eventually(f"{ranks} ranks of attempt {attempt} of {name} have started", look, within_s=within_s)
 
@@ -121,11 +123,19 @@ def wait_for_step(name: str, namespace: str, step: int, *, attempt: int = 1, wit
     """Wait for an acknowledged step of an attempt."""
 
     def look() -> Step | None:
-        return next((entry for entry in steps(name, namespace) if entry.attempt == attempt and entry.step >= step), None)
+        found = (entry for entry in steps(name, namespace) if entry.attempt == attempt and entry.step >= step)
+        return next(found, None) or still_possible(name, namespace, None)
 
     found = e2e.eventually(f"{name} has done step {step} in attempt {attempt}", look, within_s=within_s)
     assert found is not None
     return found
+
+
+def still_possible(name: str, namespace: str, nothing: T) -> T:
+    """`nothing` while there is hope; a job that has failed fails the test at once with its cause."""
+    failed = e2e.condition(e2e.job(name, namespace), "Failed")
+    assert failed is None, f"{name} has failed: {failed}"
+    return nothing
 
 
 def lost(entries: Sequence[Start]) -> int:

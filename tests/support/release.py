@@ -5,6 +5,7 @@ TRAINJOB_HELM_ARGS has further words for each `helm upgrade --install`, for clus
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import uuid
@@ -56,7 +57,7 @@ def leader(namespace: str = NAMESPACE) -> str:
 def what_it_says(namespace: str = NAMESPACE) -> str:
     """The ends of the operator's logs."""
     try:
-        return e2e.kubectl("logs", "-n", namespace, "-l", SELECTOR, "--tail=20", "--prefix")
+        return e2e.kubectl("logs", "-n", namespace, "-l", SELECTOR, "--tail=60", "--prefix")
     except e2e.KubectlError as error:
         return str(error)
 
@@ -64,5 +65,11 @@ def what_it_says(namespace: str = NAMESPACE) -> str:
 @pytest.fixture(scope="session")
 def operator() -> Iterator[None]:
     """A release of the chart as it stands here, rolled out anew so that it runs the images that are loaded now. It is left in place."""
-    install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
+    _roll_out()
     yield
+
+
+@functools.cache
+def _roll_out() -> None:
+    """Once in a session: pytest takes a fixture that several modules import for several fixtures."""
+    install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
