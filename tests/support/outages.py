@@ -74,6 +74,11 @@ def frozen(node: str) -> Iterator[None]:
 # --- The operator --------------------------------------------------------------------------------------------------------
 
 
+def wait_for_replicas() -> None:
+    """Until two replicas are there and ready: one leads, one can take over."""
+    e2e.eventually("two replicas are ready", lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True], within_s=150)
+
+
 def kill_operator(pod: dict[str, Any]) -> None:
     """SIGKILL of a replica's process."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]

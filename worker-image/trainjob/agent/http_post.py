@@ -6,6 +6,7 @@ Understands what a coordinator answers: a status line, headers, a body with Cont
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, cast
 
 from trainjob.agent.config import Endpoint
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import ssl
 
 ANSWER_LIMIT = 1024 * 1024
+SILENT_S = 15
+"""A peer whose machine acknowledges nothing for so long is gone: a poll that nobody can answer any more ends then."""
 
 
 class Answer(NamedTuple):
@@ -88,6 +91,7 @@ class PostConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._opened = True
+        _notice_silence(transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self._transport = None
@@ -127,6 +131,17 @@ class PostConnection(asyncio.Protocol):
         if headers.get("connection", "").lower() == "close" and self._transport is not None:
             self._transport.close()
         return Answer(int(status), body, _seconds(headers.get("retry-after")))
+
+
+def _notice_silence(connected: Optional[socket.socket]) -> None:
+    """Else a machine that lost its power would be waited for until the poll's own end, and longer with bytes on their way to it."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    every = SILENT_S // 3
+    for name, value in (("TCP_KEEPIDLE", every), ("TCP_KEEPINTVL", every), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 1000 * SILENT_S)):
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _seconds(text: Optional[str]) -> Optional[float]:

@@ -119,6 +119,9 @@ class Sync:
                 return True
             self._complain(PostError("no answer in time"))
             request.cancel()
+            # All of them lead to the one that is silent; its successor is found by a new one.
+            for connection in self._connections:
+                connection.close()
         except (OSError, PostError, ValueError, KeyError, TypeError, asyncio.TimeoutError) as error:
             self._complain(error)
         except asyncio.CancelledError:

@@ -1,0 +1,108 @@
+"""A coordinator that stands still with its connections open (a frozen machine): its successor behind the same address is found after one poll."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from trainjob.agent import config, sync
+from trainjob.agent.config import Endpoint
+from trainjob.agent.http_post import SILENT_S, PostConnection
+from trainjob.agent.sync import Sync
+from trainjob_api import contract
+
+POLL_S = 0.3
+"""In place of the coordinator's 20 s."""
+PATIENCE_S = 20.0
+
+
+class Leaders:
+    """First one that answers nothing, but keeps what is open; then its successor, which answers new connections."""
+
+    def __init__(self) -> None:
+        self.succeeded = False
+        self.silent = 0
+        """Requests that the first one took in."""
+        self.asked = asyncio.Event()
+        self.answered = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        successor = self.succeeded
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+            await reader.readexactly(length)
+            if not successor:
+                self.silent += 1
+                self.asked.set()
+                continue
+            self.answered.set()
+            body = json.dumps({"transition": 2, "instruction": {"do": contract.DO_WAIT}}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def environment(folder: Path, port: int) -> dict[str, str]:
+    return {
+        contract.ENV_NAMESPACE: "team",
+        contract.ENV_JOB: "digits",
+        contract.ENV_JOB_UID: "uid",
+        contract.ENV_SLOT: "0",
+        contract.ENV_POD_NAME: "digits-0",
+        contract.ENV_POD_UID: "pod",
+        contract.ENV_POD_ADDRESS: "127.0.0.1",
+        contract.ENV_COORDINATOR: f"http://127.0.0.1:{port}",
+        contract.ENV_WORK_DIR: str(folder),
+        contract.ENV_AGENT_SPEC: json.dumps({"processes_per_worker": 1, "rendezvous_port": 29500, "storage": None, "resume_from": "auto"}),
+    }
+
+
+def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "LONG_POLL_S", POLL_S)
+    monkeypatch.setattr(sync, "MARGIN_S", POLL_S)
+    monkeypatch.setattr(sync, "LEAVING_S", PATIENCE_S)
+
+    async def run() -> int:
+        leaders = Leaders()
+        server = await asyncio.start_server(leaders.serve, "127.0.0.1")
+        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
+        for _ in range(3):  # three that are open and free: as after changes that superseded polls
+            await talking._connect()
+        task = asyncio.create_task(talking.run())
+        await asyncio.wait_for(leaders.asked.wait(), PATIENCE_S)
+        leaders.succeeded = True
+        await asyncio.wait_for(leaders.answered.wait(), PATIENCE_S)
+        task.cancel()
+        await asyncio.wait({task})
+        talking.close()
+        server.close()
+        return leaders.silent
+
+    assert asyncio.run(run()) == 1, "one poll was spent on it"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such time-out")
+def test_a_machine_that_acknowledges_nothing_is_given_up_before_the_poll_ends() -> None:
+    async def run() -> tuple[int, int, int]:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1")
+        connection = PostConnection(Endpoint(False, "127.0.0.1", server.sockets[0].getsockname()[1], ""))
+        await connection.open()
+        assert connection._transport is not None
+        made = connection._transport.get_extra_info("socket")
+        found = tuple(
+            made.getsockopt(level, name)
+            for level, name in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            )
+        )
+        connection.close()
+        server.close()
+        return found[0], found[1], found[2]
+
+    keeps, ms, idle = asyncio.run(run())
+    assert keeps == 1 and ms == 1000 * SILENT_S and idle < SILENT_S < contract.LONG_POLL_S
