@@ -11,10 +11,10 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format crds chart docs bench cluster cluster-down images push e2e clean
+.PHONY: help setup demo test lint format crds chart docs bench bench-k8s cluster cluster-down images push e2e clean
 
 help: ## What there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Install everything into .venv (once)
 
@@ -53,6 +53,9 @@ docs: $(STAMP) crds ## Generate the reference pages
 
 bench: $(STAMP) ## Measure, one line a figure
 	@$(BIN)/python -m benchmarks
+
+bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes
 
 cluster: $(STAMP) ## A real Kubernetes on this machine (kind), with the images loaded
 	@$(CLUSTER) up

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob_api import contract
+from trainjob_api import contract, storage_rules
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,35 @@ RULES = (
     ),
     Rule(
         ("spec", "checkpoint", "storage"),
-        "self.startsWith('/')",
-        "must be an absolute path on a volume that all workers mount, for example /checkpoints; this version keeps checkpoints on mounted paths only, "
-        "not at s3:// or another URI",
+        f"self.startsWith('/') || self.matches('{storage_rules.S3_URI}')",
+        "must be an absolute path on a volume that all workers mount, for example /checkpoints, or s3://bucket/folder; this version keeps checkpoints on "
+        "mounted paths and at s3://, not at another URI",
     ),
     Rule(
         ("spec", "checkpoint", "resumeFrom"),
-        "self == 'auto' || self == 'none' || self.startsWith('/')",
-        "must be auto, none, or the absolute path of a checkpoint, for example /checkpoints/team/job/checkpoints/1-2-14",
+        f"self == 'auto' || self == 'none' || self.startsWith('/') || self.matches('{storage_rules.S3_URI}')",
+        "must be auto, none, or the absolute path of a checkpoint, for example /checkpoints/team/job/checkpoints/1-2-14, or its s3:// URI",
+    ),
+    Rule(
+        ("spec", "checkpoint"),
+        "!has(self.s3) || (has(self.storage) && self.storage.startsWith('s3://')) || (has(self.resumeFrom) && self.resumeFrom.startsWith('s3://'))",
+        "must be left out unless storage or resumeFrom is at s3://bucket/folder",
+        ".s3",
+    ),
+    Rule(
+        ("spec", "checkpoint", "s3", "endpointURL"),
+        "self.matches('^https?://[^/?#@]+/?$')",
+        "must be http:// or https:// with host and port and nothing behind them: https://minio.storage:9000",
+    ),
+    Rule(
+        ("spec", "checkpoint", "s3", "region"),
+        f"self.matches('{storage_rules.REGION}')",
+        "must be the name of a region, for example eu-central-1",
+    ),
+    Rule(
+        ("spec", "checkpoint", "s3", "credentialsSecret"),
+        f"self.matches('{storage_rules.SECRET}')",
+        "must be the name of a Secret in the job's namespace",
     ),
     Rule(
         ("spec", "checkpoint", "staging", "sizeLimit"),

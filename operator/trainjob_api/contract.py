@@ -124,6 +124,14 @@ ENV_RUN = "TRAINJOB_RUN"
 """Number of the run in the job's folder on storage; 1 when the job has no storage."""
 ENV_STORAGE = "TRAINJOB_STORAGE"
 """Root of the job's folder on storage (`<storage>/<namespace>/<job>`); empty when the job has no storage."""
+ENV_S3_PATH_STYLE = "TRAINJOB_S3_PATH_STYLE"
+"""1: an S3 request names its bucket in the path, 0: in the host name; absent: in the path where an endpoint is given (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)."""
+ENV_S3_CHECKSUM = "TRAINJOB_S3_CHECKSUM"
+"""What files on S3 are checksummed by: crc64nvme or crc32; absent: crc64nvme where awscrt is installed."""
+ENV_S3_RETRY_S = "TRAINJOB_S3_RETRY_SECONDS"
+"""Seconds for which a request to S3 that fails for a passing reason is tried again; absent: 60."""
+ENV_S3_TIMEOUT_S = "TRAINJOB_S3_TIMEOUT_SECONDS"
+"""Seconds after which a stream from or to S3 that stands still is cut; absent: 20."""
 ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
 """Path of the Unix socket on which the rank's agent answers."""
 ENV_STACK_FILE = "TRAINJOB_STACK_FILE"
@@ -141,6 +149,12 @@ ENV_RENDEZVOUS_TIMEOUT_S = "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS"
 # --- Environment: knobs for users ------------------------------------------------------------------------------------
 ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"
 """Seconds until a barrier names the missing ranks and where they stand; absent: 60."""
+S3_RETRY_S = 60.0
+"""Seconds for which a request to S3 is tried again."""
+S3_TIMEOUT_S = 20.0
+"""Seconds that a stream from or to S3 may stand still."""
+S3_SECRET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""Keys of the Secret that spec.checkpoint.s3.credentialsSecret names, and the variables that carry them; the last one may be missing."""
 BARRIER_WARN_S = 60.0
 """After this long a barrier names the missing ranks and where they stand; again after each further interval."""
 ENV_BARRIER_TIMEOUT_S = "TRAINJOB_BARRIER_TIMEOUT_SECONDS"

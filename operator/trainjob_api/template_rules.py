@@ -19,7 +19,16 @@ CONTAINERS = "spec.template.spec.containers"
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-USER_ENV = frozenset({contract.ENV_BARRIER_WARN_S, contract.ENV_BARRIER_TIMEOUT_S})
+USER_ENV = frozenset(
+    {
+        contract.ENV_BARRIER_WARN_S,
+        contract.ENV_BARRIER_TIMEOUT_S,
+        contract.ENV_S3_PATH_STYLE,
+        contract.ENV_S3_CHECKSUM,
+        contract.ENV_S3_RETRY_S,
+        contract.ENV_S3_TIMEOUT_S,
+    }
+)
 """TRAINJOB_ names that are there for users to set."""
 
 RESERVED_ENV = frozenset(

@@ -52,18 +52,34 @@ class Staging(Model):
     size_limit: str | None = Field(None, max_length=32, description="emptyDir size limit, for example 20Gi.")
 
 
+class S3(Model):
+    """How the store behind s3:// is reached."""
+
+    endpoint_url: str | None = Field(
+        None, alias="endpointURL", max_length=PATH_LIMIT, description="For example https://minio.storage:9000. Absent: AWS, or what the pods' environment says."
+    )
+    region: str | None = Field(None, max_length=63, description="The bucket's region. Absent: what the pods' environment says, else us-east-1.")
+    credentials_secret: str | None = Field(
+        None,
+        max_length=253,
+        description="Secret in the job's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN. Absent: boto3 looks in the "
+        "pods' environment, files, web identity and instance credentials.",
+    )
+
+
 class CheckpointSpec(Model):
     """Where checkpoints go, which are kept, and what a new run starts from."""
 
     storage: str | None = Field(
         None,
         max_length=PATH_LIMIT,
-        description="Folder on a volume that all workers mount, as an absolute path. Absent: checkpoints survive processes, not pods.",
+        description="Folder on a volume that all workers mount, as an absolute path, or s3://bucket/folder. Absent: checkpoints survive processes, not pods.",
     )
+    s3: S3 | None = Field(None, description="How s3:// is reached.")
     resume_from: str = Field(
         "auto",
         max_length=PATH_LIMIT,
-        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; or the path of a checkpoint.",
+        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; or the path or s3:// URI of a checkpoint.",
     )
     keep: int | None = Field(None, ge=1, description="How many checkpoints to keep; absent: all. The latest is always kept.")
     score_attribute: str | None = Field(

@@ -14,13 +14,13 @@ from typing import Any
 from trainjob_api import contract, defaults, quantity, shape
 from trainjob_api.plain_json import plain
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
+from trainjob_api.storage_rules import storage_problems
 from trainjob_api.template_rules import DNS_LABEL, template_problems
 from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, TrainJob, TrainJobSpec
 
 __all__ = ["InvalidTrainJob", "Problem", "parse_trainjob", "validate_spec"]
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def parse_trainjob(document: Any) -> TrainJob:
@@ -147,27 +147,13 @@ def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
 
 def _checkpoint_problems(checkpoint: CheckpointSpec) -> Iterator[Problem]:
     field = "spec.checkpoint"
-    if checkpoint.storage is not None:
-        yield from _path_problems(f"{field}.storage", checkpoint.storage, "an absolute path on a volume that all workers mount, for example /checkpoints")
-    if checkpoint.resume_from not in ("auto", "none"):
-        near = shape.nearest(checkpoint.resume_from, ("auto", "none"))
-        wanted = "auto, none, or the absolute path of a checkpoint, for example /checkpoints/team/job/checkpoints/1-2-14"
-        yield from _path_problems(f"{field}.resumeFrom", checkpoint.resume_from, wanted + (f"; did you mean {near}?" if near else ""))
+    yield from storage_problems(checkpoint)
     if checkpoint.score_attribute is not None and not all(checkpoint.score_attribute.split(".")):
         yield Problem(f"{field}.scoreAttribute", checkpoint.score_attribute, "must be the name of a reported metric, for example accuracy or val.loss")
     limit = checkpoint.staging.size_limit
     if limit is not None and (not quantity.is_positive_quantity(limit) or limit[-1] in "num"):
         meant = quantity.suggestion(limit)
         yield Problem(f"{field}.staging.sizeLimit", limit, "must be a size such as 20Gi or 500M" + (f"; did you mean {meant}?" if meant else ""))
-
-
-def _path_problems(field: str, path: str, wanted: str) -> Iterator[Problem]:
-    if _URI.match(path):
-        yield Problem(field, path, f"must be {wanted}; this version keeps checkpoints on mounted paths only, not at {path.split('://')[0]}://")
-    elif not path.startswith("/"):
-        yield Problem(field, path, f"must be {wanted}")
-    elif not path.isprintable() or ".." in path.split("/") or not path.strip("/. "):
-        yield Problem(field, path, f"must be {wanted}; a folder below /, without `..` and control characters")
 
 
 def _rule_problems(policy: FailurePolicy) -> Iterator[Problem]:

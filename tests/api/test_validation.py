@@ -17,6 +17,7 @@ from trainjob_api.validation import parse_trainjob, validate_spec
 
 TRAINER = "spec.template.spec.containers.0"
 AT = "spec.template.spec.containers[0]"
+IN_S3 = {"spec.checkpoint.storage": "s3://bucket/x"}
 
 
 def problems_of(doc: Any) -> list[Problem]:
@@ -187,7 +188,18 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
         ({"spec.template.metadata": []}, "spec.template.metadata", "must be a map"),
         ({"spec.processesPerWorker": 2, "spec.runtime.agent": "Disabled"}, "spec.processesPerWorker", "without the agent a pod has one process"),
         ({"spec.processesPerWorker": 2, f"{TRAINER}.command": ["/opt/bin/torchrun", "t.py"]}, "spec.processesPerWorker", "torchrun runs once in each pod"),
-        ({"spec.checkpoint.storage": "s3://bucket"}, "spec.checkpoint.storage", "mounted paths only, not at s3://"),
+        ({"spec.checkpoint.storage": "gs://bucket"}, "spec.checkpoint.storage", "on mounted paths and at s3://, not at gs://"),
+        ({"spec.checkpoint.storage": "s3://b/x"}, "spec.checkpoint.storage", "'b' is no bucket's name"),
+        ({"spec.checkpoint.storage": "s3://Bucket/x"}, "spec.checkpoint.storage", "'Bucket' is no bucket's name"),
+        ({"spec.checkpoint.storage": "s3:///x"}, "spec.checkpoint.storage", "'' is no bucket's name"),
+        ({"spec.checkpoint.storage": "s3://bucket/a//b"}, "spec.checkpoint.storage", "without empty parts"),
+        ({"spec.checkpoint.storage": "s3://bucket/../b"}, "spec.checkpoint.storage", "without empty parts"),
+        ({"spec.checkpoint.resumeFrom": "s3://b"}, "spec.checkpoint.resumeFrom", "'b' is no bucket's name"),
+        ({"spec.checkpoint.s3": {"region": "eu-west-1"}}, "spec.checkpoint.s3", "left out unless storage or resumeFrom is at s3://"),
+        ({**IN_S3, "spec.checkpoint.s3": {"endpointURL": "minio:9000"}}, "spec.checkpoint.s3.endpointURL", "must be http:// or https://"),
+        ({**IN_S3, "spec.checkpoint.s3": {"endpointURL": "http://minio:9000/bucket"}}, "spec.checkpoint.s3.endpointURL", "nothing behind them"),
+        ({**IN_S3, "spec.checkpoint.s3": {"region": "Europe"}}, "spec.checkpoint.s3.region", "eu-central-1"),
+        ({**IN_S3, "spec.checkpoint.s3": {"credentialsSecret": "My_Secret"}}, "spec.checkpoint.s3.credentialsSecret", "name of a Secret"),
         ({"spec.checkpoint.storage": "./x"}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": ""}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),
@@ -215,6 +227,15 @@ def test_across_fields(changes: dict[str, Any], field: str, says: str) -> None:
         {f"{TRAINER}.env": [{"name": "TRAINJOB_BARRIER_TIMEOUT_SECONDS", "value": "60"}, {"name": "PET_NPROC_PER_NODE", "value": "8"}]},
         {"spec.checkpoint": {"keep": 3, "scoreAttribute": "val.acc"}},
         {"spec.checkpoint.storage": "/mnt/with space/ünï"},
+        {"spec.checkpoint.storage": "s3://bucket"},
+        {"spec.checkpoint.storage": "s3://my.bucket-1/with space/ünï/"},
+        {
+            "spec.checkpoint": {
+                "resumeFrom": "s3://bucket/x/checkpoints/1-1-1",
+                "s3": {"endpointURL": "http://minio.storage:9000", "credentialsSecret": "s3.keys"},
+            }
+        },
+        {f"{TRAINER}.env": [{"name": "TRAINJOB_S3_CHECKSUM", "value": "crc32"}]},
         {"spec.template.spec.containers": [{"name": "trainer", "command": ["python"], "args": ["train.py"]}], "spec.processesPerWorker": 2},
         {"spec.template.spec.initContainers": [{"name": "fetch"}]},
         {"status": {"timing": {"activeSince": "2030-01-01T00:00:00Z"}, "progress": {"metrics": {"loss": 1}}}},
@@ -233,7 +254,7 @@ def test_a_code_in_two_rules_says_which_wins() -> None:
 
 
 def test_several_problems_are_reported_together() -> None:
-    changes = {"spec.workers": "2", "spec.worker": 1, "spec.checkpoint": {"storage": "s3://b"}, f"{TRAINER}.command": REMOVED, "metadata.name": "A"}
+    changes = {"spec.workers": "2", "spec.worker": 1, "spec.checkpoint": {"storage": "gs://b"}, f"{TRAINER}.command": REMOVED, "metadata.name": "A"}
     found = {problem.field for problem in problems_of(document(changes))}
     assert found == {"spec.workers", "spec.worker", "spec.checkpoint.storage", f"{AT}.command", "metadata.name"}
 
@@ -244,7 +265,7 @@ def test_a_field_of_the_wrong_type_draws_no_second_complaint() -> None:
 
 
 def test_validate_spec_takes_what_is_stored() -> None:
-    spec = TrainJobSpec.model_validate({"template": {}, "checkpoint": {"storage": "s3://x"}})
+    spec = TrainJobSpec.model_validate({"template": {}, "checkpoint": {"storage": "gs://x"}})
     assert [problem.field for problem in validate_spec(spec, "a.b")] == ["metadata.name", "spec.template.spec", "spec.checkpoint.storage"]
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from support.checkpoint import Job, note_of, write_tree
+from support.checkpoint import Job, note_of, read_tree, write_tree
 from trainjob.checkpoint.manifest import ReleaseNote
+from trainjob.checkpoint.store import Store
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -85,7 +86,16 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def child(job: Job) -> Iterator[Child]:
-    made = Child(str(job.folder))
+    yield from children(str(job.folder))
+
+
+@pytest.fixture
+def any_child(any_store: Store) -> Iterator[Child]:
+    yield from children(any_store.uri())
+
+
+def children(storage: str) -> Iterator[Child]:
+    made = Child(storage)
     yield made
     made.process.kill()
     made.process.wait()
@@ -112,21 +122,26 @@ def unblock(pipe: Path) -> None:
         pass
 
 
-def test_a_checkpoint_from_settle_to_restore(job: Job, child: Child) -> None:
+def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child, tmp_path: Path) -> None:
+    job, child = Job(tmp_path, any_store), any_child
+    uri, brought = any_store.uri("checkpoints/1-1-1"), tmp_path / "brought"
     child.do("probe")
     assert child.do("settle", job_uid="a", resume_from="auto", candidates=[])["run"] == 1
     note = job.note("1-1-1", metrics={"acc": 0.5})
     assert child.do("share", **share_fields(job, note, 0, job.stage("1-1-1")))["bytes"] == 250
     assert child.do("commit", note=note.to_json(), nonce="n") == {"id": 4, "ok": True, "committed": False, "missing": [1]}
+    child.do("fetch", note=note.to_json(), paths=["model.pt"], into=str(tmp_path / "some"))
+    assert read_tree(tmp_path / "some") == {"model.pt": job.contents("1-1-1")["model.pt"]}
     child.do("share", **share_fields(job, note, 1, job.stage("1-1-1")))
     done = child.do("commit", note=note.to_json(), nonce="n", ranks=[0, 1])
-    assert (done["committed"], done["checkpoint"], done["uri"], done["bytes"]) == (True, "1-1-1", str(job.path("1-1-1")), 359)
+    assert (done["committed"], done["checkpoint"], done["uri"], done["bytes"]) == (True, "1-1-1", uri, 359)
     kept = child.do("retain", run=1, keep=1, score_attribute="acc", score_order="max", protect=["1-1-1"])
     assert kept["count"] == 1 and kept["best"] == kept["latest"]
-    assert kept["latest"] == {"id": "1-1-1", "step": 10, "uri": str(job.path("1-1-1")), "time": 1.5e9, "bytes": 359, "metrics": {"acc": 0.5}}
+    assert kept["latest"] == {"id": "1-1-1", "step": 10, "uri": uri, "time": 1.5e9, "bytes": 359, "metrics": {"acc": 0.5}}
     child.do("history", run=1, attempt=1, text='{"kind": "report", "position": 1}\n')
-    found = child.do("verify", checkpoint="1-1-1")
-    assert found["path"] == str(job.path("1-1-1")) and ReleaseNote.from_json(found["note"]) == note
+    found = child.do("verify", checkpoint="1-1-1", into=str(brought))
+    assert found["path"] == (any_store.local("checkpoints/1-1-1") or str(brought)) and ReleaseNote.from_json(found["note"]) == note
+    assert read_tree(Path(found["path"])) == job.contents("1-1-1")
     held = [f.path for f in note.files]
     chosen = child.do("settle", job_uid="a", resume_from="auto", candidates=[{"note": note.to_json(), "held": held}])["checkpoint"]
     assert (chosen["id"], chosen["source"], chosen["stored"]) == ("1-1-1", "staged", [])
@@ -152,7 +167,7 @@ def test_damage_is_an_answer_and_leaves_the_mark(job: Job, child: Child) -> None
         ({"op": "share"}, "malformed request share: KeyError: 'checkpoint'"),
         ({"op": "share", "checkpoint": "x"}, "'x' is no checkpoint identity"),
         ({"op": "commit", "note": {}, "nonce": ""}, "field 'files' is missing"),
-        ({"op": "probe", "storage": "s3://b/x"}, "s3:// is not supported"),
+        ({"op": "probe", "storage": "gs://b/x"}, "gs:// is not supported"),
         ({"op": "settle", "candidates": 3}, "malformed request settle"),
         ({"op": "history", "run": 1, "attempt": 1, "text": 3}, "malformed request history"),
     ],

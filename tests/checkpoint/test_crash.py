@@ -67,25 +67,6 @@ def test_a_claim_that_is_killed_anywhere_is_made_once(tmp_path: Path, after: boo
             break
 
 
-def test_a_removal_between_any_two_steps_of_an_older_leaders_commit_is_never_a_torn_restore(tmp_path: Path) -> None:
-    """The zombie may fail or succeed; what readers see verifies, and the next retention leaves nothing of it."""
-    for at in itertools.count(1):
-        job = Job(tmp_path / str(at))
-        job.save("1-2-5")
-        job.share("1-1-3", 0)
-        job.share("1-1-3", 1)
-        zombie = Interposed(job.store, at, lambda job=job: remove(job.store, CheckpointId(1, 1, 3)))
-        try:
-            commit(zombie, job.note("1-1-3"), "zombie")
-        except CheckpointError:
-            pass
-        if zombie.calls < at:
-            break
-        assert job.good() == ["1-2-5"]
-        Retainer(job.store, 1).retain(Policy(keep=2), set())
-        assert job.folders() == ["1-2-5"]
-
-
 def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_torn_restore(tmp_path: Path) -> None:
     for at in itertools.count(1):
         job = Job(tmp_path / str(at))

@@ -87,3 +87,11 @@ def test_every_reason_that_can_fail_a_job_has_advice_that_fits_together() -> Non
     for reason in reasons:
         for given in (of(), of(rank=None, traceback=None), None):
             assert "{" not in advice(reason, given, RETRY)
+
+
+def test_a_bucket_is_no_disk() -> None:
+    bucket = Retry(command="tj run train.py", script="train.py", storage="s3://bucket/ckpt/default/digits")
+    assert "df -h" in advice(contract.REASON_STORAGE, None, RETRY)
+    for retry in (bucket, Retry(command="tj submit", script="train.py", storage=bucket.storage, job="digits")):
+        assert "endpoint of s3://bucket/ckpt/default/digits" in advice(contract.REASON_STORAGE, None, retry)
+        assert "disk" not in advice(contract.REASON_DAMAGED, None, retry)

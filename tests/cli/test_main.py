@@ -42,7 +42,7 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run"], "nothing to run", "tj run train.py"),
         (["run", "train.py", "-f", "x.yaml"], "not both", "tj run"),
         (["run", "-f", "x.yaml"], "--local", "--local"),
-        (["run", "train.py", "--storage", "s3://bucket/x"], "stores on paths", "--storage ./checkpoints"),
+        (["run", "train.py", "--storage", "gs://bucket/x"], "stores on paths", "--storage ./checkpoints"),
         (["run", "-f", "x.yaml", "--local", "--", "--epochs", "3"], "takes nothing after --", "command"),
         (["wait", "digits", "--timeout", "soon"], "'soon' is no time", "`tj wait --help`"),
         (["wait", "digits", "--for", "lunch"], "invalid choice: 'lunch'", "`tj wait --help`"),

@@ -57,6 +57,20 @@ def mounts_of(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {mount["mountPath"]: mount for mount in container["volumeMounts"]}
 
 
+def test_s3_is_reached_by_boto3s_own_variables_and_the_secret_is_only_referred_to() -> None:
+    wanted = {"storage": "s3://bucket/x", "s3": {"endpointURL": "https://minio.storage:9000/", "region": "eu-central-1", "credentialsSecret": "s3-keys"}}
+    pod = make_pod({"env": [{"name": "AWS_REGION", "value": "mine"}, {"name": "AWS_CA_BUNDLE", "value": "/ca.pem"}]}, checkpoint=wanted)
+    entries = {entry["name"]: entry for entry in trainer_of(pod)["env"]}
+    assert entries["AWS_ENDPOINT_URL_S3"]["value"] == "https://minio.storage:9000"
+    assert entries["AWS_REGION"]["value"] == entries["AWS_DEFAULT_REGION"]["value"] == "eu-central-1"
+    assert entries["AWS_CA_BUNDLE"]["value"] == "/ca.pem"
+    assert entries["AWS_SECRET_ACCESS_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "s3-keys", "key": "AWS_SECRET_ACCESS_KEY"}}
+    assert entries["AWS_SESSION_TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": "s3-keys", "key": "AWS_SESSION_TOKEN", "optional": True}}
+    assert duplicates(pod) == []
+    assert not any(name.startswith("AWS_") for name in env_of(make_pod(checkpoint={"storage": "s3://bucket/x"})))
+    assert not any(name.startswith("AWS_") for name in env_of(make_pod(checkpoint=wanted, runtime={"agent": "Disabled"})))
+
+
 def volume(pod: dict[str, Any], name: str) -> dict[str, Any] | None:
     return next((v for v in pod["spec"]["volumes"] if v["name"] == name), None)
 

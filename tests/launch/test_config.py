@@ -36,7 +36,7 @@ from trainjob.launch.errors import ConfigError
         (TorchConfig, {"backend": "mpi"}, "TorchConfig.backend"),
         (TorchConfig, {"timeout_s": 0}, "TorchConfig.timeout_s"),
         (RunConfig, {"name": ""}, "RunConfig.name"),
-        (RunConfig, {"storage_path": "s3://bucket/runs"}, "RunConfig.storage_path"),
+        (RunConfig, {"storage_path": "gs://bucket/runs"}, "RunConfig.storage_path"),
         (RunConfig, {"storage_path": ""}, "RunConfig.storage_path"),
         (RunConfig, {"failure_config": {"max_failures": 2}}, "RunConfig.failure_config"),
         (RunConfig, {"callbacks": [print]}, "RunConfig.callbacks"),

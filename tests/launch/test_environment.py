@@ -34,6 +34,12 @@ def test_what_this_machine_cannot_provide_is_named() -> None:
         environment.container_env(POD, container, {})
 
 
+def test_credentials_from_a_secret_are_the_users_own_on_this_machine() -> None:
+    container = {"env": [{"name": "AWS_ACCESS_KEY_ID", "valueFrom": {"secretKeyRef": {"name": "s3-keys", "key": "AWS_ACCESS_KEY_ID"}}}]}
+    assert environment.container_env(POD, container, {"AWS_ACCESS_KEY_ID": "mine"}) == {"AWS_ACCESS_KEY_ID": "mine"}
+    assert environment.container_env(POD, container, {}) == {}
+
+
 def test_a_launcher_inside_another_job_does_not_pass_its_place_on() -> None:
     given = {"RANK": "1", "MASTER_ADDR": "x", "TRAINJOB_AGENT_SOCKET": "/s", "PET_NNODES": "2", "TRAINJOB_BARRIER_WARN_SECONDS": "5", "HOME": "/h"}
     assert environment.inherited(given) == {"TRAINJOB_BARRIER_WARN_SECONDS": "5", "HOME": "/h"}

@@ -97,7 +97,7 @@ def test_a_missing_folder_says_what_may_have_happened(tmp_path: Path) -> None:
 def test_other_schemes_and_file_systems_are_refused_in_words(folder: Path) -> None:
     assert Checkpoint(f"file://{folder}").path == str(folder)
     with pytest.raises(CheckpointError, match="not on this machine"):
-        Checkpoint("s3://bucket/x")
+        Checkpoint("gs://bucket/x")
     with pytest.raises(CheckpointError, match="filesystem"):
         Checkpoint(str(folder), filesystem=object())
     with pytest.raises(CheckpointError, match=r"not made by Checkpoint\.from_dict"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import Manifest, NoteFile, ReleaseNote
 from trainjob.checkpoint.path_store import PathStore
 from trainjob.checkpoint.shares import Share, commit, share
+from trainjob.checkpoint.store import Store
 
 CUT = 77
 """Exit code of a process that was cut off."""
@@ -47,10 +49,11 @@ def note_of(id_: str, files: Mapping[str, tuple[int, int]], **fields: Any) -> Re
 class Job:
     """A job's folder, and two ranks' staged files for as many checkpoints as a test asks for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Store | None = None) -> None:
+        """On a path below `folder` unless a store is given."""
         self.folder = folder / "a job ünï"
         self.staged = folder / "staged"
-        self.store = PathStore(str(self.folder))
+        self.store: Any = store or PathStore(str(self.folder))
 
     def contents(self, id_: str) -> dict[str, bytes]:
         """The bytes of a checkpoint: every one has its own."""
@@ -82,8 +85,9 @@ class Job:
         """Identities of checkpoints that verify completely, and whose bytes are the ones that were saved."""
         out = []
         for manifest in stored.good(self.store, run, []):
-            stored.verify(self.store, layout.folder(manifest.id), manifest.id)
-            assert read_tree(self.path(str(manifest.id))) == self.contents(str(manifest.id))
+            with tempfile.TemporaryDirectory() as brought:
+                stored.fetch(self.store, layout.folder(manifest.id), brought, manifest.id)
+                assert read_tree(Path(brought)) == self.contents(str(manifest.id))
             out.append(str(manifest.id))
         return out[::-1]
 
@@ -143,7 +147,7 @@ def _arm(at: int, after: bool) -> None:
 class Interposed:
     """A store that calls back before its n-th operation, from 1: somebody else acts between two operations of ours."""
 
-    def __init__(self, store: PathStore, at: int, act: Callable[[], object]) -> None:
+    def __init__(self, store: Store, at: int, act: Callable[[], object]) -> None:
         self._store, self._at, self._act = store, at, act
         self.calls = 0
 

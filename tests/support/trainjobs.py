@@ -58,6 +58,7 @@ class RuleCase:
 
 
 _TRAINER = "spec.template.spec.containers.0"
+_S3 = {"endpointURL": "https://minio.storage:9000", "region": "eu-central-1", "credentialsSecret": "s3-keys"}
 _PLAIN = {"spec.runtime.agent": "Disabled"}
 _TWO = [{"name": "sidecar", "image": "x", "command": ["run"]}, {"name": "trainer", "image": "torch"}]
 
@@ -82,7 +83,15 @@ RULE_CASES = (
     RuleCase("restartPolicy Always", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy"),
     RuleCase("storage path", {"spec.checkpoint.storage": "/checkpoints"}, None),
     RuleCase("storage relative", {"spec.checkpoint.storage": "checkpoints"}, "spec.checkpoint.storage"),
-    RuleCase("storage s3", {"spec.checkpoint.storage": "s3://bucket/x"}, "spec.checkpoint.storage"),
+    RuleCase("storage s3", {"spec.checkpoint.storage": "s3://bucket/x"}, None),
+    RuleCase("storage s3 without a bucket", {"spec.checkpoint.storage": "s3://b/x"}, "spec.checkpoint.storage"),
+    RuleCase("storage elsewhere", {"spec.checkpoint.storage": "gs://bucket/x"}, "spec.checkpoint.storage"),
+    RuleCase("s3", {"spec.checkpoint": {"storage": "s3://bucket/x", "s3": _S3}}, None),
+    RuleCase("s3 for resumeFrom", {"spec.checkpoint": {"resumeFrom": "s3://bucket/x/checkpoints/1-1-1", "s3": _S3}}, None),
+    RuleCase("s3 for a path", {"spec.checkpoint": {"storage": "/checkpoints", "s3": _S3}}, "spec.checkpoint.s3"),
+    RuleCase("s3 endpoint", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"endpointURL": "minio:9000"}}}, "spec.checkpoint.s3.endpointURL"),
+    RuleCase("s3 region", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"region": "eu west"}}}, "spec.checkpoint.s3.region"),
+    RuleCase("s3 secret", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"credentialsSecret": "A_B"}}}, "spec.checkpoint.s3.credentialsSecret"),
     RuleCase("resumeFrom none", {"spec.checkpoint.resumeFrom": "none"}, None),
     RuleCase("resumeFrom path", {"spec.checkpoint.resumeFrom": "/checkpoints/a/b/checkpoints/1-1-1"}, None),
     RuleCase("resumeFrom Auto", {"spec.checkpoint.resumeFrom": "Auto"}, "spec.checkpoint.resumeFrom"),

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from trainjob_api import contract, defaults
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import S3, TrainJob
 from trainjob_operator.core import naming
 from trainjob_operator.core.model import Installation
 
@@ -86,12 +86,31 @@ def _agent(job: TrainJob, installation: Installation) -> list[Entry]:
         {"name": contract.ENV_WORK_DIR, "value": contract.WORK_DIR},
         {"name": contract.ENV_AGENT_SPEC, "value": json.dumps(defaults.agent_spec(job), sort_keys=True)},
     ]
+    env += _s3(job.spec.checkpoint.s3)
     if installation.coordinator_ca:
         env.append({"name": contract.ENV_COORDINATOR_CA, "value": installation.coordinator_ca})
     if installation.token_audience:
         env.append({"name": contract.ENV_TOKEN_FILE, "value": contract.TOKEN_FILE})
     if installation.any_master_port or _shares_the_nodes_network(job):
         env.append({"name": contract.ENV_MASTER_PORT_ANY, "value": "1"})
+    return env
+
+
+def _s3(s3: S3 | None) -> list[Entry]:
+    """How boto3 reaches the store, in its own words; the ranks see them too."""
+    if s3 is None:
+        return []
+    env: list[Entry] = []
+    if s3.endpoint_url:
+        env.append({"name": "AWS_ENDPOINT_URL_S3", "value": s3.endpoint_url.rstrip("/")})
+    if s3.region:
+        env += [{"name": name, "value": s3.region} for name in ("AWS_REGION", "AWS_DEFAULT_REGION")]
+    if s3.credentials_secret:
+        for name in contract.S3_SECRET_KEYS:
+            reference: Entry = {"name": s3.credentials_secret, "key": name}
+            if name == contract.S3_SECRET_KEYS[-1]:
+                reference["optional"] = True
+            env.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
     return env
 
 

@@ -106,8 +106,11 @@ class Restore:
     async def _from_storage(self, id_: str, chosen: Mapping[str, Any]) -> Dict[str, Any]:
         assert self._storage is not None
         where = {"uri": chosen["uri"]} if chosen.get("uri") else {"checkpoint": id_}
+        into = os.path.join(self._folder, id_)
+        # What was put together there from other places, and came to nothing.
+        await asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(into, ignore_errors=True))
         try:
-            found = await self._storage.call("verify", where)
+            found = await self._storage.call("verify", {**where, "into": into})
         except StorageError as error:
             if error.kind in ("damaged", "lost"):
                 raise Damaged(id_, str(error)) from error
@@ -127,7 +130,7 @@ class Restore:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, _link, staged, own, target)
         if stored:
-            await loop.run_in_executor(None, _copy, str(self._uri(id_)), [f for f in lacking if f.path in stored], target)
+            await self._fetch_stored(note, sorted(stored.intersection(f.path for f in lacking)), target)
         for attempt in range(FETCH_TRIES):
             try:
                 await self._fetch_all(id_, by_peer, target)
@@ -137,6 +140,16 @@ class Restore:
                     raise
                 await asyncio.sleep(FETCH_PAUSE_S)
         return target
+
+    async def _fetch_stored(self, note: ReleaseNote, paths: List[str], target: str) -> None:
+        """Files of a checkpoint without manifest that only storage has."""
+        assert self._storage is not None
+        try:
+            await self._storage.call("fetch", {"note": note.to_json(), "paths": paths, "into": target})
+        except StorageError as error:
+            if error.kind in ("damaged", "lost"):
+                raise NotThere(str(error)) from error
+            raise FetchError(f"from storage: {error}") from error
 
     async def _fetch_all(self, id_: str, by_peer: Mapping[str, List[NoteFile]], target: str) -> None:
         loop = asyncio.get_running_loop()
@@ -183,18 +196,6 @@ def _link_all(staged: str, paths: Tuple[str, ...], target: str) -> None:
         os.makedirs(os.path.dirname(link), exist_ok=True)
         # A symbolic link: nothing is copied, and torch.save over it is refused by nobody, as in any folder that is only to be read.
         os.symlink(os.path.join(staged, path), link)
-
-
-def _copy(folder: str, files: List[NoteFile], target: str) -> None:
-    for file in files:
-        copy = os.path.join(target, file.path)
-        try:
-            os.makedirs(os.path.dirname(copy), exist_ok=True)
-            shutil.copyfile(os.path.join(folder, file.path), copy)
-        except OSError as error:
-            raise FetchError(f"{file.path} from storage: {error}") from error
-        if os.stat(copy).st_size != file.size:
-            raise NotThere(f"{file.path} on storage has {os.stat(copy).st_size} bytes, expected {file.size}")
 
 
 def _fetch(peer: Tuple[str, str, int], id_: str, files: List[NoteFile], target: str) -> None:

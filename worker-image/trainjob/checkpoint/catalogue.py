@@ -15,7 +15,7 @@ from trainjob.checkpoint.manifest import Manifest
 from trainjob.checkpoint.runs import Claim
 from trainjob.checkpoint.store import Store, open_store
 
-__all__ = ["Opened", "checkpoint_uri", "history", "latest_run", "list_checkpoints", "open_checkpoint", "open_store", "read_claim", "read_end"]
+__all__ = ["Opened", "checkpoint_uri", "download", "history", "latest_run", "list_checkpoints", "open_checkpoint", "open_store", "read_claim", "read_end"]
 
 Row = Dict[str, Any]
 
@@ -54,6 +54,11 @@ def list_checkpoints(store: Store, run: Optional[int] = None, warnings: Optional
 def checkpoint_uri(store: Store, id_: CheckpointId) -> str:
     """The folder of a checkpoint."""
     return store.uri(layout.folder(id_))
+
+
+def download(uri: str, into: str) -> Manifest:
+    """Bring a checkpoint from anywhere into a local folder, verified. Raises StoreError with a sentence on what is wrong with it."""
+    return stored.fetch(open_store(uri), "", into)
 
 
 def open_checkpoint(path: str, verify: bool = True) -> Opened:

@@ -37,11 +37,14 @@ Every operation may be sent again after a crash or a lost reply: it finishes wha
         Puts the whole file of that attempt: JSON lines. A first line {"kind": "start", "position": p} says at which position the attempt resumed.
     end          {run, summary: object}      -> {}
         Writes the run's end record: it completed, and is not continued.
-    verify       {checkpoint} | {uri}        -> {path, note: ReleaseNote, bytes}
-        Reads every file and compares sizes and checksums; `path` is the folder to restore from. Damage: error kind "damaged", and damaged.json is written.
+    verify       {checkpoint} | {uri}, into: folder   -> {path, note: ReleaseNote, bytes}
+        Reads every file and compares sizes and checksums; `path` is the folder to restore from: the stored one on a mounted path; else `into`, to which all
+        is downloaded (null without it). Damage: error kind "damaged", and damaged.json is written.
+    fetch        {note: ReleaseNote, paths: [path, ...], into: folder}   -> {}
+        Brings these files of a checkpoint that is not committed yet, but whose shares hold them, to `into`, compared. Error kind "damaged" when they are not there.
     mark_damaged {checkpoint, why}           -> {}
 
-Lanes: share one after the other; verify and retain on a second thread; all else on a third, so that a long upload holds up no small operation.
+Lanes: share one after the other; verify, fetch and retain on a second thread; all else on a third, so that a long upload holds up no small operation.
 End of stdin: what is in flight is finished, small operations that wait are done, waiting shares are dropped; then the process ends.
 SIGINT and SIGTERM are ignored (they reach the whole process group): the agent decides, by closing stdin or SIGKILL.
 """

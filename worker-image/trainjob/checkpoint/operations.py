@@ -75,14 +75,24 @@ def _verify(store: Store, fields: Fields, progress: Progress) -> Fields:
     uri: Optional[str] = fields.get("uri")
     id_ = None if uri is not None else CheckpointId.parse(fields["checkpoint"])
     folder, prefix = (store, layout.folder(id_)) if id_ is not None else (open_store(uri or ""), "")
+    path = folder.local(prefix)
+    into = str(fields.get("into") or "")
     try:
-        manifest = stored.verify(folder, prefix, id_, progress)
+        if path is None and into:
+            path, manifest = into, stored.fetch(folder, prefix, into, id_, progress)
+        else:
+            manifest = stored.verify(folder, prefix, id_, progress)
     except DamagedError as error:
         if uri is not None:
             # The folder may be another job's, and not ours to mark.
             runs.mark_origin_damaged(store, uri, str(error))
         raise
-    return {"path": folder.uri(prefix), "note": manifest.note.to_json(), "bytes": manifest.total_bytes}
+    return {"path": path, "note": manifest.note.to_json(), "bytes": manifest.total_bytes}
+
+
+def _fetch(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    shares.fetch(store, ReleaseNote.from_json(fields["note"]), fields["paths"], fields["into"])
+    return {}
 
 
 def _mark_damaged(store: Store, fields: Fields, _progress: Progress) -> Fields:
@@ -128,6 +138,7 @@ OPERATIONS: Dict[str, Operation] = {
     "history": Operation(SMALL, _history),
     "end": Operation(SMALL, _end),
     "verify": Operation(CHECK, _verify),
+    "fetch": Operation(CHECK, _fetch),
     "mark_damaged": Operation(SMALL, _mark_damaged),
 }
 

@@ -10,21 +10,22 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from io import FileIO
 from typing import Dict, List, Optional, Set, Tuple
 
-from trainjob.checkpoint import errors, transfer
+from trainjob.checkpoint import errors, folders, transfer
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.folders import GONE
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import Progress
 
 _TEMPORARY = ".trainjob-tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_GONE = (errno.ENOENT, errno.ENOTDIR)
 
 
 class PathStore:
     """The Store below the folder `root`."""
+
+    algorithm = transfer.ALGORITHM
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
@@ -34,6 +35,10 @@ class PathStore:
     def uri(self, key: str = "") -> str:
         """An absolute path."""
         return os.path.join(self.root, key) if key else self.root
+
+    def local(self, folder: str) -> Optional[str]:
+        """The folder itself."""
+        return self.uri(folder)
 
     def probe(self) -> None:
         """Write, link, read and remove a small file in the root."""
@@ -94,7 +99,7 @@ class PathStore:
         with _Temporary(self, key) as temporary:
             self._fill(temporary, data, self.uri(key))
             made = self._publish(temporary, self.uri(key))
-        self._sync_folder(os.path.dirname(self.uri(key)))
+        folders.sync_folder(os.path.dirname(self.uri(key)))
         return made
 
     def put(self, key: str, data: bytes) -> None:
@@ -106,12 +111,12 @@ class PathStore:
                 os.replace(temporary, target)
             except OSError as error:
                 raise StoreError(*errors.explain(error, "write", target, writing=True)) from error
-        self._sync_folder(os.path.dirname(target))
+        folders.sync_folder(os.path.dirname(target))
 
     def upload(self, key: str, source: str, progress: Progress) -> Stored:
         """Checksummed while it is copied."""
         target = self.uri(key)
-        with _open_staged(source) as original:
+        with transfer.open_staged(source) as original:
             stored = self._same(key, original.fileno(), progress)
             if stored is None:
                 with _Temporary(self, key) as temporary:
@@ -134,46 +139,58 @@ class PathStore:
     def flush(self) -> None:
         """fsync the folders that got new names."""
         with self._lock:
-            folders, self._unsynced = self._unsynced, set()
-        for folder in sorted(folders):
-            self._sync_folder(folder)
+            named, self._unsynced = self._unsynced, set()
+        for folder in sorted(named):
+            folders.sync_folder(folder)
 
-    def checksum(self, key: str, progress: Progress) -> Optional[Stored]:
+    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
         """None when there is no such file."""
         try:
             with open(self.uri(key), "rb", buffering=0) as file:
-                size, checksum = transfer.checksum(file.fileno(), progress)
+                return Stored(*transfer.checksum(file.fileno(), progress, algorithm), algorithm)
         except OSError as error:
             self._absent(error, "read", key)
             return None
-        return Stored(size, checksum, transfer.ALGORITHM)
+
+    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+        """None when there is no such file."""
+        try:
+            with open(self.uri(key), "rb", buffering=0) as file:
+                with transfer.open_target(path) as copy:
+                    return self._bring(file.fileno(), copy.fileno(), path, progress, algorithm)
+        except OSError as error:
+            self._absent(error, "read", key)
+            return None
 
     def delete(self, key: str) -> None:
         """A file that is gone already is fine."""
         try:
             os.unlink(self.uri(key))
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise StoreError(*errors.explain(error, "remove", self.uri(key), writing=True)) from error
+
+    def unfinished(self, folder: str) -> List[str]:
+        """Temporary files."""
+        return [key for key in self.sizes(folder) if os.path.basename(key).startswith(_TEMPORARY)]
 
     def tidy(self, folder: str) -> None:
         """Remove temporary files."""
-        for key in self.sizes(folder):
-            if os.path.basename(key).startswith(_TEMPORARY):
-                self.delete(key)
+        for key in self.unfinished(folder):
+            self.delete(key)
 
     def prune(self, folder: str) -> None:
         """Folders in which somebody else writes meanwhile stay."""
-        for path, _folders, _files in os.walk(self.uri(folder), topdown=False):
+        for path, _, _ in os.walk(self.uri(folder), topdown=False):
             try:
                 os.rmdir(path)
             except OSError as error:
-                if error.errno not in (*_GONE, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+                if error.errno not in (*GONE, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
                     raise StoreError(*errors.explain(error, "remove", path, writing=True)) from error
 
     def _absent(self, error: OSError, doing: str, key: str) -> None:
         """Passes over a file that is not there; any other failure is raised, worded."""
-        if error.errno not in _GONE:
+        if error.errno not in GONE:
             raise StoreError(*errors.explain(error, doing, self.uri(key), writing=False)) from error
 
     def _same(self, key: str, original: int, progress: Progress) -> Optional[Stored]:
@@ -190,6 +207,13 @@ class PathStore:
             f"{self.uri(key)} is stored already with {there.size} bytes and {there.algorithm} {there.checksum}, the staged file has {mine.size} bytes and "
             f"{mine.checksum}; likely the stored one was changed by something else. It is left as it is: this checkpoint cannot be stored, the next one can.",
         )
+
+    @staticmethod
+    def _bring(file: int, copy: int, path: str, progress: Progress, algorithm: str) -> Stored:
+        try:
+            return Stored(*transfer.copy(file, copy, progress, algorithm), algorithm)
+        except OSError as error:
+            raise StoreError(*errors.explain(error, "write", path, writing=True)) from error
 
     @staticmethod
     def _copy(original: int, temporary: str, target: str, progress: Progress) -> Stored:
@@ -229,47 +253,6 @@ class PathStore:
             raise StoreError(*errors.explain(error, "store", target, writing=True)) from error
         return True
 
-    def make_folder(self, folder: str) -> None:
-        """Make a folder and the ones above it, each made durable in its parent."""
-        if os.path.isdir(folder):
-            return
-        parent = os.path.dirname(folder)
-        if parent != folder:
-            self.make_folder(parent)
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            if os.path.isdir(folder):
-                return
-            raise StoreError(errors.READ_ONLY, f"cannot make the folder {folder}: a file of that name is in the way. Move it away (ls -ld {folder}).") from None
-        except OSError as error:
-            raise StoreError(*errors.explain(error, "make the folder", folder, writing=True)) from error
-        self._sync_folder(parent)
-
-    @staticmethod
-    def _sync_folder(folder: str) -> None:
-        try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            if error.errno in (*_GONE, errno.EACCES):
-                return  # removed meanwhile, or not ours to open: nothing of ours can be made durable in it
-            raise StoreError(*errors.explain(error, "sync the folder", folder, writing=True)) from error
-        try:
-            os.fsync(handle)
-        except OSError as error:
-            # Some network file systems cannot sync folders; they write names through.
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EROFS):
-                raise StoreError(*errors.explain(error, "sync the folder", folder, writing=True)) from error
-        finally:
-            os.close(handle)
-
-
-def _open_staged(source: str) -> FileIO:
-    try:
-        return open(source, "rb", buffering=0)
-    except OSError as error:
-        raise StoreError(*errors.explain(error, "read the staged file", source, writing=False)) from error
-
 
 def _names_of(path: str) -> int:
     try:
@@ -287,7 +270,7 @@ class _Temporary:
         self._path = os.path.join(self._folder, f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}")
 
     def __enter__(self) -> str:
-        self._store.make_folder(self._folder)
+        folders.make_folder(self._folder)
         return self._path
 
     def __exit__(self, *_error: object) -> None:

@@ -42,6 +42,7 @@ class Retainer:
         self._store = store
         self._run = run
         self._known: Dict[CheckpointId, Summary] = {}
+        self._swept = False
 
     def retain(self, policy: Policy, protect: Collection[CheckpointId]) -> Retained:
         """Remove what the policy does not keep and what earlier calls or attempts left unfinished. Raises StoreError."""
@@ -54,6 +55,7 @@ class Retainer:
                     break
                 remove(self._store, id_)
                 removed.append(id_)
+            self._swept = True
         by_id = {s.id: s for s in committed}
         count = len(by_id) - len(by_id.keys() & set(removed))
         latest = by_id.get(planned.latest) if planned.latest else None
@@ -73,7 +75,19 @@ class Retainer:
                 leftover[id_] = bool(names & {layout.RETIRED, layout.DAMAGED, layout.MANIFEST}) or not self._store.sizes(layout.folder(id_))
             else:
                 committed.append(summary)
+        if not self._swept:
+            # Uploads that got no further than their first bytes leave no folder on some stores. What a dead attempt left is looked for once.
+            leftover = {**{id_: False for id_ in self._unfinished() if id_ not in self._known}, **leftover}
         return committed, leftover
+
+    def _unfinished(self) -> List[CheckpointId]:
+        found = []
+        for key in self._store.unfinished(layout.CHECKPOINTS):
+            try:
+                found.append(CheckpointId.parse(key.split("/")[1]))
+            except (ValueError, IndexError):
+                continue
+        return sorted({id_ for id_ in found if id_.run == self._run})
 
     def _summary(self, id_: CheckpointId) -> Optional[Summary]:
         if id_ not in self._known:
@@ -101,6 +115,7 @@ def remove(store: Store, id_: CheckpointId) -> None:
         store.create(mark, b"{}\n")
     # The manifest again at the end: an older leader that did not see the mark may have published it meanwhile.
     store.delete(layout.manifest_key(id_))
+    store.tidy(prefix)
     for key in sorted(keys - {mark, layout.manifest_key(id_)}):
         store.delete(key)
     store.delete(layout.manifest_key(id_))

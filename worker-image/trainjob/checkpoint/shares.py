@@ -8,7 +8,7 @@ compared, never written again, so an older attempt that still runs cannot make a
 from __future__ import annotations
 
 import os
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.checkpoint import errors, layout, stored, transfer
 from trainjob.checkpoint.errors import DamagedError, StagingError, StoreError
@@ -124,13 +124,25 @@ def verified(store: Store, id_: CheckpointId, files: Sequence[NoteFile], warning
             if entry is None or entry.size != file.size:
                 continue
             key = layout.file_key(id_, file.path)
-            found = store.checksum(key, transfer.nothing)
+            found = store.checksum(key, transfer.nothing, entry.algorithm)
             if found == (entry.size, entry.checksum, entry.algorithm):
                 out.append(file.path)
             else:
                 what = "no such file" if found is None else f"{found.size} bytes with {found.checksum}"
                 warnings.append(f"{store.uri(key)} is damaged: expected {entry.size} bytes with {entry.algorithm} {entry.checksum}, found {what}")
     return out
+
+
+def fetch(store: Store, note: ReleaseNote, paths: Collection[str], into: str) -> None:
+    """Bring files that finished shares hold to a local folder, compared. Raises DamagedError for what is not there or not the same, StoreError."""
+    wanted = [f for f in note.files if f.path in paths]
+    records = {rank: _record(store, note.id, rank) for rank in {f.rank for f in wanted}}
+    held = {(rank, e.path): e for rank, record in records.items() if record is not None for e in record.files}
+    missing = [f.path for f in wanted if (f.rank, f.path) not in held]
+    if missing:
+        raise DamagedError(f"{store.uri(layout.folder(note.id))}: no share records {missing[0]} any more; likely it was removed by retention")
+    entries = [held[f.rank, f.path] for f in wanted]
+    transfer.each(entries, lambda entry: stored.fetch_file(store, layout.file_key(note.id, entry.path), entry, into, transfer.nothing), _THREADS)
 
 
 def _refuse_retired(store: Store, id_: CheckpointId) -> None:
@@ -151,8 +163,8 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
     def compare(file: Tuple[str, int]) -> None:
         path, size = file
         with open(_staged(request, path, size), "rb", buffering=0) as local:
-            found, checksum = transfer.checksum(local.fileno(), progress)
-        duplicates[path] = FileEntry(path, found, checksum, transfer.ALGORITHM, request.rank)
+            found, checksum = transfer.checksum(local.fileno(), progress, store.algorithm)
+        duplicates[path] = FileEntry(path, found, checksum, store.algorithm, request.rank)
 
     transfer.each([(path, size) for path, size in request.files], upload, _THREADS)
     transfer.each([(path, size) for path, size in request.duplicates], compare, _THREADS)
@@ -212,10 +224,10 @@ def _check_sizes(store: Store, prefix: str, manifest: Manifest) -> None:
 
 def _differences(note: ReleaseNote, records: Dict[int, ShareRecord]) -> Tuple[str, ...]:
     counts = {f.path: f.rank for f in note.files}
-    sums = {e.path: (e.size, e.checksum) for record in records.values() for e in record.files if counts.get(e.path) == e.rank}
+    sums = {(e.path, e.algorithm): (e.size, e.checksum) for record in records.values() for e in record.files if counts.get(e.path) == e.rank}
     different: Dict[Tuple[int, int], List[str]] = {}
     for record in records.values():
         for copy in record.duplicates:
-            if copy.path in sums and sums[copy.path] != (copy.size, copy.checksum):
+            if sums.get((copy.path, copy.algorithm), (copy.size, copy.checksum)) != (copy.size, copy.checksum):
                 different.setdefault((counts[copy.path], copy.rank), []).append(copy.path)
     return tuple(difference(low, high, paths) for (low, high), paths in sorted(different.items()))

@@ -1,8 +1,8 @@
 """The narrow boundary to a job's storage, and how a URI becomes a store.
 
 Keys are relative paths with `/` (see `layout.py`). Exclusive names are written once by whoever comes first and never overwritten: that
-is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py`; an object store comes beside it. Every
-method may raise StoreError; none retries.
+is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py` and `s3_store.py`. Every method may raise
+StoreError. Paths are not tried again, object stores are, within a deadline.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List, NamedTuple, Optional, Protocol, Tuple
 
-from trainjob.checkpoint import errors
+from trainjob.checkpoint import errors, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.transfer import Progress
 
@@ -26,8 +26,17 @@ class Stored(NamedTuple):
 class Store(Protocol):
     """A job's folder on storage."""
 
+    @property
+    def algorithm(self) -> str:
+        """By what uploads are checksummed."""
+        ...
+
     def uri(self, key: str = "") -> str:
         """Where `key` lies, for people and for other processes; without a key the folder itself."""
+        ...
+
+    def local(self, folder: str) -> Optional[str]:
+        """The path under which this machine's processes read a folder's files as they lie; None where they have to be downloaded."""
         ...
 
     def probe(self) -> None:
@@ -70,12 +79,20 @@ class Store(Protocol):
         """Make the names durable that were uploaded through this object."""
         ...
 
-    def checksum(self, key: str, progress: Progress) -> Optional[Stored]:
+    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
         """Read a file through; None when it is not there."""
+        ...
+
+    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+        """Copy a file to a local path, over what is there, its folders made; what came, checksummed. None when it is not there."""
         ...
 
     def delete(self, key: str) -> None:
         """Remove a file; nothing happens when it is not there."""
+        ...
+
+    def unfinished(self, folder: str) -> List[str]:
+        """Keys below a folder under which something is being written, or was when its writer died."""
         ...
 
     def tidy(self, folder: str) -> None:
@@ -87,8 +104,11 @@ class Store(Protocol):
         ...
 
 
-def open_store(uri: str) -> Store:
-    """The store of a job's folder: an absolute path, or file:// and an absolute path. Touches nothing. Raises StoreError for anything else."""
+def open_store(uri: str, retry_s: Optional[float] = None) -> Store:
+    """The store of a job's folder: s3://bucket/folder, an absolute path, or file:// and one. Touches nothing. Raises StoreError for anything else.
+
+    `retry_s`: how long an object store is tried, for callers that do not want to wait for it.
+    """
     from trainjob.checkpoint.path_store import PathStore
 
     scheme = uri.split("://", 1)[0].lower() if "://" in uri else ""
@@ -96,9 +116,14 @@ def open_store(uri: str) -> Store:
         from urllib.parse import unquote, urlsplit  # here: it would be a tenth of the storage child's start
 
         return PathStore(unquote(urlsplit(uri).path))
+    if scheme == "s3":
+        from trainjob.checkpoint.s3_store import S3Store
+
+        return S3Store(uri, retry_s)
     if scheme:
         raise StoreError(
-            errors.INVALID, f"storage {uri!r}: {scheme}:// is not supported by this version. Give the absolute path of a folder that all workers mount."
+            errors.INVALID,
+            f"storage {uri!r}: {scheme}:// is not supported by this version. Give the absolute path of a folder that all workers mount, or s3://bucket/folder.",
         )
     if not os.path.isabs(uri):
         raise StoreError(errors.INVALID, f"storage {uri!r} is not an absolute path. Give one, for example {os.path.abspath(uri or 'checkpoints')}.")

@@ -8,13 +8,14 @@ file there in its size, no mark `damaged.json`. Called by everything that choose
 from __future__ import annotations
 
 import json
-from typing import Iterator, List, Optional
+import os
+from typing import Callable, Iterator, List, Optional
 
-from trainjob.checkpoint import errors, layout, transfer
+from trainjob.checkpoint import digest, errors, layout, transfer
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.store import Store, Stored
 from trainjob.checkpoint.transfer import Progress
 
 _THREADS = 4
@@ -38,12 +39,12 @@ def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> 
     manifest = read_manifest(store, prefix, expected)
     if manifest is None:
         return None
-    mark = store.read(_join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"))
+    mark = store.read(join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"))
     if mark is not None:
         raise DamagedError(f"checkpoint {store.uri(prefix)} was found damaged before: {_why(mark)}")
     sizes = store.sizes(prefix)
     for entry in manifest.entries:
-        key = _join(prefix, entry.path)
+        key = join(prefix, entry.path)
         if sizes.get(key) != entry.size:
             raise _wrong_size(store, key, entry, sizes.get(key))
     return manifest
@@ -51,9 +52,9 @@ def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> 
 
 def read_manifest(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Optional[Manifest]:
     """The manifest alone, files not looked at; None without one or once removal has begun. Raises DamagedError when it does not parse."""
-    key = _join(prefix, f"{layout.RESERVED}/{layout.MANIFEST}")
+    key = join(prefix, f"{layout.RESERVED}/{layout.MANIFEST}")
     text = store.read(key)
-    if text is None or store.size(_join(prefix, f"{layout.RESERVED}/{layout.RETIRED}")) is not None:
+    if text is None or store.size(join(prefix, f"{layout.RESERVED}/{layout.RETIRED}")) is not None:
         return None
     try:
         manifest = Manifest.loads(text)
@@ -85,13 +86,28 @@ def good(store: Store, run: int, warnings: List[str], upto: Optional[CheckpointI
 
 def verify(store: Store, prefix: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
     """Read every file and compare sizes and checksums. Raises DamagedError (and leaves the mark), or StoreError when there is no checkpoint."""
+    return _each(store, prefix, expected, lambda entry: _check(store, join(prefix, entry.path), entry, progress))
+
+
+def fetch(store: Store, prefix: str, into: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
+    """Bring every file into a local folder, comparing sizes and checksums on the way. Raises what `verify` raises."""
+    return _each(store, prefix, expected, lambda entry: fetch_file(store, join(prefix, entry.path), entry, into, progress))
+
+
+def fetch_file(store: Store, key: str, entry: FileEntry, into: str, progress: Progress) -> None:
+    """Bring one file to its path below `into`. Raises DamagedError, StoreError."""
+    path = os.path.join(into, layout.checked_path(entry.path))
+    _compare(store, key, entry, lambda: store.download(key, path, progress, entry.algorithm))
+
+
+def _each(store: Store, prefix: str, expected: Optional[CheckpointId], work: Callable[[FileEntry], None]) -> Manifest:
     try:
         manifest = load(store, prefix, expected)
         if manifest is None:
             raise StoreError(
                 errors.LOST, f"{store.uri(prefix)} holds no checkpoint: it has no {layout.RESERVED}/{layout.MANIFEST}; likely it was removed by retention."
             )
-        transfer.each(manifest.entries, lambda entry: _check(store, _join(prefix, entry.path), entry, progress), _THREADS)
+        transfer.each(manifest.entries, work, _THREADS)
     except DamagedError as error:
         mark_damaged(store, prefix, str(error))
         raise
@@ -101,19 +117,25 @@ def verify(store: Store, prefix: str, expected: Optional[CheckpointId] = None, p
 def mark_damaged(store: Store, prefix: str, why: str) -> None:
     """Leave the mark that readers pass over; the first reason stays. A folder that cannot be written stays unmarked: every reader checks anew."""
     try:
-        store.create(_join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"), json.dumps({"why": why}).encode())
+        store.create(join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"), json.dumps({"why": why}).encode())
     except StoreError as error:
         if error.kind not in (errors.READ_ONLY, errors.FULL):
             raise
 
 
 def _check(store: Store, key: str, entry: FileEntry, progress: Progress) -> None:
-    if entry.algorithm != transfer.ALGORITHM:
+    _compare(store, key, entry, lambda: store.checksum(key, progress, entry.algorithm))
+
+
+def _compare(store: Store, key: str, entry: FileEntry, read: Callable[[], Optional[Stored]]) -> None:
+    if entry.algorithm not in digest.ALGORITHMS:
         raise StoreError(
             errors.INVALID,
-            f"{store.uri(key)} has a checksum by {entry.algorithm}, which is not available here; this version of trainjob knows {transfer.ALGORITHM}",
+            f"{store.uri(key)} has a checksum by {entry.algorithm}, which is not available here; this version of trainjob knows {', '.join(digest.ALGORITHMS)}",
         )
-    found = store.checksum(key, progress)
+    found = read()
+    if found is not None and found != (entry.size, entry.checksum, entry.algorithm):
+        found = read()  # once more: it may have been changed on its way here, and a mark is for good
     if found is None or found.size != entry.size:
         raise _wrong_size(store, key, entry, None if found is None else found.size)
     if found.checksum != entry.checksum:
@@ -132,5 +154,6 @@ def _why(mark: bytes) -> str:
         return "no reason noted"
 
 
-def _join(prefix: str, path: str) -> str:
+def join(prefix: str, path: str) -> str:
+    """The key of a checkpoint's file."""
     return f"{prefix}/{path}" if prefix else path

@@ -1,7 +1,7 @@
 """Moving bytes between files: fast copies within staging, and copies to storage that are checksummed on the way.
 
-Checksums are zlib's CRC-32 in blocks: it releases the GIL, so several files go at once. The checksum is taken of the very bytes
-that are written, which is why storage copies never use copy_file_range. Used by staging and the path store.
+Checksums are taken in blocks by functions that release the GIL, so several files go at once. The checksum is taken of the very bytes
+that are written, which is why storage copies never use copy_file_range. Used by staging and the stores.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import fcntl
 import os
 import queue
 import threading
-import zlib
+from io import FileIO
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
-ALGORITHM = "crc32"
+from trainjob.checkpoint import digest, errors
+from trainjob.checkpoint.errors import StoreError
+
+ALGORITHM = digest.CRC32
+"""What files on paths are checksummed by."""
 BLOCK = 1 << 20
 _FICLONE = 0x40049409
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -25,6 +29,25 @@ T = TypeVar("T")
 
 def nothing(_count: int) -> None:
     """A Progress that nobody watches."""
+
+
+def open_staged(source: str) -> FileIO:
+    """A staged file to be stored. Raises StoreError."""
+    try:
+        return open(source, "rb", buffering=0)
+    except OSError as error:
+        raise StoreError(*errors.explain(error, "read the staged file", source, writing=False)) from error
+
+
+def open_target(path: str) -> FileIO:
+    """A new file that something is brought to, its folders made; what was there goes, and of a link not what it leads to. Raises StoreError."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.lexists(path):
+            os.unlink(path)
+        return open(path, "xb", buffering=0)
+    except OSError as error:
+        raise StoreError(*errors.explain(error, "write", path, writing=True)) from error
 
 
 def clone(source: int, target: int) -> int:
@@ -49,27 +72,27 @@ def clone(source: int, target: int) -> int:
     return total + copy(source, target)[0]
 
 
-def copy(source: int, target: int, progress: Progress = nothing) -> Tuple[int, str]:
+def copy(source: int, target: int, progress: Progress = nothing, algorithm: str = ALGORITHM) -> Tuple[int, str]:
     """Copy from the current positions to the end; (bytes, checksum of what was written)."""
     total, crc = 0, 0
     for block in _blocks(source):
-        crc = zlib.crc32(block, crc)
+        crc = digest.update(algorithm, block, crc)
         done = 0
         while done < len(block):
             done += os.write(target, block[done:])
         total += len(block)
         progress(len(block))
-    return total, f"{crc:08x}"
+    return total, digest.text(algorithm, crc)
 
 
-def checksum(source: int, progress: Progress = nothing) -> Tuple[int, str]:
+def checksum(source: int, progress: Progress = nothing, algorithm: str = ALGORITHM) -> Tuple[int, str]:
     """(bytes, checksum) from the current position to the end."""
     total, crc = 0, 0
     for block in _blocks(source):
-        crc = zlib.crc32(block, crc)
+        crc = digest.update(algorithm, block, crc)
         total += len(block)
         progress(len(block))
-    return total, f"{crc:08x}"
+    return total, digest.text(algorithm, crc)
 
 
 def _blocks(source: int) -> Iterator[memoryview]:

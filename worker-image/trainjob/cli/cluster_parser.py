@@ -106,7 +106,9 @@ def _add_submit(commands: Commands) -> None:
     size.add_argument("--cpu", metavar="Q", help="CPUs of each pod, such as 8 or 500m")
     size.add_argument("--memory", metavar="Q", help="memory of each pod, such as 64Gi")
     saved = submit.add_argument_group("what is saved, and what it survives")
-    saved.add_argument("--storage", metavar="PATH", help="folder for checkpoints inside the pods, on a volume that all of them mount (default: none)")
+    saved.add_argument(
+        "--storage", metavar="PATH", help="folder for checkpoints inside the pods, on a volume that all of them mount, or s3://bucket/folder (default: none)"
+    )
     saved.add_argument(
         "--volume",
         metavar="CLAIM:PATH",

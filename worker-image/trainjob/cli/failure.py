@@ -59,6 +59,12 @@ ON_A_CLUSTER = {
 }
 """The same where there are pods instead of processes of this machine."""
 
+IN_A_BUCKET = {
+    contract.REASON_DAMAGED: "Look at what else writes or deletes in {storage}; the damaged checkpoint was set aside",
+    contract.REASON_STORAGE: "Check bucket, credentials and endpoint of {storage}: the sentence above says which; `docs/checkpoints.md` lists the rights",
+}
+"""The same where the storage is no path."""
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -94,7 +100,7 @@ def place(failure: Failure) -> str | None:
 
 def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     """The sentence for a reason, without its full stop."""
-    known = ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER
+    known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (IN_A_BUCKET if retry.storage.startswith("s3://") else {})
     text = known.get(reason, "Look at the lines above")
     where = (failure and place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)

@@ -86,7 +86,9 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     size.add_argument("--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)")
     size.add_argument("--processes-per-worker", metavar="N", type=at_least(1), help="ranks in each worker (default: 1)")
     saved = run.add_argument_group("what is saved, and what it survives")
-    saved.add_argument("--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory (default: ~/trainjob_results)")
+    saved.add_argument(
+        "--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory, or s3://bucket/folder (default: ~/trainjob_results)"
+    )
     saved.add_argument("--keep", metavar="N", type=at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
     saved.add_argument("--max-failures", metavar="N", type=at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")

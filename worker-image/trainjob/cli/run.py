@@ -78,8 +78,10 @@ def _check(args: argparse.Namespace) -> None:
             next_step=f"tj run -f {args.file} --local, or on a cluster: tj submit -f {args.file}",
             code=CLI_USAGE,
         )
-    if "://" in (args.storage or "").removeprefix("file://"):
-        raise CommandError(f"--storage {args.storage}: this version stores on paths", next_step="give a folder: --storage ./checkpoints", code=CLI_USAGE)
+    if "://" in (args.storage or "").removeprefix("file://") and not jobs.is_s3(args.storage):
+        raise CommandError(
+            f"--storage {args.storage}: this version stores on paths and at s3://", next_step="give a folder: --storage ./checkpoints", code=CLI_USAGE
+        )
     if args.file is not None and args.script_args:
         raise CommandError("a manifest takes nothing after --", next_step=f"put the arguments into the container's command in {args.file}", code=CLI_USAGE)
 

@@ -119,7 +119,7 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
         spec = found["spec"]["template"]["spec"]
         spec["volumes"] = [*(spec.get("volumes") or []), {"name": f"volume-{number}", **volume}]
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), {"name": f"volume-{number}", "mountPath": path}]
-    if args.storage and not any(_below(args.storage, path) is not None for _, path in args.volume):
+    if args.storage and not jobs.is_s3(args.storage) and not any(_below(args.storage, path) is not None for _, path in args.volume):
         raise CommandError(
             f"--storage {args.storage} is on no volume of the pods, so it would end with each of them",
             next_step=f"mount one there: --volume CLAIM:{args.storage} (`kubectl get pvc -n {namespace}` lists the claims)",

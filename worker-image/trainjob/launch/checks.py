@@ -17,12 +17,14 @@ from collections.abc import Mapping
 from trainjob.launch import gpus
 from trainjob.launch.environment import expand
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.job import is_s3
 from trainjob_api import defaults
 from trainjob_api.command import parse_python
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import InvalidTrainJob, validate_spec
 
 _PROBE_S = 20.0
+_BUCKET_S = 10.0
 _OLDEST = (3, 9)
 
 
@@ -36,7 +38,10 @@ def check(job: TrainJob, environment: Mapping[str, str], working_dir: str) -> No
     gpus.check(job.spec.workers * defaults.gpu_limit(container), gpus.visible(environment), ranks)
     folder = defaults.job_storage(job)
     if folder is not None:
-        check_storage(folder)
+        if not is_s3(folder):
+            check_storage(folder)
+        elif job.spec.checkpoint.s3 is None:  # else only the agents are told where it is; they try it first thing
+            _check_bucket(folder)
     command = [expand(word, environment) for word in defaults.command_of(container)]
     check_command(command, environment, container.get("workingDir") or working_dir)
 
@@ -51,6 +56,17 @@ def check_storage(folder: str) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise LaunchError(_storage_text(folder, error)) from error
+
+
+def _check_bucket(folder: str) -> None:
+    """What the agents will try."""
+    from trainjob.checkpoint.errors import StoreError
+    from trainjob.checkpoint.store import open_store
+
+    try:
+        open_store(folder, retry_s=_BUCKET_S).probe()
+    except StoreError as error:
+        raise LaunchError(f"the storage cannot be used: {error}") from error
 
 
 def _storage_text(folder: str, error: OSError) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 GONE_S = 60.0
 """How long a deleted job may take to go."""
 RETRY_S = 0.5
+_BUCKET_S = 5.0
+"""So long a bucket is tried that only the pods may have a way to."""
 
 
 class ClusterRun:
@@ -253,10 +255,10 @@ def _is_its_own(folder: str, uid: str) -> bool:
     from trainjob.checkpoint.errors import StoreError
     from trainjob.checkpoint.store import open_store
 
-    if not os.path.isdir(os.path.join(folder, "runs")):
+    if not jobs.is_s3(folder) and not os.path.isdir(os.path.join(folder, "runs")):
         return False
     try:
-        store = open_store(folder)
+        store = open_store(folder, retry_s=_BUCKET_S)
         number = catalogue.latest_run(store)
         claim = None if number is None else catalogue.read_claim(store, number)
     except StoreError:

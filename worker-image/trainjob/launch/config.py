@@ -159,7 +159,7 @@ class RunConfig:
     name: str | None = None
     """Identity of the run on storage: the same name goes on where a failed or interrupted run stopped. None: a new name."""
     storage_path: str | os.PathLike[str] | None = None
-    """Folder for results and checkpoints; None: ~/trainjob_results."""
+    """Folder for results and checkpoints, a path or s3://bucket/folder; None: ~/trainjob_results."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     """How many failures are answered with a restart."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -198,8 +198,8 @@ class RunConfig:
             return
         if not isinstance(self.storage_path, str | os.PathLike) or not os.fspath(self.storage_path):
             raise ConfigError("RunConfig.storage_path", self.storage_path, "give the path of a folder")
-        if "://" in os.fspath(self.storage_path) and not os.fspath(self.storage_path).startswith("file://"):
-            raise ConfigError("RunConfig.storage_path", self.storage_path, "this version stores on paths: give a folder, for example /data/runs")
+        if "://" in os.fspath(self.storage_path) and not os.fspath(self.storage_path).startswith(("file://", "s3://")):
+            raise ConfigError("RunConfig.storage_path", self.storage_path, "this version stores on paths and at s3://: give a folder, for example /data/runs")
 
     def _check_stop(self) -> None:
         if self.stop is None or callable(self.stop):

@@ -15,6 +15,7 @@ from typing import Any
 import trainjob
 import trainjob_api
 from trainjob.launch.errors import LaunchError
+from trainjob_api import contract
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _RANK_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -26,8 +27,8 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_wiring(name: str) -> bool:
-    """Names that an agent or launcher sets; the knobs for users (`TRAINJOB_BARRIER_...`) pass."""
-    return name.startswith(("TRAINJOB_", "PET_", "TORCHELASTIC_")) and not name.startswith("TRAINJOB_BARRIER_")
+    """Names that an agent or launcher sets; the knobs for users (`TRAINJOB_BARRIER_...`, `TRAINJOB_S3_...`) pass."""
+    return name.startswith(("TRAINJOB_", "PET_", "TORCHELASTIC_")) and not name.startswith(("TRAINJOB_BARRIER_", "TRAINJOB_S3_"))
 
 
 def with_packages(environment: dict[str, str]) -> dict[str, str]:
@@ -48,6 +49,8 @@ def container_env(pod: Mapping[str, Any], container: Mapping[str, Any], base: Ma
     found: dict[str, str] = {}
     for entry in container.get("env") or ():
         name = str(entry["name"])
+        if name in contract.S3_SECRET_KEYS and "secretKeyRef" in (entry.get("valueFrom") or {}):
+            continue  # there are no Secrets here: the user's own credentials count
         if "valueFrom" in entry:
             found[name] = _from_field(pod, name, entry["valueFrom"])
         else:

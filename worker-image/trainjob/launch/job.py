@@ -187,9 +187,16 @@ def unique_name(stem: str) -> str:
     return f"{base[: contract.NAME_LIMIT - len(suffix) - 1].rstrip('-')}-{suffix}"
 
 
+def is_s3(place: str) -> bool:
+    """Whether this is in a bucket and no path."""
+    return place.startswith("s3://")
+
+
 def storage_root(path: str | os.PathLike[str]) -> str:
-    """The storage path as workers see it: absolute, without `~` and file://."""
+    """The storage path as workers see it: absolute, without `~` and file://; s3:// as it is."""
     text = os.fspath(path)
+    if is_s3(text):
+        return text.rstrip("/")
     return os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
 
 

@@ -88,9 +88,13 @@ def storage(trainer: jobs.TrainerJob, backend: Kubernetes) -> str | None:
     if trainer.run.storage_path is None:
         return None
     path = os.fspath(trainer.run.storage_path).removeprefix("file://")
+    if jobs.is_s3(path):
+        return path
     mounts = [*backend.volumes, *_mounts(backend.template)]
     if not path.startswith("/"):
-        raise ConfigError("RunConfig.storage_path", path, "on a cluster it is an absolute path inside the pods, on a volume that all of them mount")
+        raise ConfigError(
+            "RunConfig.storage_path", path, "on a cluster it is s3://bucket/folder, or an absolute path inside the pods, on a volume that all of them mount"
+        )
     if not any(path == mount.rstrip("/") or path.startswith(mount.rstrip("/") + "/") for mount in mounts):
         there = f"(mounted: {', '.join(sorted(mounts))})" if mounts else "(none is mounted)"
         raise ConfigError("RunConfig.storage_path", path, f"no volume of the pods holds that path {there}: give Kubernetes(volumes={{{path!r}: 'my-claim'}})")

@@ -15,6 +15,7 @@ from trainjob.checkpoint import catalogue
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.store import Store, open_store
 from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob.launch.job import storage_root
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ class Result:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
         """The newest run in a job's folder. Raises LaunchError when there is none."""
-        folder = os.path.abspath(os.path.expanduser(os.fspath(path).removeprefix("file://")))
-        if not os.path.isdir(os.path.join(folder, "runs")):
+        folder = storage_root(path)
+        try:
+            found = open_store(folder).names("runs")
+        except StoreError as trouble:
+            raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
+        if not found:
             raise LaunchError(f"{folder} is no folder of a TrainJob (it has no runs/): give <storage path>/<namespace>/<name>")
         return read(folder)
 

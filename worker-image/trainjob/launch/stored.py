@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.store import open_store
 from trainjob.launch import job as jobs
 from trainjob.launch.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.errors import LaunchError
@@ -39,6 +41,12 @@ def store(folder: str, settings: Settings) -> None:
     import cloudpickle
 
     kept = replace(settings, run=replace(settings.run, callbacks=()))
+    if jobs.is_s3(folder):
+        try:
+            open_store(folder).put(TRAINER_FILE, cloudpickle.dumps(kept))
+        except StoreError as error:
+            raise LaunchError(f"the storage cannot be written: {error}") from error
+        return
     part = os.path.join(folder, f"{TRAINER_FILE}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -48,13 +56,20 @@ def store(folder: str, settings: Settings) -> None:
         raise LaunchError(f"the storage {folder} cannot be written ({error.strerror}): free some space, or give another storage path") from error
 
 
+def is_there(folder: str) -> bool:
+    """Whether a trainer left something in a job's folder. Raises LaunchError when the storage cannot be asked."""
+    try:
+        return open_store(folder).size(TRAINER_FILE) is not None
+    except StoreError as error:
+        raise LaunchError(f"the storage cannot be read: {error}") from error
+
+
 def load(folder: str) -> Settings:
     """Read them back. Raises LaunchError."""
     import cloudpickle
 
     try:
-        with open(os.path.join(folder, TRAINER_FILE), "rb") as file:
-            found = cloudpickle.load(file)
+        found = cloudpickle.loads(open_store(folder).read(TRAINER_FILE) or b"")
     except Exception as error:  # whatever the import of the user's modules raises
         raise LaunchError(f"{folder}/{TRAINER_FILE} cannot be read here ({type(error).__name__}: {error}): give restore() the train_loop_per_worker") from error
     if not isinstance(found, Settings):
@@ -65,7 +80,6 @@ def load(folder: str) -> Settings:
 def completed(folder: str) -> bool:
     """Whether the newest run has an end record."""
     from trainjob.checkpoint import catalogue
-    from trainjob.checkpoint.store import open_store
 
     opened = open_store(folder)
     run = catalogue.latest_run(opened)

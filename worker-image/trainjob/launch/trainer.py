@@ -131,7 +131,7 @@ class TorchTrainer:
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Whether a TorchTrainer ran in that folder."""
-        return os.path.isfile(os.path.join(stored.folder_of(path), stored.TRAINER_FILE))
+        return stored.is_there(stored.folder_of(path))
 
 
 class _Fit:

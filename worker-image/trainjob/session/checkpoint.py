@@ -2,7 +2,7 @@
 
 User code makes one with from_directory() or from_dict(); `calls` hands it to the agent and makes those that
 get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop.
-It copies nothing by itself and never changes a folder that was committed.
+It copies nothing by itself and never changes a folder that was committed; one at s3:// is brought here when its files are first asked for.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ DICT_FILE = "checkpoint.pkl"
 METADATA_FILE = ".metadata.json"
 """Travels as a file among the user's (Ray's name for it too), so that any copy of the folder keeps it."""
 OWN_FOLDER = ".trainjob"
+_S3 = "s3://"
 
 
 class Checkpoint:
     """A folder with a training state.
 
-    `path` is local (a plain or file:// path). For one that came from get_checkpoint() or a Result, `id` names it
+    `path` is local (a plain or file:// path), or an s3:// URI for one that was opened outside of a job. For one that came from get_checkpoint() or a Result, `id` names it
     ("run-attempt-index") and `step`, `epoch`, `metrics`, `world_size` say where it was taken; else these are None.
     """
 
@@ -41,6 +42,7 @@ class Checkpoint:
         self.epoch: Optional[int] = None
         self.metrics: Optional[Dict[str, Any]] = None
         self.world_size: Optional[int] = None
+        self._copy: Optional[str] = None
         self.owned = False
         """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last handle."""
 
@@ -90,7 +92,7 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The folder itself, without a copy: read from it, write nothing into it."""
+        """The folder itself, without a copy (of one at s3:// the copy that was brought here): read from it, write nothing into it."""
         yield self._folder()
 
     def to_directory(self, path: Optional[str] = None) -> str:
@@ -138,7 +140,24 @@ class Checkpoint:
         """Merge into the metadata; before report()."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
+    def _brought(self) -> str:
+        """A temporary folder with the files of one at s3://, verified; it goes with this handle."""
+        if self._copy is None:
+            from trainjob.checkpoint import catalogue
+            from trainjob.checkpoint.errors import StoreError
+
+            folder = tempfile.mkdtemp(prefix="trainjob-checkpoint-")
+            weakref.finalize(self, shutil.rmtree, folder, True)
+            try:
+                catalogue.download(self.path, folder)
+            except StoreError as error:
+                raise CheckpointError(f"The checkpoint {self.path} cannot be brought here: {error}") from error
+            self._copy = folder
+        return self._copy
+
     def _folder(self) -> str:
+        if self.path.startswith(_S3):
+            return self._brought()
         if not os.path.isdir(self.path):
             raise CheckpointError(
                 f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns the saved one), or retention (keep) deleted it."
@@ -147,13 +166,15 @@ class Checkpoint:
 
     def __getstate__(self) -> Dict[str, Any]:
         # A copy in another process must not think that the temporary folder is its own.
-        return {**self.__dict__, "owned": False}
+        return {**self.__dict__, "owned": False, "_copy": None}
 
 
 def _local(path: str) -> str:
     text = os.fspath(path)
     if text.startswith("file://"):
         text = text[len("file://") :]
+    elif text.startswith(_S3):
+        return text.rstrip("/")
     elif "://" in text:
-        raise CheckpointError(f"Checkpoint path {text!r} is not on this machine: only absolute paths can be opened here; copy the folder first.")
+        raise CheckpointError(f"Checkpoint path {text!r} is not on this machine: only paths and s3:// can be opened here; copy the folder first.")
     return os.path.abspath(os.path.expanduser(text))

@@ -1,0 +1,114 @@
+"""A real S3 server for tests: versitygw on a folder, one for each test process, each test in a bucket of its own.
+
+`environment(endpoint)` is what a process needs to reach it. Tests skip with the reason where the server can neither be found nor built.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.binaries import BuildError, binary, have_go, is_built
+from trainjob_api import contract
+
+BUCKET = "checkpoints"
+ACCESS, SECRET = "test-access", "test-secret"
+DEADLINE_S = 30.0
+_names = itertools.count(1)
+
+
+def environment(endpoint: str, *, retry_s: float = 20.0, timeout_s: float = 10.0) -> dict[str, str]:
+    """For whoever is to reach the server; nothing of the machine's own AWS settings counts."""
+    return {
+        "AWS_ENDPOINT_URL_S3": endpoint,
+        "AWS_ACCESS_KEY_ID": ACCESS,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1",
+        contract.ENV_S3_RETRY_S: str(retry_s),
+        contract.ENV_S3_TIMEOUT_S: str(timeout_s),
+    }
+
+
+def clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what this machine's environment says of AWS."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "TRAINJOB_S3_"))]:
+        monkeypatch.delenv(name)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, endpoint: str, **settings: float) -> None:
+    """This process reaches the server there from now on."""
+    clear(monkeypatch)
+    for name, value in environment(endpoint, **settings).items():
+        monkeypatch.setenv(name, value)
+
+
+def fresh_uri() -> str:
+    """A job's folder that nobody has used, in a bucket of its own (the server lists a bucket by walking all of it); the path has to be escaped."""
+    endpoint()
+    bucket = f"{BUCKET}-{next(_names)}"
+    (_roots[-1] / bucket).mkdir()
+    return f"s3://{bucket}/a folder ü/job"
+
+
+def client(endpoint: str) -> Any:
+    """boto3's own, for what a test does behind the store's back."""
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, aws_access_key_id=ACCESS, aws_secret_access_key=SECRET, region_name="us-east-1")
+
+
+@functools.cache
+def endpoint() -> str:
+    """The server's URL; started at the first call, ended with this process."""
+    pytest.importorskip("boto3", reason="boto3 is not installed")
+    if not is_built("versitygw") and not have_go():
+        pytest.skip("versitygw, the S3 server of the tests, is not built, and there is no Go to build it")
+    try:
+        program = binary("versitygw")
+    except BuildError as error:
+        pytest.skip(f"versitygw, the S3 server of the tests, cannot be built: {error}")
+    return _serve(program)
+
+
+_guards: list[subprocess.Popen[bytes]] = []
+"""Each reads its stdin until this process is gone, however that goes, and then ends its server."""
+
+
+_roots: list[Path] = []
+"""The server's folder, once it runs."""
+
+
+def _serve(program: Path) -> str:
+    root = Path(tempfile.mkdtemp(prefix="s3-server-"))
+    (root / BUCKET).mkdir()
+    _roots.append(root)
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    words = f"'{program}' --quiet --port 127.0.0.1:{port} posix '{root}' >/dev/null 2>&1 & cat >/dev/null; kill $!; wait; rm -rf '{root}'"
+    keys = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
+    _guards.append(subprocess.Popen(["sh", "-c", words], stdin=subprocess.PIPE, env=keys, start_new_session=True))
+    _wait_for(port, _guards[-1])
+    return f"http://127.0.0.1:{port}"
+
+
+def _wait_for(port: int, guard: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+            return
+        except OSError:
+            assert guard.poll() is None and time.monotonic() < deadline, "versitygw does not listen"
+            time.sleep(0.02)

@@ -1,0 +1,267 @@
+"""File contents to and from an object store: one PUT or a parallel multipart upload, and parallel ranged GETs.
+
+Used by the S3 store. The checksum of each part is taken before it is sent, the store checks it, and those of the parts put together are the
+file's: no byte is read by one thread alone. Memory is a block for each request in flight, whatever the file's size.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from trainjob.checkpoint import digest, errors, transfer
+from trainjob.checkpoint.errors import StagingError, StoreError
+from trainjob.checkpoint.s3_errors import Where
+from trainjob.checkpoint.s3_requests import Absent, Empty, Pace, Requests, Stalled, Taken
+from trainjob.checkpoint.store import Stored
+from trainjob.checkpoint.transfer import BLOCK, Progress
+
+SINGLE = 16 << 20
+"""Files up to this size are one request."""
+PART = 8 << 20
+MAX_PARTS = 10_000
+THREADS = 8
+
+
+class Object(NamedTuple):
+    """What is written or read, by which requests."""
+
+    requests: Requests
+    bucket: str
+    key: str
+    where: Where
+
+    @property
+    def names(self) -> Dict[str, str]:
+        """As every request needs them."""
+        return {"Bucket": self.bucket, "Key": self.key}
+
+
+def part_size(size: int) -> int:
+    """Of a file of that size: as small as allowed, for many at once and little to send again."""
+    needed = -(-size // MAX_PARTS)
+    return max(PART, -(-needed // BLOCK) * BLOCK)
+
+
+def ranges(size: int, first: int = 0) -> List[Tuple[int, int]]:
+    """(offset, length) of the parts of a file from `first` on."""
+    step = part_size(size)
+    return [(at, min(step, size - at)) for at in range(first, size, step)]
+
+
+class Slice:
+    """Some bytes of an open file as a request's body: sent in blocks, again from its start when the request is tried again."""
+
+    def __init__(self, file: int, offset: int, length: int, progress: Progress, pace: Pace) -> None:
+        self._file, self._offset, self._length = file, offset, length
+        self._progress, self._pace = progress, pace
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, count: int = -1) -> bytes:
+        """The next bytes; b"" at the end."""
+        left = self._length - self._at
+        data = os.pread(self._file, left if count is None or count < 0 else min(left, count), self._offset + self._at)
+        self._at += len(data)
+        self._pace.moved(len(data))
+        self._progress(len(data))
+        return data
+
+    def seek(self, to: int, whence: int = os.SEEK_SET) -> int:
+        """Botocore measures bodies by it."""
+        self._at = to + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+
+def send(target: Object, file: int, size: int, progress: Progress) -> Stored:
+    """Store an open file under an exclusive name. Raises Taken, Absent (something else aborted it: begin anew), StoreError, StagingError."""
+    algorithm = target.requests.settings.algorithm
+    if size <= SINGLE:
+        value = _checksum(file, 0, size, algorithm)
+
+        def put(client: Any, body: Slice) -> Any:
+            return client.put_object(**target.names, Body=body, ContentLength=size, IfNoneMatch="*", **checksum_field(algorithm, value))
+
+        _send_slice(target, put, (file, 0, size), size, progress)
+        return Stored(size, digest.text(algorithm, value), algorithm)
+    upload = _Upload(target, file, size, progress)
+    return upload.run()
+
+
+def checksum_field(algorithm: str, value: int) -> Dict[str, str]:
+    """The field of a request that carries a checksum."""
+    return {f"Checksum{algorithm.upper()}": digest.wire(algorithm, value)}
+
+
+class _Upload:
+    """One multipart upload."""
+
+    def __init__(self, target: Object, file: int, size: int, progress: Progress) -> None:
+        self._target, self._file, self._size, self._progress = target, file, size, progress
+        self._algorithm = target.requests.settings.algorithm
+        self._parts: Dict[int, Tuple[int, int, Any]] = {}
+        self._id = ""
+
+    def run(self) -> Stored:
+        requests, where = self._target.requests, self._target.where
+        kind = {"ChecksumAlgorithm": self._algorithm.upper(), "ChecksumType": "FULL_OBJECT"}
+        self._id = requests.run(lambda s3: s3.create_multipart_upload(**self._target.names, **kind), where)["UploadId"]
+        try:
+            transfer.each(list(enumerate(ranges(self._size), 1)), self._send, THREADS)
+            value = self._complete()
+        except BaseException:
+            self._abort()
+            raise
+        return Stored(self._size, digest.text(self._algorithm, value), self._algorithm)
+
+    def _send(self, part: Tuple[int, Tuple[int, int]]) -> None:
+        number, (offset, length) = part
+        value = _checksum(self._file, offset, length, self._algorithm)
+        names = dict(self._target.names, UploadId=self._id, PartNumber=number)
+
+        def put(client: Any, body: Slice) -> Any:
+            return client.upload_part(**names, Body=body, ContentLength=length, **checksum_field(self._algorithm, value))
+
+        reply = _send_slice(self._target, put, (self._file, offset, length), self._size, self._progress)
+        self._parts[number] = (length, value, {"PartNumber": number, "ETag": reply["ETag"], **checksum_field(self._algorithm, value)})
+
+    def _complete(self) -> int:
+        value = 0
+        listed = [self._parts[number] for number in sorted(self._parts)]
+        for length, checksum, _ in listed:
+            value = digest.combine(self._algorithm, value, checksum, length)
+        fields = dict(
+            self._target.names,
+            UploadId=self._id,
+            MultipartUpload={"Parts": [row for _, _, row in listed]},
+            IfNoneMatch="*",
+            MpuObjectSize=self._size,
+            ChecksumType="FULL_OBJECT",
+            **checksum_field(self._algorithm, value),
+        )
+        self._target.requests.run(lambda s3: s3.complete_multipart_upload(**fields), self._target.where)
+        return value
+
+    def _abort(self) -> None:
+        try:
+            self._target.requests.run(lambda s3: s3.abort_multipart_upload(**self._target.names, UploadId=self._id), self._target.where)
+        except (Absent, StoreError):
+            pass  # the commit tidies up
+
+
+def _send_slice(target: Object, put: Any, part: Tuple[int, int, int], size: int, progress: Progress) -> Any:
+    """A request with a slice of a file as its body; bytes that are sent again count once."""
+    file, offset, length = part
+    counted, this_time = 0, 0
+
+    def moved(count: int) -> None:
+        nonlocal counted, this_time
+        this_time += count
+        if this_time > counted:
+            progress(this_time - counted)
+            counted = this_time
+
+    def work(client: Any) -> Any:
+        nonlocal this_time
+        if os.fstat(file).st_size != size:
+            raise StagingError(errors.CHANGED, f"a staged file changed while it was stored to {target.where.uri}: expected {size} bytes")
+        this_time = 0
+        with target.requests.slots:
+            return put(client, Slice(file, offset, length, moved, Pace(target.requests.settings.timeout_s)))
+
+    return target.requests.run(work, target.where)
+
+
+def _checksum(file: int, offset: int, length: int, algorithm: str) -> int:
+    value, at, buffer = 0, offset, bytearray(min(BLOCK, length))
+    view = memoryview(buffer)
+    while at < offset + length:
+        count = os.preadv(file, [view[: min(len(view), offset + length - at)]], at)
+        if not count:
+            break  # shorter than it was: told before it is sent
+        value = digest.update(algorithm, view[:count], value)
+        at += count
+    return value
+
+
+def receive(source: Object, file: Optional[int], algorithm: str, progress: Progress) -> Optional[Stored]:
+    """Read an object through, into an open empty file if one is given; None when it is not there. Raises StoreError."""
+    first = _Range(source, file, algorithm, progress)
+    try:
+        first.read(0, PART, None)
+    except Absent:
+        return None
+    except Empty:
+        return Stored(0, digest.text(algorithm, 0), algorithm)
+    values: Dict[int, Tuple[int, int]] = {0: (first.done, first.value)}
+
+    def read(part: Tuple[int, int]) -> None:
+        one = _Range(source, file, algorithm, progress)
+        one.read(part[0], part[1], first.etag)
+        values[part[0]] = (one.done, one.value)
+
+    try:
+        transfer.each(ranges(first.total, first.done), read, THREADS)
+    except (Absent, Taken, Empty):
+        raise StoreError(errors.UNREADABLE, f"{source.where.uri} was removed or replaced while it was read; likely by retention or by hand") from None
+    value = 0
+    for offset in sorted(values):
+        length, one = values[offset]
+        value = digest.combine(algorithm, value, one, length)
+    return Stored(first.total, digest.text(algorithm, value), algorithm)
+
+
+class _Range:
+    """A part of an object on its way here; a try that was cut off is gone on with where it stopped."""
+
+    def __init__(self, source: Object, file: Optional[int], algorithm: str, progress: Progress) -> None:
+        self._source, self._file, self._algorithm, self._progress = source, file, algorithm, progress
+        self.done = 0
+        self.value = 0
+        self.total = 0
+        self.etag: Optional[str] = None
+
+    def read(self, offset: int, length: int, etag: Optional[str]) -> None:
+        """Up to `length` bytes from `offset`."""
+        self.etag = etag
+        self._source.requests.run(lambda client: self._read(client, offset, length), self._source.where)
+
+    def _read(self, client: Any, offset: int, length: int) -> None:
+        condition = {"IfMatch": self.etag} if self.etag is not None else {}
+        with self._source.requests.slots:
+            if self.total and self.done >= min(length, self.total - offset):
+                return  # all of it came before the last try failed
+            reply = client.get_object(**self._source.names, Range=f"bytes={offset + self.done}-{offset + length - 1}", **condition)
+            self.etag = self.etag or reply["ETag"]
+            self.total = int(str(reply["ContentRange"]).rsplit("/", 1)[-1])
+            body, pace = reply["Body"], Pace(self._source.requests.settings.timeout_s)
+            try:
+                while True:
+                    block = body.read(BLOCK)
+                    if not block:
+                        break
+                    self._take(block, offset)
+                    pace.moved(len(block))
+            finally:
+                body.close()
+        if self.done != min(length, self.total - offset):
+            raise Stalled(f"the reply ended after {self.done} bytes")
+
+    def _take(self, block: bytes, offset: int) -> None:
+        if self._file is not None:
+            written = 0
+            while written < len(block):
+                try:
+                    written += os.pwrite(self._file, memoryview(block)[written:], offset + self.done + written)
+                except OSError as error:
+                    path = os.readlink(f"/proc/self/fd/{self._file}")
+                    raise StoreError(*errors.explain(error, "write", path, writing=True)) from error
+        self.value = digest.update(self._algorithm, block, self.value)
+        self.done += len(block)
+        self._progress(len(block))
