@@ -53,7 +53,7 @@ def delete(engine: Engine) -> None:
     """Remove the cluster, its network and its volumes."""
     if _exists(engine):
         words: list[str | Path] = [_kind(), "delete", "cluster", "--name", places.CLUSTER, "--kubeconfig", places.kubeconfig()]
-        run(words, timeout_s=120, log=places.log_folder() / "kind.log", env=engine.env)
+        run(words, timeout_s=600, log=places.log_folder() / "kind.log", env=engine.env)
     if engine.own and "kind" in engine.docker("network", "ls", "--format", "{{.Name}}").split():
         engine.docker("network", "rm", "kind")
 
