@@ -63,7 +63,11 @@ async def apply(cluster: Cluster, observed: Observed, decision: Decision, instal
 
 
 async def _write_status(cluster: Cluster, job: TrainJob, decision: Decision) -> TrainJob:
-    patch = merge_patch(job.status.to_json(), decision.status.to_json())
+    if decision.status == job.status:
+        return job
+    # The first write carries the zeros too: what `kubectl get` shows of a healthy job is a 0, not an empty column.
+    before = job.status.to_json() if job.status.conditions else {}
+    patch = merge_patch(before, decision.status.to_json())
     if not patch:
         return job
     return read_job(await cluster.patch_job_status(*job.key, job.metadata.resource_version, patch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from support.clusters import INSTALLATION, NAMESPACE, Recorder, decision, observed, plain_pod, stored_job
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import Condition, TrainJob
 from trainjob_operator.apply import PARALLEL_CALLS, ForeignPod, apply, event_manifest, merge_patch
 from trainjob_operator.cluster import Conflict, Rejected, Unavailable
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, EnsureService, Event
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.memory.store import merge
+
+CONDITION = Condition(type="Complete", status="False", reason="NotFinished", last_transition_time=datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class Bench:
@@ -75,11 +78,19 @@ def test_a_status_that_does_not_differ_is_not_written() -> None:
 
 def test_only_what_changed_is_in_the_patch_and_removed_fields_are_none() -> None:
     async def test(bench: Bench) -> None:
-        bench.job = await bench.apply(phase="Running", slots="0-1")
+        bench.job = await bench.apply(phase="Running", slots="0-1", conditions=[CONDITION])
         bench.job = await bench.apply(phase=None, next_slot=2)
         status = bench.cluster.job(NAMESPACE, "digits")["status"]
         assert "phase" not in status
         assert (status["slots"], status["nextSlot"]) == ("0-1", 2)
+
+    on_bench(test)
+
+
+def test_the_first_write_carries_the_zeros_that_kubectl_shows() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.apply(slots="0-1", conditions=[CONDITION])
+        assert bench.cluster.job(NAMESPACE, "digits")["status"]["failures"]["counted"] == 0
 
     on_bench(test)
 
