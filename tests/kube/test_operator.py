@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -125,6 +126,7 @@ async def bed_in(server: ApiServer, namespace: str, pace: Pace) -> AsyncIterator
 def test_a_job_from_its_manifest_to_complete(apiserver: ApiServer, api_namespace: str) -> None:
     async def main() -> None:
         async with bed_in(apiserver, api_namespace, QUICK) as bed:
+            begun = time.monotonic()
             await bed.create(workers=3)
             await until(bed.finished, "the job is Complete")
             job = await bed.stored()
@@ -135,7 +137,10 @@ def test_a_job_from_its_manifest_to_complete(apiserver: ApiServer, api_namespace
             created = [path for method, path in bed.writes if method == "POST"]
             assert created.count("pods") == 3 and created.count("services") == 1
             # A goal of the design: N + 6 writes for a job, progress (once in 10 s) and events excepted.
-            assert sum(path != "events" for _, path in bed.writes) <= 3 + 6, bed.writes
+            # Progress by itself is written once in 10 s, counts of workers by themselves once in 5 s: on a slow machine the job is longer.
+            took = time.monotonic() - begun
+            by_the_clock = 1 + int(took / 10) + int(took / 5)
+            assert sum(path != "events" for _, path in bed.writes) <= 3 + 6 + by_the_clock, bed.writes
 
     asyncio.run(main())
 
