@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def cache_folder() -> Path:
 def binary(name: str) -> Path:
     """The path of a command, built if need be. Raises BuildError."""
     if name == "etcd":
-        return _kept(f"etcd-{ETCD}", ETCD, lambda folder: _build_etcd(folder)) / "etcd"
+        return _kept(f"etcd-{ETCD}", ETCD, _build_etcd) / "etcd"
     if name in TOOLS:
         tool = TOOLS[name]
         return _kept(f"{name}-{tool.version}", repr(tool), lambda folder: _install(tool, folder / name)) / name
@@ -107,7 +107,7 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def _kept(name: str, decides: str, build: object) -> Path:
+def _kept(name: str, decides: str, build: Callable[[Path], None]) -> Path:
     digest = hashlib.sha256(f"{decides} {_go_version()}".encode()).hexdigest()[:8]
     folder = cache_folder() / "bin" / f"{name}-{digest}"
     if (folder / ".complete").exists():
@@ -118,7 +118,7 @@ def _kept(name: str, decides: str, build: object) -> Path:
             folder.mkdir(parents=True)
             print(f"cluster: building {name} (once)", file=sys.stderr, flush=True)
             begun = time.monotonic()
-            build(folder)  # type: ignore[operator]
+            build(folder)
             (folder / ".complete").touch()
             print(f"cluster: {name} built in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return folder
