@@ -114,6 +114,11 @@ RULES = (
         "must be the name of a Secret in the job's namespace",
     ),
     Rule(
+        ("spec", "checkpoint", "s3", "caConfigMap"),
+        f"self.matches('{storage_rules.SECRET}')",
+        "must be the name of a ConfigMap in the job's namespace",
+    ),
+    Rule(
         ("spec", "checkpoint", "staging", "sizeLimit"),
         "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
         "must be a size such as 20Gi or 500M",

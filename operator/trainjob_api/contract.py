@@ -53,11 +53,19 @@ RUNTIME_DIR = "/trainjob"
 """Where the init container puts agent and library."""
 RUNTIME_START = f"{RUNTIME_DIR}/start"
 """The program in it that finds the image's Python and becomes the agent; the user's command follows behind `--`."""
+RUNTIME_PACKAGES = "packages"
+"""Folder in RUNTIME_DIR, beside `lib`: boto3 and what it needs, for the storage child where the image has none of its own."""
 TOKEN_DIR = "/var/run/secrets/trainjob.dev"
 """Where the projected token is mounted."""
 TOKEN_FILE = f"{TOKEN_DIR}/token"
 WORK_DIR = "/var/lib/trainjob"
 """Where the pod's own volume is mounted (staging, TMPDIR of the ranks, logs, sockets)."""
+S3_CA_DIR = "/etc/trainjob/s3-ca"
+"""Where the ConfigMap is mounted that spec.checkpoint.s3.caConfigMap names."""
+S3_CA_KEY = "ca.crt"
+"""Its key with the authorities' certificates, in PEM."""
+S3_CA_FILE = f"{S3_CA_DIR}/{S3_CA_KEY}"
+"""What AWS_CA_BUNDLE says then."""
 TERMINATION_LOG = "/dev/termination-log"
 """The container's termination message: the agent's last word, one line (last_word.py)."""
 TERMINATION_LIMIT = 1024
@@ -70,6 +78,7 @@ RUNTIME_VOLUME = "trainjob-runtime"
 WORK_VOLUME = "trainjob-work"
 TOKEN_VOLUME = "trainjob-token"
 SHM_VOLUME = "trainjob-shm"
+S3_CA_VOLUME = "trainjob-s3-ca"
 
 # --- Environment: operator -> agent ----------------------------------------------------------------------------------
 ENV_NAMESPACE = "TRAINJOB_NAMESPACE"
@@ -132,6 +141,8 @@ ENV_S3_RETRY_S = "TRAINJOB_S3_RETRY_SECONDS"
 """Seconds for which a request to S3 that fails for a passing reason is tried again; absent: 60."""
 ENV_S3_TIMEOUT_S = "TRAINJOB_S3_TIMEOUT_SECONDS"
 """Seconds after which a stream from or to S3 that stands still is cut; absent: 20."""
+ENV_RETURN_FILE = "TRAINJOB_RETURN_FILE"
+"""The file in which rank 0 of a TorchTrainer on a cluster leaves what its function returned; its agent brings it to storage."""
 ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
 """Path of the Unix socket on which the rank's agent answers."""
 ENV_STACK_FILE = "TRAINJOB_STACK_FILE"
@@ -159,6 +170,10 @@ BARRIER_WARN_S = 60.0
 """After this long a barrier names the missing ranks and where they stand; again after each further interval."""
 ENV_BARRIER_TIMEOUT_S = "TRAINJOB_BARRIER_TIMEOUT_SECONDS"
 """Time-out of report(), barrier() and broadcast_from_rank_zero() in seconds; absent: none."""
+
+ENV_CODE = "TRAINJOB_CODE"
+"""Set in the template by `tj submit`: key, in the job's folder on storage, of the packed code that the agent unpacks into the trainer's working
+directory before the first ranks start: `code/<SHA-256>.tar.gz`."""
 
 # --- Times and sizes -------------------------------------------------------------------------------------------------
 PORT_SPREAD = 64
@@ -200,7 +215,7 @@ CLI_ERROR = 1
 CLI_USAGE = 2
 """The command line or the file is wrong."""
 CLI_NOT_FOUND = 3
-"""There is no such job."""
+"""There is no such job, or no such checkpoint."""
 CLI_NO_ACCESS = 4
 """No cluster answers, or it does not let this user in."""
 CLI_JOB_FAILED = 10
@@ -244,6 +259,8 @@ END_LOST = "lost"
 """The agent restarted and no longer knows how the rank ended (ContainerRestarted)."""
 END_STORAGE = "storage"
 """The job's storage cannot be used (unreadable, read-only, no run could be claimed)."""
+END_NOT_SHARED = "not_shared"
+"""The storage path is another folder on some workers: no checkpoint could ever be committed, starting again cannot help."""
 
 # Kinds of a rank's call that all ranks make together, in `collective` messages.
 KIND_REPORT = "report"
@@ -259,6 +276,10 @@ OP_LOG = "log"
 OP_ERROR = "error"
 OP_RESTORE = "restore"
 OP_RESTORED = "restored"
+OP_FETCH = "fetch"
+OP_FETCHED = "fetched"
+OP_REPORTED = "reported"
+OP_REPORTED_ARE = "reported_are"
 
 # `failed` replies: FailedReply["reason"].
 FAIL_RANK_GONE = "rank_gone"
@@ -274,6 +295,10 @@ DURABLE = "DURABLE"
 UPLOAD_ASYNC = "ASYNC"
 UPLOAD_SYNC = "SYNC"
 UPLOAD_NONE = "NO_UPLOAD"
+CONTINUE = "Continue"
+"""spec.checkpoint.onUploadFailure: training goes on, status says it."""
+FAIL = "Fail"
+"""spec.checkpoint.onUploadFailure: once a checkpoint cannot reach storage, report() raises on every rank."""
 
 # --- Causes and reasons (status.attempt.endCause, conditions, events; stable API) -------------------------------------------
 REASON_COMPLETED = "AllRanksSucceeded"
@@ -296,12 +321,18 @@ REASON_DAMAGED = "CheckpointDamaged"
 """The checkpoint that the attempt resumed from turned out damaged; the one before is used, nothing is counted."""
 REASON_STORAGE = "StorageError"
 """The job's storage cannot be used."""
+REASON_NOT_SHARED = "StorageNotShared"
+"""The storage path is not one folder in all pods (emptyDir, hostPath, a local volume): the job fails at once, the message names the pods."""
 REASON_POD_LOST = "PodLost"
 """A member's pod is gone."""
+REASON_WORKER_UNREACHABLE = "WorkerUnreachable"
+"""A worker's agent was silent for 30 s, and its node, its pod's readiness or its peers say too that it is lost: it is replaced; counts as a preemption."""
 REASON_POD_FAILED = "PodFailed"
 """A member's pod ended by itself."""
 REASON_START_FAILED = "StartFailed"
 """Pods ended before an attempt could begin."""
+REASON_INIT_FAILED = "InitContainerFailed"
+"""An init container fails; the message names it, how it ended and the command that shows its log."""
 REASON_LIMIT = "RestartLimitExceeded"
 """More failures than failurePolicy.maxFailures allows."""
 REASON_RULE = "FailRule"
@@ -314,6 +345,8 @@ REASON_STARTUP_DEADLINE = "StartupDeadlineExceeded"
 """The ranks did not run within startupDeadlineSeconds after all pods were scheduled."""
 REASON_SUSPENDED = "Suspended"
 """spec.suspend is true."""
+REASON_CANCELLED = "Cancelled"
+"""`tj cancel` stopped the job: it is suspended, and marked with ANNOTATION_CANCELLED; `tj resume` takes it back."""
 REASON_INVALID_SPEC = "InvalidSpec"
 """The spec cannot run; the condition's message names each field and what would be right."""
 REASON_SCALED = "Scaled"
@@ -368,8 +401,6 @@ REASON_CONTAINER_START = "ContainerStartFailed"
 """A container or its sandbox cannot be started; the message has the kubelet's words."""
 REASON_CRASH_LOOP = "CrashLoop"
 """A container ends again and again; the message tells its last end."""
-REASON_INIT_FAILED = "InitContainerFailed"
-"""An init container fails; its log says why."""
 REASON_READY = "AllWorkersReady"
 """The agent (plain mode: the container) of every worker is up."""
 REASON_NOT_READY = "WaitingForWorkers"
@@ -383,7 +414,9 @@ REASON_BACK_OFF = "BackOff"
 REASON_HEALTHY = "Healthy"
 """Nothing is wrong."""
 REASON_WARNING = "AgentWarning"
-"""An agent reports trouble that does not stop training (uploads failing, a checkpoint skipped); the message has its words."""
+"""An agent reports trouble that does not stop training (the history cannot be written); the message has its words."""
+REASON_CHECKPOINT_FAILING = "CheckpointFailing"
+"""Checkpoints do not reach storage, for now or for good; training goes on, the message says why."""
 REASON_UNREACHABLE = "CoordinatorUnreachable"
 """No agent is heard while pods run: training goes on, nothing is acted upon."""
 REASON_CHECKING = "CheckingCompletion"
@@ -407,6 +440,10 @@ class AgentSpec(TypedDict, total=False):
     score_attribute: Optional[str]
     score_order: str
     """max | min"""
+    strict: bool
+    """Two ranks that give different bytes under one name: report() fails instead of a warning."""
+    on_upload_failure: str
+    """CONTINUE | FAIL"""
 
 
 class RankError(TypedDict, total=False):
@@ -501,7 +538,9 @@ class AgentReport(TypedDict, total=False):
     best: Optional[CheckpointReport]
     checkpoint_count: int
     warning: Optional[str]
-    """Trouble that does not stop training (uploads failing, a checkpoint skipped)."""
+    """Trouble that does not stop training (the history cannot be written)."""
+    checkpoint_trouble: Optional[str]
+    """Why checkpoints do not reach storage; from the agent of rank 0 alone."""
 
 
 class Instruction(TypedDict, total=False):

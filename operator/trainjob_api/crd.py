@@ -21,7 +21,7 @@ def _column(name: str, path: str, kind: str, description: str, wide: bool = Fals
 
 COLUMNS = (
     _column("Status", ".status.phase", "string", "Summary of the conditions."),
-    _column("Workers", ".status.workers.summary", "string", "Workers that are up, of those that should be."),
+    _column("Workers", ".status.workers.summary", "string", "Workers that are up, of those that should be; all of them once the job is Complete."),
     _column("Step", ".status.progress.step", "integer", "Step of the last report."),
     _column("Progress", ".status.progress.percent", "integer", "Per cent of the steps that the script announced."),
     _column("Report", ".status.progress.lastReportTime", "date", "Time since the last report."),

@@ -96,4 +96,6 @@ def agent_spec(job: TrainJob) -> contract.AgentSpec:
         keep=checkpoint.keep,
         score_attribute=checkpoint.score_attribute,
         score_order=checkpoint.score_order,
+        strict=checkpoint.strict,
+        on_upload_failure=checkpoint.on_upload_failure,
     )

@@ -70,3 +70,5 @@ def _s3_problems(s3: S3) -> Iterator[Problem]:
         yield Problem(f"{field}.region", s3.region, "must be the name of a region, for example eu-central-1")
     if s3.credentials_secret is not None and not re.match(SECRET, s3.credentials_secret):
         yield Problem(f"{field}.credentialsSecret", s3.credentials_secret, "must be the name of a Secret in the job's namespace")
+    if s3.ca_config_map is not None and not re.match(SECRET, s3.ca_config_map):
+        yield Problem(f"{field}.caConfigMap", s3.ca_config_map, "must be the name of a ConfigMap in the job's namespace")

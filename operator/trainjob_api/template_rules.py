@@ -27,6 +27,7 @@ USER_ENV = frozenset(
         contract.ENV_S3_CHECKSUM,
         contract.ENV_S3_RETRY_S,
         contract.ENV_S3_TIMEOUT_S,
+        contract.ENV_CODE,
     }
 )
 """TRAINJOB_ names that are there for users to set."""
@@ -56,7 +57,7 @@ SET_BY_US = {
     "subdomain": "the operator sets it, so that workers find each other by name",
 }
 
-VOLUMES = (contract.WORK_VOLUME, contract.RUNTIME_VOLUME, contract.TOKEN_VOLUME, contract.SHM_VOLUME)
+VOLUMES = (contract.WORK_VOLUME, contract.RUNTIME_VOLUME, contract.TOKEN_VOLUME, contract.SHM_VOLUME, contract.S3_CA_VOLUME)
 """Names of volumes that pods with an agent get."""
 FOLDERS = (contract.RUNTIME_DIR, contract.WORK_DIR, contract.TOKEN_DIR)
 """Where the trainer of such a pod sees them (beside /dev/shm, which the template may mount itself)."""

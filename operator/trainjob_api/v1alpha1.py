@@ -65,6 +65,12 @@ class S3(Model):
         description="Secret in the job's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN. Absent: boto3 looks in the "
         "pods' environment, files, web identity and instance credentials.",
     )
+    ca_config_map: str | None = Field(
+        None,
+        max_length=253,
+        description="ConfigMap in the job's namespace with the certificates that vouch for the endpoint's, in PEM under the key ca.crt. Absent: those of boto3, or "
+        "what AWS_CA_BUNDLE in the pods' environment names.",
+    )
 
 
 class CheckpointSpec(Model):
@@ -86,6 +92,13 @@ class CheckpointSpec(Model):
         None, max_length=256, description="Reported metric by which the best are kept; a dot reaches into nested metrics. Absent: the newest are kept."
     )
     score_order: Literal["max", "min"] = Field("max", description="Whether a higher or a lower score is better.")
+    strict: bool = Field(
+        False, description="true: two ranks that give different bytes under one file name fail report(); false: the lowest rank's counts, with a warning."
+    )
+    on_upload_failure: Literal["Continue", "Fail"] = Field(
+        "Continue",
+        description="When a checkpoint cannot be stored. Continue: training goes on, the condition Degraded says CheckpointFailing; Fail: report() raises on every rank.",
+    )
     staging: Staging = Field(Staging(), description="The volume for staged checkpoints and temporary files.")
 
 
@@ -184,8 +197,10 @@ class WorkersStatus(Model):
 
     ready: int = Field(0, description="Workers whose agent (plain mode: container) is up.")
     desired: int = Field(0, description="Workers that the job should have.")
-    summary: str | None = Field(None, description="ready/desired, for display.")
-    counted_at: datetime | None = Field(None, description="When counts, or sentences that name them, were last written; alone they are at most once in 5 s.")
+    summary: str | None = Field(None, description="For display: ready/desired; of a job that is Complete the workers that completed it, as 2/2.")
+    counted_at: datetime | None = Field(
+        None, description="When counts, or conditions of a start on its usual way, were last written; alone they wait, 5 to 30 s."
+    )
 
 
 class Failures(Model):

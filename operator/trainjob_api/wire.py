@@ -13,7 +13,8 @@ import struct
 from typing import Any, Dict, List, Tuple
 
 _HEADER = struct.Struct(">II")
-JSON_LIMIT = 16 * 1024 * 1024
+JSON_LIMIT = 256 * 1024 * 1024
+"""A join lists all files of several staged checkpoints; a stranger's first frame is bounded apart."""
 BLOB_LIMIT = 256 * 1024 * 1024
 
 Message = Dict[str, Any]

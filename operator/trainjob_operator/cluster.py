@@ -88,6 +88,10 @@ class Cluster(Protocol):
         """Events of type Warning about this pod, at most some dozens; Rejected where events may not be read."""
         ...
 
+    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
+        """Events of any type about pods of this name, those that are gone and earlier ones of that name included; Rejected where events may not be read."""
+        ...
+
     async def get_node(self, name: str) -> Manifest:
         """The node. Raises NotFound, and Rejected where nodes may not be read (an installation for some namespaces only)."""
         ...

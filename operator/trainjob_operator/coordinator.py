@@ -12,6 +12,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from trainjob_api import contract
@@ -21,10 +22,11 @@ from trainjob_operator.clock import Clock, wait_until
 from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.naming import pod_name
-from trainjob_operator.endpoint import Answer, Endpoint, refusal
+from trainjob_operator.endpoint import Answer, Endpoint, Known, refusal
 from trainjob_operator.rate_limit import RateLimit
 from trainjob_operator.reports import BadReport, Report, parse_report
 from trainjob_operator.roster import News, Outdated, Roster
+from trainjob_operator.silence_watch import SilenceWatch
 
 START_GRACE_S = 10.0
 """So long after its start the coordinator takes no job's absence for granted: the first reads are under way."""
@@ -119,6 +121,7 @@ class Coordinator:
         self._limit = RateLimit[JobKey]()
         self._polls: dict[JobKey, dict[str, _Poll]] = {}
         self._rechecks: set[JobKey] = set()
+        self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
         self._grace_ends = clock.monotonic() + START_GRACE_S
         self._closing = False
@@ -138,15 +141,21 @@ class Coordinator:
         """The job as it was read or written: from now on agents are answered from it, those who wait at once."""
         if self._roster.commit(job, pods, self._clock.now()):
             self._recheck(job.key)
+        self._silence.watch(job.key)
 
     def connected(self) -> int:
         """Agents whose poll is open now."""
         return sum(len(polls) for polls in self._polls.values())
 
+    def unknown(self) -> int:
+        """Connections on which nobody has shown a good token yet."""
+        return self._endpoint.unknown
+
     def forget(self, key: JobKey) -> None:
         """A read found no such job: its agents are sent home."""
         self._roster.forget(key)
         self._recheck(key)
+        self._silence.forget(key)
 
     # --- For agents ---------------------------------------------------------------------------------------------------------
 
@@ -157,13 +166,14 @@ class Coordinator:
     async def stop(self) -> None:
         """Answer the open polls with what they are to do now, and close."""
         self._closing = True
+        self._silence.close()
         for polls in list(self._polls.values()):
             for poll in polls.values():
                 poll.answered.set()
         await self._endpoint.stop()
 
-    async def serve(self, token: str, body: bytes) -> Answer:
-        """One request: authenticate, parse, sync. Everything but the socket."""
+    async def serve(self, token: str, body: bytes, known: Known = lambda: None) -> Answer:
+        """One request: authenticate, parse, sync. Everything but the socket, which hears by `known` that the token is good."""
         self.syncs += 1
         try:
             caller = await self._authenticate(token)
@@ -173,6 +183,7 @@ class Coordinator:
         if caller is None:
             self._refused("wrong token")
             return refusal(401, "the bearer token is not accepted: it is expired, not of a pod, or not for this installation")
+        known()
         if caller.key is not None and caller.pod_uid is not None:
             wait_s = self._limit.admit(caller.key, caller.pod_uid, self._clock.monotonic())
             if wait_s > 0.0:
@@ -201,6 +212,7 @@ class Coordinator:
         if news is News.MATTERS:
             self._enqueue(report.key, 0.0)
             self._recheck_soon(report.key)
+            self._ask_lost_peers(report)
         elif news is News.PROGRESS:
             self._enqueue(report.key, PROGRESS_EVERY_S)
         poll = self._open(report)
@@ -257,6 +269,16 @@ class Coordinator:
         if key not in self._rechecks:
             self._rechecks.add(key)
             asyncio.get_running_loop().call_later(RECHECK_S, self._recheck, key)
+
+    def _silence_due(self, key: JobKey, after: datetime) -> datetime | None:
+        return self._roster.silence_due(key, after, self.listening_since)
+
+    def _ask_lost_peers(self, report: Report) -> None:
+        """Who cannot be reached by a peer is asked to speak for itself: its open poll is answered, and if it lives it polls anew."""
+        for uid in self._roster.lost_peers(report):
+            poll = self._polls.get(report.key, {}).get(uid)
+            if poll is not None:
+                poll.answered.set()
 
     def _refused(self, why: str) -> None:
         self.refusals[why] += 1

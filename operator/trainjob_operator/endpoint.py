@@ -1,6 +1,6 @@
 """The thin HTTP layer under the coordinator: bytes in, bytes out. health.py serves the probes; no other operator module serves HTTP.
 
-`POST /v1/sync` and `GET /healthz`. Bodies are bounded in size and time here; what they mean is the coordinator's business.
+`POST /v1/sync` and `GET /healthz`. Bodies are bounded in size and time here, connections in `gate.py`; what they mean is the coordinator's business.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Any
 from aiohttp import web
 
 from trainjob_api import contract
+from trainjob_operator.gate import Gate
 
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send a body."""
 IDLE_S = 60.0
 """How long a connection may stay without a request; agents need a moment between two."""
-BACKLOG = 1024
-"""After a change of leadership all agents come at once."""
 TLS_BUFFER = 16 * 1024
 """Bytes kept for each TLS connection: a record has no more. asyncio keeps 256 KiB, which thousands of waiting agents would fill the memory with."""
 SHUTDOWN_S = 2.0
@@ -45,8 +44,10 @@ def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> A
     return Answer(status, {"error": sentence}, retry_after_s)
 
 
-Serve = Callable[[str, bytes], Awaitable[Answer]]
-"""(bearer token or "", body) -> the answer to a sync; may take as long as a long poll."""
+Known = Callable[[], None]
+"""Says that the caller has shown a good token."""
+Serve = Callable[[str, bytes, Known], Awaitable[Answer]]
+"""(bearer token or "", body, known) -> the answer to a sync; may take as long as a long poll."""
 Health = Callable[[], Mapping[str, Any]]
 
 
@@ -58,6 +59,12 @@ class Endpoint:
         self._health = health
         self._refused = refused
         self._runner: web.AppRunner | None = None
+        self._gate: Gate | None = None
+
+    @property
+    def unknown(self) -> int:
+        """Connections on which nobody has shown a good token yet."""
+        return len(self._gate) if self._gate is not None else 0
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:
         """Listen, with TLS if there is a context; the base URL (port 0: any free one). Raises OSError when the address is taken."""
@@ -69,18 +76,22 @@ class Endpoint:
         await self._runner.setup()
         if ssl_context is not None:
             sslproto.SSLProtocol.max_size = min(sslproto.SSLProtocol.max_size, TLS_BUFFER)
-        site = web.TCPSite(self._runner, host, port, ssl_context=ssl_context, backlog=BACKLOG)
+        server = self._runner.server
+        assert server is not None, "it was set up above"
+        self._gate = Gate(server, self._refused)
         try:
-            await site.start()
+            self._gate.listen(host, port, ssl_context)
         except OSError:
             await self.stop()
             raise
-        bound = self._runner.addresses[0]
-        address = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"{'http' if ssl_context is None else 'https'}://{address}:{bound[1]}"
+        where, number = self._gate.address
+        return f"{'http' if ssl_context is None else 'https'}://{f'[{where}]' if ':' in where else where}:{number}"
 
     async def stop(self) -> None:
         """Close the socket and the connections; open requests get SHUTDOWN_S to end."""
+        if self._gate is not None:
+            await self._gate.close()
+            self._gate = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -95,7 +106,11 @@ class Endpoint:
         except TimeoutError:
             self._refused("too slow")
             return _response(refusal(408, f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"))
-        return _response(await self._serve(_bearer(request), body))
+        return _response(await self._serve(_bearer(request), body, lambda: self._know(request)))
+
+    def _know(self, request: web.Request) -> None:
+        if self._gate is not None:
+            self._gate.know(request.protocol)
 
     async def _healthy(self, request: web.Request) -> web.Response:
         return web.json_response(dict(self._health()))

@@ -15,7 +15,7 @@ from trainjob_operator.clock import Clock, SystemClock
 from trainjob_operator.cluster import Conflict, JobKey, Manifest, NotFound
 from trainjob_operator.kubeapi import Api, segment
 
-WARNINGS = 50
+EVENTS = 50
 """Events about one pod that are read."""
 
 _JOBS = f"/apis/{contract.API_VERSION}"
@@ -107,7 +107,13 @@ class KubeCluster:
     async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
         """See Cluster. One page: a pod that says more than that says it again and again."""
         about = f"involvedObject.kind=Pod,involvedObject.name={segment(name)},involvedObject.uid={segment(uid)},type=Warning"
-        page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(WARNINGS)})
+        page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
+        return list(page.get("items") or [])
+
+    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
+        """See Cluster. One page."""
+        about = f"involvedObject.kind=Pod,involvedObject.name={segment(name)}"
+        page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
         return list(page.get("items") or [])
 
     # --- Watch ---------------------------------------------------------------------------------------------------------------

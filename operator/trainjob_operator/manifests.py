@@ -17,6 +17,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_process_ended
 from trainjob_operator.last_words import last_word_in, sentence
 
@@ -27,8 +28,10 @@ USUAL_WAITS = ("ContainerCreating", "PodInitializing")
 """The kubelet's words for a container on its usual way."""
 STARTING_WARNINGS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady")
 """Events about a pod that say what no field of it says."""
-LEAVING_TAINTS = ("node.kubernetes.io/out-of-service", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taints of nodes that somebody is about to take away; one with effect NoExecute takes the pods at once."""
+TAKEN_AWAY = ("Preempted", "TaintManagerEviction", "Evicted", "NodeNotReady")
+"""Events about a pod that say that it was taken away (scheduler, taint eviction, kubelet), or that its node had fallen silent."""
+CALLED_OFF = "Cancelling deletion"
+"""How the taint eviction's event begins when it lets a pod stay after all; its reason is the same."""
 UNKNOWN_SLOT = -1
 """Slot of a foreign pod that carries the job's label and no readable slot."""
 
@@ -73,7 +76,9 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
     phase = _phase(status.get("phase"), trainer)
     ended = trainer.ended
     reason, message = _words(manifest, trainer, conditions)
+    init = _init_trouble(status)
     over = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    doubt, doubt_since = _doubt(manifest, trainer, conditions) if phase is PodPhase.RUNNING else (None, None)
     word = last_word_in(ended) if over else None
     return PodView(
         slot=_slot(metadata, job.metadata.name),
@@ -88,7 +93,8 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         exit_code=ended.get("exitCode"),
         signal=ended.get("signal"),
         reason=reason,
-        message=message if word is None else _bounded(sentence(word)),
+        message=message if word is None else bounded(sentence(word)),
+        failed_init=bounded(init.get("name")) if reason == contract.REASON_INIT_FAILED else None,
         last_word=word,
         disrupted=_holds(conditions, "DisruptionTarget", False),
         disruption=_disruption(conditions),
@@ -96,30 +102,12 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         created_at=_time(metadata.get("creationTimestamp")),
         scheduled_at=_time((conditions.get("PodScheduled") or {}).get("lastTransitionTime")),
         restarts=trainer.restarts,
-        last_reason=_bounded(trainer.last.get("reason")),
+        last_reason=bounded(trainer.last.get("reason")),
         crashing=trainer.waiting.get("reason") == CRASH_LOOP and (trainer.restarts or 0) >= CRASHES,
+        doubt=doubt,
+        doubt_since=doubt_since,
         lingers=over and status.get("phase") == "Running" and trainer.has_company,
     )
-
-
-def on_node(pod: PodView, node: Manifest) -> PodView:
-    """The pod, knowing its node: one that is being taken away takes its pods along.
-
-    A container that ended by an exit code of its own did so itself, whatever becomes of its node.
-    """
-    why = _leaving(node)
-    by_itself = pod.phase is PodPhase.FAILED and not pod.deleting and pod.exit_code not in (None, 137, 143)
-    if why is None or pod.disrupted or by_itself or pod.reason == "OOMKilled":
-        return pod
-    return replace(pod, disrupted=True, disruption=f"its node {node['metadata']['name']} is {why}")
-
-
-def _leaving(node: Manifest) -> str | None:
-    spec = node.get("spec") or {}
-    if spec.get("unschedulable"):
-        return "cordoned"
-    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute" or taint.get("key") in LEAVING_TAINTS]
-    return _bounded(f"tainted: {taints[0].get('key')}") if taints else None
 
 
 def with_warnings(pod: PodView, events: Iterable[Manifest]) -> PodView:
@@ -128,7 +116,20 @@ def with_warnings(pod: PodView, events: Iterable[Manifest]) -> PodView:
     telling.sort(key=lambda event: ("timed out" not in str(event.get("message")), str(event.get("lastTimestamp") or event.get("eventTime") or "")))
     if not telling:
         return pod
-    return replace(pod, reason=_bounded(telling[-1].get("reason")), message=_bounded(telling[-1].get("message")), from_event=True)
+    return replace(pod, reason=bounded(telling[-1].get("reason")), message=bounded(telling[-1].get("message")), from_event=True)
+
+
+def disruption_in(events: Iterable[Manifest], since: datetime) -> str | None:
+    """Of the events about a pod that is gone, from that moment on: who took it away. A pod of an earlier job may have had its name before."""
+    told = [(at, event) for event in events if event.get("reason") in TAKEN_AWAY and (at := _event_time(event)) is not None and aware(at) >= aware(since)]
+    told.sort(key=lambda entry: aware(entry[0]))
+    if not told or str(told[-1][1].get("message")).startswith(CALLED_OFF):
+        return None
+    return bounded(f"{told[-1][1].get('reason')}: {told[-1][1].get('message')}")
+
+
+def _event_time(event: Manifest) -> datetime | None:
+    return _time(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"))
 
 
 def _slot(metadata: Manifest, job_name: str) -> int:
@@ -150,6 +151,8 @@ class _Trainer:
     restarts: int | None
     starts_again: bool
     """It has ended, and by its restart rules the kubelet starts it again."""
+    ready: bool | None
+    """By its readiness probe, if it has one."""
     has_company: bool
     """A container beside it runs, or is to run. Sidecars among the init containers end by themselves when the others have."""
 
@@ -163,7 +166,15 @@ class _Trainer:
         restarts = status.get("restartCount")
         again = "terminated" in state and (manifest.get("status") or {}).get("phase") == "Running" and _restarts(trainer, state["terminated"])
         company = any("terminated" not in (other.get("state") or {}) for other in statuses if other.get("name") != trainer.get("name"))
-        return cls(state, state["terminated"] if again else last, restarts if isinstance(restarts, int) else None, again, company)
+        ready = status.get("ready")
+        return cls(
+            state=state,
+            last=state["terminated"] if again else last,
+            restarts=restarts if isinstance(restarts, int) else None,
+            starts_again=again,
+            ready=ready if isinstance(ready, bool) else None,
+            has_company=company,
+        )
 
     @property
     def waiting(self) -> Manifest:
@@ -210,6 +221,23 @@ def _holds(conditions: Mapping[str, Manifest], type_: str, otherwise: bool) -> b
     return conditions[type_].get("status") == "True" if type_ in conditions else otherwise
 
 
+def _doubt(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]) -> tuple[str | None, datetime | None]:
+    """Of a pod whose trainer runs, by its last word: who takes it for not Ready, and since when if that is a probe.
+
+    The node controller marks the pods of a node that has fallen silent by their condition Ready alone, and leaves what their kubelet
+    said last as it was. A sidecar that is not ready says nothing about the trainer, and neither does a readiness gate.
+    """
+    ready, node = conditions.get("Ready") or {}, (manifest.get("spec") or {}).get("nodeName")
+    if (manifest.get("status") or {}).get("reason") == "NodeLost" or ready.get("status") == "Unknown":
+        return f"Kubernetes has lost its node {node}", None
+    if ready.get("status") != "False":
+        return None, None
+    if _holds(conditions, "ContainersReady", False) and not (manifest.get("spec") or {}).get("readinessGates"):
+        return f"its node {node} has fallen silent: Kubernetes has marked the pod as not Ready", None
+    since = _time(ready.get("lastTransitionTime"))
+    return ("its readiness probe fails", since) if trainer.ready is False and since is not None else (None, None)
+
+
 def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]) -> tuple[str | None, str | None]:
     """Reason and message: the container's end, else the kubelet's word on the pod, an init container, the wait, the scheduler."""
     if trainer.starts_again:
@@ -219,7 +247,7 @@ def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manif
     if unscheduled.get("status") == "False":
         sources.append(unscheduled)
     spoken = next((source for source in sources if source.get("reason") or source.get("message")), {})
-    return _bounded(spoken.get("reason")), _bounded(spoken.get("message"))
+    return bounded(spoken.get("reason")), bounded(spoken.get("message"))
 
 
 def _waiting(trainer: _Trainer) -> Manifest:
@@ -246,7 +274,7 @@ def _init_trouble(status: Manifest) -> Manifest:
         if waiting.get("reason") == CRASH_LOOP or ended.get("exitCode"):
             end = last if waiting else ended
             said = f": {end['message']}" if end.get("message") else ""
-            return {"reason": contract.REASON_INIT_FAILED, "message": f"init container {name} {_last_end(end)}{said}"}
+            return {"name": name, "reason": contract.REASON_INIT_FAILED, "message": f"init container {name} {_last_end(end)}{said}"}
         if waiting.get("reason") and waiting["reason"] not in USUAL_WAITS:
             return {"reason": waiting["reason"], "message": f"init container {name}: {waiting.get('message') or waiting['reason']}"}
     return {}
@@ -254,10 +282,11 @@ def _init_trouble(status: Manifest) -> Manifest:
 
 def _disruption(conditions: Mapping[str, Manifest]) -> str | None:
     target = conditions.get("DisruptionTarget") or {}
-    return _bounded(target.get("reason")) if target.get("status") == "True" else None
+    return bounded(target.get("reason")) if target.get("status") == "True" else None
 
 
-def _bounded(text: Any) -> str | None:
+def bounded(text: Any) -> str | None:
+    """Words from outside, cut to what status holds; None: there are none."""
     return str(text)[: contract.MESSAGE_LIMIT] if text else None
 
 

@@ -33,6 +33,7 @@ class Coordinator(Protocol):
     @property
     def refusals(self) -> Mapping[str, int]: ...
     def connected(self) -> int: ...
+    def unknown(self) -> int: ...
 
 
 class Recorder(Protocol):
@@ -96,6 +97,7 @@ class Metrics:
         self._leader.set(1)
         self._gauge("trainjob_queue_depth", "Jobs that wait for a turn, those due later included.", lambda: float(queue.waiting()))
         self._gauge("trainjob_agents_connected", "Open polls of agents.", lambda: float(coordinator.connected()))
+        self._gauge("trainjob_unknown_connections", "Connections that have not shown a good token yet.", lambda: float(coordinator.unknown()))
         self.registry.register(_Asked(self._jobs, coordinator, recorder))
 
     def turn(self, turn: Turn) -> None:

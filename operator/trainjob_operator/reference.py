@@ -42,6 +42,9 @@ class _Nothing:
     def connected(self) -> int:
         return 0
 
+    def unknown(self) -> int:
+        return 0
+
 
 def page() -> str:
     """The whole page."""

@@ -153,6 +153,7 @@ class Report(_Part):
     best: _Checkpoint | None = None
     checkpoint_count: Count = 0
     warning: Message | None = None
+    checkpoint_trouble: Message | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -188,6 +189,7 @@ class Report(_Part):
             best=cast(CheckpointReport, self.best.told()) if self.best else None,
             checkpoint_count=self.checkpoint_count,
             warning=self.warning,
+            checkpoint_trouble=self.checkpoint_trouble,
         )
 
 

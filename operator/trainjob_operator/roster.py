@@ -19,6 +19,9 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.moments import after
+from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.silence import SILENT_S
 from trainjob_operator.reports import Report
 
 UNLISTED_KEPT = timedelta(minutes=5)
@@ -114,6 +117,25 @@ class Roster:
     def views(self, key: JobKey) -> Mapping[str, AgentView]:
         """What the agents of a job last said, by pod UID."""
         return {uid: said.view for uid, said in self._heard.get(key, {}).items()}
+
+    def silence_due(self, key: JobKey, now: datetime, listening_since: datetime) -> datetime | None:
+        """When the next agent of the job that speaks, or may be expected to, will have been silent for too long; None: nobody is waited for."""
+        known = self._committed.get(key)
+        if known is None or known.job.status.finished or known.job.spec.suspend:
+            return None
+        listed, heard = parse_slots(known.job.status.slots), self._heard.get(key, {})
+        last = [heard[uid].view.heard_at if uid in heard else listening_since for uid, slot in known.slots.items() if slot in listed]
+        return min((due for moment in last if (due := after(max(moment, listening_since), SILENT_S)) > now), default=None)
+
+    def lost_peers(self, report: Report) -> list[str]:
+        """UIDs of the pods that a member says it cannot reach."""
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        if known is None or attempt is None or attempt.number != report.attempt:
+            return []
+        members = parse_slots(attempt.members)
+        lost = {members[index] for index in report.lost_peers if index < len(members)}
+        return [uid for uid, slot in known.slots.items() if slot in lost]
 
     # --- What agents are told -----------------------------------------------------------------------------------------------
 

@@ -86,6 +86,8 @@ def test_agent_spec_is_whole() -> None:
         "keep": 3,
         "score_attribute": "acc",
         "score_order": "min",
+        "strict": False,
+        "on_upload_failure": "Continue",
     }
     assert set(defaults.agent_spec(job())) == set(contract.AgentSpec.__annotations__)
 

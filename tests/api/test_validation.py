@@ -200,6 +200,7 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
         ({**IN_S3, "spec.checkpoint.s3": {"endpointURL": "http://minio:9000/bucket"}}, "spec.checkpoint.s3.endpointURL", "nothing behind them"),
         ({**IN_S3, "spec.checkpoint.s3": {"region": "Europe"}}, "spec.checkpoint.s3.region", "eu-central-1"),
         ({**IN_S3, "spec.checkpoint.s3": {"credentialsSecret": "My_Secret"}}, "spec.checkpoint.s3.credentialsSecret", "name of a Secret"),
+        ({**IN_S3, "spec.checkpoint.s3": {"caConfigMap": "My_CA"}}, "spec.checkpoint.s3.caConfigMap", "name of a ConfigMap"),
         ({"spec.checkpoint.storage": "./x"}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": ""}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),

@@ -60,10 +60,11 @@ def test_rules_by_exit_code_first_match_wins(fields: dict[str, Any], counted: in
     assert (cost.fatal[0] if cost.fatal else None) == fatal
 
 
-def test_what_cannot_start_is_not_tried_again() -> None:
-    cost = charge(FailurePolicy(max_failures=-1), Failures(), incident(contract.REASON_START), record(), [1])
+@pytest.mark.parametrize("reason", [contract.REASON_START, contract.REASON_NOT_SHARED])
+def test_what_cannot_start_is_not_tried_again(reason: str) -> None:
+    cost = charge(FailurePolicy(max_failures=-1), Failures(), incident(reason), record(), [1])
     assert cost.fatal is not None
-    assert cost.fatal[0] == contract.REASON_START
+    assert cost.fatal[0] == reason
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def incident(w: World) -> Incident:
         (ended(1, contract.END_DAMAGED), contract.REASON_DAMAGED, "damaged", False),
         (ended(1, contract.END_LOST), contract.REASON_CONTAINER_RESTARTED, "container was started again", True),
         (ended(1, contract.END_STORAGE), contract.REASON_STORAGE, "storage", True),
+        (ended(1, contract.END_NOT_SHARED), contract.REASON_NOT_SHARED, "not the same folder in all pods", True),
         (RankReport(rank=1, state=contract.RANK_ENDED, exit_code=7), contract.REASON_EXIT, "exit code 7", True),
     ],
 )
@@ -126,7 +127,7 @@ def test_a_communication_error_alone_is_the_cause_after_two_seconds() -> None:
     w = world()
     w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now))
     w.sync(1, lost_peers=(2, 77))
-    w.tick(2)
+    w.tick(2).sync(2)
     found = incident(w)
     assert (found.reason, found.strikes) == (contract.REASON_COMMUNICATION, False)
     assert found.message.endswith("(not reachable for its peers: digits-2)")

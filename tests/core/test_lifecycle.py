@@ -257,3 +257,60 @@ def test_a_finished_job_is_not_restarted() -> None:
     world.turn()
     world.ask_restart("once more")
     assert world.turn().status == world.status and world.status.holds("Complete")
+
+
+# --- What a table shows --------------------------------------------------------------------------------------------------
+
+
+def test_a_complete_job_shows_the_workers_that_completed_it() -> None:
+    world = World.of(workers=2).run()
+    world.sync(0, completed=True)
+    world.turn()
+    assert world.status.phase == "Complete"
+    assert (world.status.workers.summary, world.status.workers.ready, world.status.workers.desired) == ("2/2", 0, 2)
+
+
+def test_a_failed_and_a_suspended_job_show_that_nothing_is_up() -> None:
+    failed = World.of(workers=2, failure_policy={"maxFailures": 0}).run()
+    failed.break_rank(0, ended(0, contract.END_EXIT, exit_code=1))
+    failed.turn()
+    assert (failed.status.phase, failed.status.workers.summary) == ("Failed", "0/2")
+    suspended = World.of(workers=2).run()
+    suspended.change_spec(suspend=True)
+    suspended.turn()
+    assert (suspended.status.phase, suspended.status.workers.summary) == ("Suspended", "0/2")
+
+
+def test_a_cancelled_job_says_so_and_is_treated_like_a_suspended_one() -> None:
+    world = World.of(workers=2).run()
+    world.annotate({contract.ANNOTATION_CANCELLED: "2026-01-01T12:00:00Z"})
+    assert is_steady(world), "the mark alone is nothing"
+    world.change_spec(suspend=True)
+    decision = world.turn()
+    condition = world.status.condition("Suspended")
+    assert condition is not None and (condition.status, condition.reason) == ("True", contract.REASON_CANCELLED)
+    assert "tj resume digits" in condition.message
+    assert (world.status.phase, world.status.reason, world.attempt.end_cause) == ("Cancelled", contract.REASON_CANCELLED, contract.REASON_SUSPENDED)
+    assert [event.reason for event in decision.events] == [contract.REASON_CANCELLED]
+    world.annotate({})
+    world.change_spec(suspend=False)
+    world.finish_deletions()
+    world.run()
+    assert (world.status.phase, world.attempt.cause) == ("Running", contract.REASON_RESUMED)
+
+
+# --- Init containers -----------------------------------------------------------------------------------------------------
+
+
+def test_an_init_container_that_fails_is_named_with_its_end_and_its_log() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.start_pods()
+    words = "init container fetch ended with exit code 3: no such bucket"
+    world.fail_pod(1, exit_code=None, reason=contract.REASON_INIT_FAILED, message=words, failed_init="fetch")
+    decision = world.turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.reason, failure.pod) == (contract.REASON_INIT_FAILED, "digits-1")
+    assert failure.message == f"digits-1 could not begin: {words}; its log: kubectl logs -n ml digits-1 -c fetch"
+    assert (world.status.failures.counted, world.status.failures.early_in_row) == (1, 1)
+    assert ("Warning", contract.REASON_INIT_FAILED) in [(event.type, event.reason) for event in decision.events]

@@ -71,6 +71,15 @@ def test_s3_is_reached_by_boto3s_own_variables_and_the_secret_is_only_referred_t
     assert not any(name.startswith("AWS_") for name in env_of(make_pod(checkpoint=wanted, runtime={"agent": "Disabled"})))
 
 
+def test_the_stores_authority_is_a_file_in_the_trainer() -> None:
+    pod = make_pod(checkpoint={"storage": "s3://bucket/x", "s3": {"caConfigMap": "store-ca"}})
+    assert volume(pod, "trainjob-s3-ca") == {"name": "trainjob-s3-ca", "configMap": {"name": "store-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    mount = mounts_of(trainer_of(pod))[contract.S3_CA_DIR]
+    assert mount == {"name": "trainjob-s3-ca", "mountPath": contract.S3_CA_DIR, "readOnly": True}
+    assert env_of(pod)["AWS_CA_BUNDLE"] == f"{contract.S3_CA_DIR}/ca.crt"
+    assert volume(make_pod(checkpoint={"storage": "s3://bucket/x", "s3": {"region": "eu-west-1"}}), "trainjob-s3-ca") is None
+
+
 def volume(pod: dict[str, Any], name: str) -> dict[str, Any] | None:
     return next((v for v in pod["spec"]["volumes"] if v["name"] == name), None)
 

@@ -103,6 +103,9 @@ pod_views = st.builds(
     restarts=st.none() | st.integers(0, 5),
     last_reason=st.none() | st.just("OOMKilled"),
     crashing=st.booleans(),
+    failed_init=st.none() | st.just("fetch"),
+    doubt=st.none() | st.just("its node node is NotReady"),
+    doubt_since=st.none() | moments,
 )
 
 any_pods = st.lists(pod_views, max_size=5)

@@ -120,7 +120,8 @@ def test_without_everyone_the_end_is_written_first() -> None:
 def test_a_member_that_its_peers_lost_speaks_for_itself_first() -> None:
     world = World.of(workers=3).run().tick(60)
     world.sync(0, lost_peers=(2,), ranks=(raised(0, "DistBackendError", communication=True, at=world.now),))
-    world.tick(3).turn()
+    world.tick(3).sync(2)
+    world.turn()
     assert world.attempt.state == "Ended"
     world.sync(1, quiet=True)
     world.sync(0, quiet=True)

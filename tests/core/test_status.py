@@ -9,6 +9,7 @@ import pytest
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
+from trainjob_operator.core.model import PodPhase
 
 ALL = ["Suspended", "ResourcesCreated", "PodsScheduled", "WorkersReady", "Progressing", "Degraded", "Complete", "Failed"]
 
@@ -30,11 +31,11 @@ def test_the_way_to_running() -> None:
     world = World.of(workers=2)
     world.turn()
     assert (world.status.phase, said(world, "ResourcesCreated")) == ("Pending", ("False", contract.REASON_CREATING))
-    world.turn()
+    world.tick(5).turn()
     assert said(world, "ResourcesCreated") == ("True", contract.REASON_CREATED)
     assert said(world, "PodsScheduled") == ("False", contract.REASON_UNSCHEDULED)
     world.start_pods()
-    world.turn()
+    world.tick(10).turn()
     assert (world.status.phase, said(world, "PodsScheduled")) == ("Starting", ("True", contract.REASON_SCHEDULED))
     assert said(world, "WorkersReady") == ("False", contract.REASON_NOT_READY)
     world.sync_all()
@@ -46,6 +47,48 @@ def test_the_way_to_running() -> None:
     assert (world.status.phase, said(world, "Progressing")) == ("Running", ("True", contract.REASON_RUNNING))
     assert (world.status.workers.ready, world.status.workers.desired, world.status.selector) == (2, 2, "trainjob.dev/job=digits")
     assert is_steady(world.tick(30))
+
+
+def test_the_usual_steps_of_a_start_are_written_with_what_must_be_or_ever_more_rarely() -> None:
+    world = World.of(workers=3)
+    world.turn()
+    written = []
+    for _ in range(200):
+        before = world.status
+        world.tick(1)
+        if world.now == T0 + seconds(2):
+            world.schedule(0, 1, 2)
+        for slot in range(3):
+            if world.now == T0 + seconds(10 * (slot + 1)):
+                world.set_pod(slot, phase=PodPhase.RUNNING, ready=True)
+                if slot < 2:
+                    world.sync(slot)
+        decision = world.turn()
+        if world.status != before:
+            written.append((int((world.now - T0).total_seconds()), world.status.phase, world.status.workers.summary))
+        elif world.status.workers.ready < 2 <= len(world.agents):
+            assert decision.requeue_after is not None, "what was put off is not forgotten"
+    assert written == [(5, "Starting", "0/3"), (15, "Starting", "1/3"), (45, "Starting", "2/3")]
+
+
+@pytest.mark.parametrize("fields", [{"startup_deadline_seconds": 600}, {"runtime": {"agent": "Disabled"}}])
+def test_when_a_rule_reads_it_the_moment_of_scheduling_is_written_at_once(fields: dict[str, object]) -> None:
+    world = World.of(workers=2, **fields)
+    world.turn()
+    world.tick(1).schedule(0, 1)
+    world.turn()
+    assert world.status.timing.scheduled_at == T0 + seconds(1)
+
+
+def test_what_is_unusual_is_written_at_once_and_so_is_its_end() -> None:
+    world = World.of(workers=2)
+    world.turn()
+    world.set_pod(1, reason="Unschedulable", message="0/3 nodes have a GPU")
+    world.tick(1).turn()
+    assert said(world, "PodsScheduled") == ("False", contract.REASON_UNSCHEDULABLE)
+    world.schedule(0, 1)
+    world.tick(1).turn()
+    assert said(world, "PodsScheduled") == ("True", contract.REASON_SCHEDULED)
 
 
 def test_transition_times_change_with_the_status_alone() -> None:
@@ -101,10 +144,21 @@ def test_degraded_by_an_agents_warning() -> None:
     assert said(world, "Degraded") == ("False", contract.REASON_HEALTHY)
 
 
+def test_degraded_by_checkpoints_that_do_not_reach_storage_comes_before_other_warnings() -> None:
+    world = World.of(workers=2).run()
+    world.sync(0, warning="the history cannot be written", checkpoint_trouble="Checkpoint 1-1-3 cannot be stored: disk full")
+    world.turn()
+    assert said(world, "Degraded") == ("True", contract.REASON_CHECKPOINT_FAILING)
+    world.sync(0, warning="the history cannot be written", checkpoint_trouble=None)
+    world.turn()
+    assert said(world, "Degraded") == ("True", contract.REASON_WARNING)
+
+
 def test_silence_of_all_agents_is_told_and_nothing_else() -> None:
     world = World.of(workers=2).run()
     decision = world.turn()
     assert decision.requeue_after == seconds(60)
+    world.mute = {0, 1}
     world.tick(60)
     decision = world.turn()
     assert said(world, "Degraded") == ("True", contract.REASON_UNREACHABLE)

@@ -32,6 +32,9 @@ class _Parts:
     def connected(self) -> int:
         return 4
 
+    def unknown(self) -> int:
+        return 6
+
 
 def job(name: str, phase: str, attempt: int, cause: str = contract.REASON_STARTED) -> TrainJob:
     at = datetime(2030, 1, 1, tzinfo=UTC).isoformat()
@@ -115,7 +118,7 @@ def test_what_the_parts_count_is_shown() -> None:
     shown = samples(leading())
     assert shown["trainjob_leader"] == 1
     assert shown["trainjob_queue_depth"] == 5
-    assert shown["trainjob_agents_connected"] == 4
+    assert shown["trainjob_agents_connected"] == 4 and shown["trainjob_unknown_connections"] == 6
     assert shown["trainjob_syncs_total"] == 7
     assert shown["trainjob_sync_refusals_total wrong token"] == 2
     assert shown["trainjob_events_total withheld"] == 1

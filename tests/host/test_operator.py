@@ -112,11 +112,16 @@ def test_in_a_steady_state_nothing_is_written(installation: Installation, team: 
     team.apply()
     team.has_pods("digits-0", "digits-1")
 
+    def told() -> bool:
+        conditions = team.job()["status"]["conditions"]
+        return any((entry["type"], entry["status"]) == ("ResourcesCreated", "True") for entry in conditions)
+
     def settled() -> bool:
         before = writes(operator.calls())
         time.sleep(1.5)
         return writes(operator.calls()) == before
 
+    eventually(told, "what the start shows of itself is written, after a few seconds")
     eventually(settled, "a second without a write")
     before, pods = operator.calls(), team.pods()
     version = team.job()["metadata"]["resourceVersion"]

@@ -409,6 +409,9 @@ def test_the_warnings_about_one_pod(bench: Bench) -> None:
         (told,) = await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", one["metadata"]["uid"])
         assert told["metadata"]["name"] == "said.0" and told["message"] == "no such volume"
         assert await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", other["metadata"]["uid"]) == []
+        assert {event["metadata"]["name"] for event in await bench.cluster.list_pod_events(bench.namespace, "digits-0")} == {"said.0", "said.1"}
+        await bench.cluster.delete_pod(bench.namespace, "digits-0", one["metadata"]["uid"], 0)
+        assert len(await bench.cluster.list_pod_events(bench.namespace, "digits-0")) == 2, "they outlive the pod"
 
     bench.run(main())
 

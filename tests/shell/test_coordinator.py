@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from support.clusters import NAMESPACE, manifest
-from support.virtual_time import EPOCH, VirtualClock, run_virtual
+from support.virtual_time import EPOCH, VirtualClock, passes, run_virtual
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, TrainJob
+from trainjob_api.v1alpha1 import Attempt, Condition, TrainJob
 from trainjob_operator.cluster import JobKey, Unavailable
 from trainjob_operator.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
 from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.core.silence import SILENT_S
 from trainjob_operator.endpoint import Answer
 from trainjob_operator.roster import job_secret
 
@@ -288,7 +289,7 @@ def test_turns_are_asked_for_when_something_matters() -> None:
             bench.turns.clear()
             return delays
 
-        bench.coordinator.commit(job(), pods(0, 1))
+        bench.coordinator.commit(job(), pods(0))
         wait = await bench.told(clock=EPOCH.timestamp())
         assert asked() == [0.0], "a new agent"
         same = {"acknowledged": wait}
@@ -390,5 +391,70 @@ def test_two_hundred_agents_hear_of_an_attempt() -> None:
         told = await asyncio.gather(*polls)
         assert now() == 1.0
         assert [word["index"] for word in told] == list(range(count))
+
+    on_bench(test)
+
+
+# --- Silence -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_asked_for_when_an_agent_has_fallen_silent_and_for_no_poll_that_comes() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        await bench.told(slot=1)
+        bench.turns.clear()
+        for seq in (2, 3, 4):  # slot 0 polls on, slot 1 is silent
+            await bench.told(seq=seq, acknowledged=hold)
+            bench.coordinator.commit(job(), pods(0, 1))
+            if seq == 2:
+                assert not bench.turns
+        assert len(bench.turns) == 1, "once, and not again while it stays silent"
+        await passes(SILENT_S + 1)
+        assert len(bench.turns) == 2, "now slot 0 is silent too"
+        await passes(600.0)
+        assert len(bench.turns) == 2
+
+    on_bench(test)
+
+
+def test_an_agent_that_this_leader_has_never_heard_is_silent_from_its_beginning() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0))
+        await passes(SILENT_S - 0.1)
+        assert not bench.turns
+        await passes(0.3)
+        assert len(bench.turns) == 1
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("end", ["finished", "forgotten", "stopped"])
+def test_nobody_is_waited_for_after_the_end(end: str) -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0))
+        if end == "finished":
+            done = Condition(type="Complete", status="True", reason="x", last_transition_time=EPOCH)
+            over = job()
+            bench.coordinator.commit(over.model_copy(update={"status": over.status.model_copy(update={"conditions": [done]})}), pods(0))
+        elif end == "forgotten":
+            bench.coordinator.forget((NAMESPACE, "digits"))
+        else:
+            await bench.coordinator.stop()
+        await passes(SILENT_S + 1)
+        assert not bench.turns
+
+    on_bench(test)
+
+
+def test_a_lost_peer_that_polls_is_asked_to_speak_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(attempt=1), pods(0, 1))
+        await bench.told(slot=0)
+        poll = bench.waiting(slot=1, seq=2, acknowledged=await bench.told(slot=1), attempt=1)
+        await passes(1.0)
+        assert not poll.done()
+        await bench.told(slot=0, seq=2, attempt=1, lost_peers=[1])
+        await asyncio.wait_for(poll, 1.0)
 
     on_bench(test)

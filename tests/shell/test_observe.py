@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.cluster import Conflict, JobKey, NotFound, Unavailable
+from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.manifests import UnreadableJob, pod_view
 from trainjob_operator.memory import Call, MemoryCluster, Moment
@@ -101,6 +101,45 @@ def test_a_foreign_pod_is_not_ours(owners: list[dict[str, Any]]) -> None:
 )
 def test_the_slot_of_a_foreign_pod(labels: dict[str, str], name: str, slot: int) -> None:
     assert view_of(metadata={"labels": labels, "name": name}).slot == slot
+
+
+def standing(**ready: str) -> dict[str, Any]:
+    """A running pod with these conditions."""
+    conditions = [{"type": name, "status": value, "lastTransitionTime": "2030-01-01T00:00:05Z"} for name, value in ready.items()]
+    return {
+        "phase": "Running",
+        "conditions": conditions,
+        "containerStatuses": [{**container("trainer", running={}), "ready": ready["ContainersReady"] == "True"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "doubt"),
+    [
+        (standing(ContainersReady="True", Ready="True"), {}, None),
+        (standing(ContainersReady="True", Ready="False"), {}, "its node node-7 has fallen silent: Kubernetes has marked the pod as not Ready"),
+        (standing(ContainersReady="True", Ready="Unknown"), {}, "Kubernetes has lost its node node-7"),
+        ({**standing(ContainersReady="True", Ready="True"), "reason": "NodeLost"}, {}, "Kubernetes has lost its node node-7"),
+        (standing(ContainersReady="True", Ready="False"), {"readinessGates": [{"conditionType": "mesh"}]}, None),
+        (standing(ContainersReady="False", Ready="False"), {}, "its readiness probe fails"),
+        ({**standing(ContainersReady="False", Ready="False"), "containerStatuses": [{**container("trainer", running={}), "ready": True}]}, {}, None),
+        ({"phase": "Running", "containerStatuses": [container("trainer", running={})]}, {}, None),
+        ({**standing(ContainersReady="True", Ready="False"), "containerStatuses": [container("trainer", terminated={"exitCode": 1})]}, {}, None),
+    ],
+    ids=["well", "marked", "unknown", "node-lost", "gate", "probe", "a sidecar's probe", "no conditions", "ended"],
+)
+def test_what_kubernetes_doubts_of_a_pod(status: dict[str, Any], spec: dict[str, Any], doubt: str | None) -> None:
+    pod = view_of(status, spec={"nodeName": "node-7", "containers": [{"name": "trainer"}, {"name": "sidecar"}], **spec})
+    assert pod.doubt == doubt
+    assert (pod.doubt_since is not None) == (doubt == "its readiness probe fails")
+
+
+def test_a_failed_init_container_is_named() -> None:
+    ended = {"exitCode": 3, "message": "no such bucket"}
+    status = {"phase": "Failed", "initContainerStatuses": [container("trainjob-runtime", terminated={"exitCode": 0}), container("fetch", terminated=ended)]}
+    pod = view_of(status)
+    assert (pod.phase, pod.failed_init, pod.reason) == (PodPhase.FAILED, "fetch", "InitContainerFailed")
+    assert pod.message == "init container fetch ended with exit code 3: no such bucket"
 
 
 _TEXT = st.one_of(st.none(), st.text(max_size=5))
@@ -227,5 +266,58 @@ def test_a_job_that_changes_while_its_pods_are_listed_is_looked_at_again() -> No
         cluster.faults = edit
         with pytest.raises(Conflict):
             await observe(cluster, job.key, silent, None)
+
+    run_virtual(main())
+
+
+# --- Nodes of pods that are silent -----------------------------------------------------------------------------------------
+
+
+def on_a_node(cluster: MemoryCluster, name: str = "digits-0", node: str = "node-1") -> str:
+    """A worker that runs; its UID."""
+    manifest_ = plain_pod(name, owner=cluster.job(NAMESPACE, "digits"))
+    manifest_["metadata"]["namespace"] = NAMESPACE
+    pod = cluster.add_pod(manifest_)
+    cluster.bind_pod(NAMESPACE, name, node)
+    cluster.set_pod_status(NAMESPACE, name, standing(ContainersReady="True", Ready="True"))
+    return str(pod["metadata"]["uid"])
+
+
+def test_nodes_are_read_of_pods_that_are_silent_and_of_no_others() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        cluster = MemoryCluster(clock)
+        job = stored_job(cluster)
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, {"slots": "0"})
+        uid = on_a_node(cluster)
+        reads: list[str] = []
+
+        async def note(call: Call, moment: Moment) -> None:
+            if call.verb == "get_node" and moment is Moment.BEFORE:
+                reads.append(call.name)
+
+        cluster.faults = note
+
+        async def look(after_s: float) -> PodView:
+            heard = {uid: agent(uid)}
+            seen = await observe(cluster, job.key, lambda key: heard, EPOCH, EPOCH + timedelta(seconds=after_s))
+            return seen.pods[0]
+
+        assert (await look(29.9)).doubt is None and reads == []
+        assert (await look(30)).doubt == "its node node-1 is gone" and reads == ["node-1"]
+        cluster.add_node("node-1")
+        assert (await look(30)).doubt is None
+        cluster.set_node_ready("node-1", "Unknown", "NodeStatusUnknown")
+        assert (await look(30)).doubt == "its node node-1 is NotReady (NodeStatusUnknown)"
+        cluster.set_pod_status(NAMESPACE, "digits-0", standing(ContainersReady="True", Ready="False"))
+        cluster.set_node_ready("node-1", "True", "KubeletReady")
+        assert (await look(30)).doubt is None, "the node is back: its mark on the pod is older"
+
+        async def forbidden(call: Call, moment: Moment) -> None:
+            if call.verb == "get_node":
+                raise Rejected("nodes is forbidden")
+
+        cluster.faults = forbidden
+        assert "fallen silent" in str((await look(30)).doubt), "where nodes may not be read the pod's mark stands"
 
     run_virtual(main())

@@ -16,8 +16,9 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.apply import report_unreadable
 from trainjob_operator.cluster import Rejected
 from trainjob_operator.core.model import PodPhase, PodView
-from trainjob_operator.manifests import UnreadableJob, on_node, pod_view, with_warnings
+from trainjob_operator.manifests import UnreadableJob, disruption_in, pod_view, with_warnings
 from trainjob_operator.memory import Call, MemoryCluster, Moment
+from trainjob_operator.nodes import on_node
 from trainjob_operator.observe import observe
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
@@ -287,6 +288,48 @@ def test_nodes_of_lost_members_are_looked_at() -> None:
             assert failure is not None and failure.message.endswith("is cordoned)")
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "preempted"),
+    [
+        ("Preempted", "Preempted by pod 8a on node node-1", True),
+        ("TaintManagerEviction", "Marking for deletion Pod team/digits-1", True),
+        ("TaintManagerEviction", "Cancelling deletion of Pod team/digits-1", False),
+        ("Killing", "Stopping container trainer", False),
+        (None, "", False),
+    ],
+)
+def test_why_a_pod_is_gone_that_nobody_saw_go_is_asked_of_its_events(reason: str | None, words: str, preempted: bool) -> None:
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            await asyncio.sleep(5.0)
+            sim.kill_operator()
+            gone = sim.agent(1)
+            if reason is not None:
+                sim.cluster.warn_pod(NAMESPACE, gone.pod_name, reason, words, "Normal")
+            sim.world.evictions += 1
+            sim.world.lose_pod(gone)
+            sim.calls.clear()
+            sim.start_operator()
+            await sim.until_training(2)
+            books, failure = sim.job().status.failures, sim.job().status.last_failure
+            assert (books.counted, books.preemptions) == ((0, 1) if preempted else (1, 0))
+            assert failure is not None and failure.message == f"{gone.pod_name} is gone" + (f" ({reason}: {words})" if preempted else "")
+            assert 1 <= sum(call.verb == "list_pod_events" for call, moment in sim.calls if moment is Moment.BEFORE) <= 2
+
+    run_virtual(main())
+
+
+def test_the_events_of_an_earlier_jobs_pod_of_that_name_say_nothing() -> None:
+    started = EPOCH
+    old = {"reason": "Preempted", "message": "Preempted by pod 8a", "lastTimestamp": (started - timedelta(seconds=1)).isoformat()}
+    new = {**old, "lastTimestamp": None, "eventTime": (started + timedelta(seconds=1)).isoformat()}
+    assert disruption_in([old], started) is None
+    assert disruption_in([old, new, {"reason": "Evicted", "message": "no time"}], started) == "Preempted: Preempted by pod 8a"
 
 
 # --- Objects that cannot be read -------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ async def _one_run(seed: int) -> None:
         faults.on = False
         sim.cluster.late_rate = 0.0
         sim.network_loss = 0.0
+        for node in sorted(sim.world.lost_nodes):
+            sim.world.restore_node(node)
         if sim.operator is None:
             sim.start_operator()
         sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
@@ -84,6 +86,8 @@ async def _break_things(sim: Simulation, rng: random.Random) -> None:
         _scale,
         _foreign_pod,
         _ask_restart,
+        _lose_node,
+        _mute,
     ]
     elapsed, pause_s = 0.0, rng.choice([1.0, 4.0, 10.0])
     while elapsed < FAULTY_S:
@@ -171,6 +175,33 @@ async def _end_later(operator: Operator, delay_s: float) -> None:
         operator.check()
     finally:
         operator.kill()
+
+
+def _lose_node(sim: Simulation, rng: random.Random) -> None:
+    """A machine vanishes, and comes back rebooted before or after Kubernetes has noticed."""
+    nodes = sorted({pod["spec"]["nodeName"] for pod in sim.cluster.pods() if "nodeName" in pod["spec"]} - sim.world.lost_nodes)
+    if nodes and len(sim.world.lost_nodes) < 2:
+        node = rng.choice(nodes)
+        sim.world.lose_node(node, peers_after_s=rng.choice([5.0, 15.0, None]))
+        sim.world.spawn(_restore_later(sim, node, rng.uniform(1.0, 120.0)))
+
+
+async def _restore_later(sim: Simulation, node: str, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    sim.world.restore_node(node)
+
+
+def _mute(sim: Simulation, rng: random.Random) -> None:
+    """The way between one agent and the coordinator is broken for a while."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.mute(agent)
+        sim.world.spawn(_unmute_later(agent, rng.uniform(1.0, 90.0)))
+
+
+async def _unmute_later(agent: Any, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    agent.muted = False
 
 
 def _suspend(sim: Simulation, rng: random.Random) -> None:

@@ -93,3 +93,21 @@ def test_a_new_operator_writes_nothing_about_a_job_that_trains() -> None:
             assert sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"] == version
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("pace", [Pace(schedule=(0.0, 0.1), start=(0.0, 0.1), report=0.1), Pace(schedule=(0.5, 2.0), start=(1.0, 12.0))], ids=["quick", "slow"])
+@pytest.mark.parametrize("workers", [1, 3, 12])
+def test_a_job_costs_few_writes(workers: int, pace: Pace) -> None:
+    """The goal: N + 6 for a job of N workers that starts within 15 s; progress (once in 10 s) and events excepted."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=pace) as sim:
+            sim.cluster.create_job(manifest(workers=workers))
+            job = await sim.until_finished()
+            await asyncio.sleep(120.0)
+            assert job.status.holds("Complete") and job.status.failures.counted == 0
+            writes = [call.verb for call in sim.writes if call.verb != "create_event"]
+            assert len(writes) <= workers + 6, writes
+            assert writes.count("create_pod") == workers
+
+    run_virtual(main())

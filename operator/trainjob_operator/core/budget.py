@@ -20,7 +20,12 @@ EARLY_S = 10.0
 """An attempt that ended sooner than this without a new report was an early end."""
 BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Wait before the next start, by early ends in a row: the first one is answered at once."""
+_EARLY = (contract.REASON_STORAGE, contract.REASON_START_FAILED, contract.REASON_INIT_FAILED)
 STRIKES = 2
+PREEMPTIONS = frozenset({contract.REASON_PREEMPTED, contract.REASON_WORKER_UNREACHABLE})
+"""The machine or its network was the cause, not what ran there: counted apart."""
+HOPELESS = frozenset({contract.REASON_START, contract.REASON_NOT_SHARED})
+"""The job is set up wrongly: it fails at once, whatever the budget."""
 AVOID_NODES_LIMIT = 8
 
 
@@ -53,8 +58,8 @@ def charge(policy: FailurePolicy, books: Failures, incident: Incident, record: R
     """The cost of an incident. `slots` are those listed: the books keep strikes for no others."""
     rule = _rule_for(policy, incident)
     counted = incident.counted if rule is None else rule != "Ignore"
-    preempted = incident.reason == contract.REASON_PREEMPTED
-    early = books.early_in_row + 1 if record.early or incident.reason in (contract.REASON_STORAGE, contract.REASON_START_FAILED) else 0
+    preempted = incident.reason in PREEMPTIONS
+    early = books.early_in_row + 1 if record.early or incident.reason in _EARLY else 0
     strikes = {} if record.progressed else {key: n for key, n in books.strikes.items() if key.isdecimal() and int(key) in slots}
     replace, avoid = None, books.avoid_nodes
     if counted and incident.strikes:
@@ -63,6 +68,8 @@ def charge(policy: FailurePolicy, books: Failures, incident: Incident, record: R
         if strikes[key] >= STRIKES:
             del strikes[key]
             replace, avoid = incident.slot, _avoid(avoid, incident.node)
+    elif incident.avoid_node:
+        avoid = _avoid(avoid, incident.node)
     since = 0 if record.progressed else books.since_progress + 1 if counted else books.since_progress
     after = Failures(
         counted=books.counted + 1 if counted else books.counted,
@@ -89,7 +96,7 @@ def back_off(early_in_row: int) -> float:
 
 def _rule_for(policy: FailurePolicy, incident: Incident) -> str | None:
     """The action of the first rule that names this exit code; 128 + n stands for signal n."""
-    if incident.reason == contract.REASON_START or not incident.counted:
+    if incident.reason in HOPELESS or not incident.counted:
         return None
     code = 128 + incident.signal if incident.signal else incident.exit_code
     if code is None or (incident.rank is None and code in AGENT_EXITS):
@@ -100,8 +107,8 @@ def _rule_for(policy: FailurePolicy, incident: Incident) -> str | None:
 def _fatal(policy: FailurePolicy, books: Failures, incident: Incident, rule: str | None, record: Record) -> tuple[str, str] | None:
     if rule == "Fail":
         return contract.REASON_RULE, f"{incident.message}; a rule of failurePolicy says that this fails the job"
-    if incident.reason == contract.REASON_START:
-        return contract.REASON_START, f"{incident.message}; a restart cannot help"
+    if incident.reason in HOPELESS:
+        return incident.reason, f"{incident.message}; a restart cannot help"
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"
         return (

@@ -14,6 +14,7 @@ from typing import Literal
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
 from trainjob_operator.core import gang, obstacles
+from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.naming import parse_slots
@@ -70,7 +71,7 @@ def headline(turn: Turn, says: Mapping[str, Says]) -> str:
     if turn.outcome is not None:
         return failure.reason if turn.outcome.condition == "Failed" and failure else turn.outcome.reason
     if turn.spec.suspend:
-        return contract.REASON_SUSPENDED
+        return says["Suspended"].reason
     held_up = [says[type_].reason for type_ in ("ResourcesCreated", "PodsScheduled", "WorkersReady") if says[type_].status == "False"]
     telling = next((reason for reason in held_up if reason not in _USUAL), None)
     if telling is not None:
@@ -96,6 +97,8 @@ def counting_pods(turn: Turn) -> list[PodView]:
 
 
 def _suspended(turn: Turn) -> Says:
+    if turn.outcome is None and is_cancelled(turn):
+        return Says("True", contract.REASON_CANCELLED, f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it go on")
     if turn.spec.suspend and turn.outcome is None:
         return Says("True", contract.REASON_SUSPENDED, "spec.suspend is true")
     return Says("False", contract.REASON_NOT_SUSPENDED)
@@ -185,6 +188,9 @@ def _degraded(turn: Turn) -> Says:
     if retry_at is not None and is_backing_off(turn):
         early = turn.status.failures.early_in_row
         return Says("True", contract.REASON_BACK_OFF, f"the next start waits until {aware(retry_at):%H:%M:%S} UTC, after {early} early ends in a row")
+    failing = next((view.checkpoint_trouble for slot in turn.members() if (view := turn.word(slot)) is not None and view.checkpoint_trouble), None)
+    if failing is not None:
+        return Says("True", contract.REASON_CHECKPOINT_FAILING, failing)
     warning = next((view.warning for slot in turn.members() if (view := turn.word(slot)) is not None and view.warning), None)
     if warning is not None:
         return Says("True", contract.REASON_WARNING, warning)

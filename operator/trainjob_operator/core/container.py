@@ -33,7 +33,7 @@ def trainer(spec: Manifest, container: Manifest, job: TrainJob, slot: int, insta
         return made
     made.pop("args", None)
     made["command"] = [*installation.agent_command, "--", *defaults.command_of(container)]
-    made["volumeMounts"] = [*(container.get("volumeMounts") or []), *volumes.added_mounts(spec, container, installation)]
+    made["volumeMounts"] = [*(container.get("volumeMounts") or []), *volumes.added_mounts(spec, container, job.spec.checkpoint.s3, installation)]
     if installation.restart_rules and not container.get("restartPolicy"):
         # An agent that was killed (out of memory) comes back in the same pod, with its staging.
         codes = {"operator": "NotIn", "values": list(NOT_RESTARTED)}

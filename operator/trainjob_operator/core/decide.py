@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import budget, failures, gang, lifecycle, progress, sizing, verdict
+from trainjob_operator.core import budget, failures, gang, lifecycle, pod_ends, progress, sizing, verdict
 from trainjob_operator.core.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
@@ -102,7 +102,7 @@ def pods_failed_to_start(turn: Turn) -> None:
     ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in turn.former]
     if turn.plain or turn.was_running or not ended:
         return
-    incidents = [failures.of_pod_before_start(turn, pod) for pod in ended]
+    incidents = [pod_ends.of_pod_before_start(turn, pod) for pod in ended]
     first = min(incidents, key=lambda incident: (not incident.counted, incident.time, incident.slot))
     _pay(turn, first, budget.Record(progressed=False, early=True, reported_ever=turn.status.progress.position > 0))
 
@@ -120,6 +120,7 @@ RULES: tuple[Rule, ...] = (
     lifecycle.restart_on_demand,
     lifecycle.meet_deadlines,
     sizing.replace_spares,
+    sizing.replace_lost,  # silence.py: silent, and a second witness says so too
     sizing.scale,
     gang.give_back,
     sizing.settle_slots,

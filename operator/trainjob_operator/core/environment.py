@@ -105,6 +105,8 @@ def _s3(s3: S3 | None) -> list[Entry]:
         env.append({"name": "AWS_ENDPOINT_URL_S3", "value": s3.endpoint_url.rstrip("/")})
     if s3.region:
         env += [{"name": name, "value": s3.region} for name in ("AWS_REGION", "AWS_DEFAULT_REGION")]
+    if s3.ca_config_map:
+        env.append({"name": "AWS_CA_BUNDLE", "value": contract.S3_CA_FILE})
     if s3.credentials_secret:
         for name in contract.S3_SECRET_KEYS:
             reference: Entry = {"name": s3.credentials_secret, "key": name}

@@ -28,6 +28,8 @@ class Incident:
     """Whether it costs something before any rule was asked."""
     strikes: bool = False
     """The worker itself is suspect: twice, and its pod is replaced."""
+    avoid_node: bool = False
+    """Its node is suspect, and the scheduler does not know: the next pods keep away from it."""
 
     def failure(self, attempt: int) -> Failure:
         """As status shows it."""

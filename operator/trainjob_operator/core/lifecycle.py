@@ -90,7 +90,9 @@ def suspend(turn: Turn) -> None:
         if timing.active_since is None:
             turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
         return
-    if timing.active_since is not None:
+    if timing.active_since is not None and is_cancelled(turn):
+        turn.tell("Normal", contract.REASON_CANCELLED, "the job was cancelled: ranks stop, pods are removed, checkpoints stay")
+    elif timing.active_since is not None:
         turn.tell("Normal", contract.REASON_SUSPENDED, "spec.suspend is true: ranks stop, pods are removed")
     end_attempt(turn, contract.REASON_SUSPENDED)
     turn.change(timing=_stopped_clock(turn).model_copy(update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}))
@@ -99,6 +101,11 @@ def suspend(turn: Turn) -> None:
         # Suspended between two attempts: the next one resumes, whatever ended the last.
         turn.change(attempt=last.model_copy(update={"end_cause": contract.REASON_SUSPENDED}))
     turn.say("suspended")
+
+
+def is_cancelled(turn: Turn) -> bool:
+    """Whether the suspension is `tj cancel`'s; the rules treat it like any other."""
+    return turn.spec.suspend and contract.ANNOTATION_CANCELLED in turn.job.metadata.annotations
 
 
 def _stopped_clock(turn: Turn) -> Timing:

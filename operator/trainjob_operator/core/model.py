@@ -44,6 +44,8 @@ class PodView:
     reason: str | None = None
     """The kubelet's or scheduler's word: OOMKilled, ImagePullBackOff, Unschedulable, ..."""
     message: str | None = None
+    failed_init: str | None = None
+    """The init container that failed, for good or so far; reason and message are about it."""
     from_event: bool = False
     """Reason and message are those of a Warning event about it."""
     disrupted: bool = False
@@ -62,6 +64,10 @@ class PodView:
     """What its agent left behind as it ended."""
     crashing: bool = False
     """Its trainer container ended again and again, and the kubelet waits ever longer before it starts it once more."""
+    doubt: str | None = None
+    """Kubernetes' word that its containers may not run any more: `its node node-1 is NotReady`; None: it has none."""
+    doubt_since: datetime | None = None
+    """Set where the doubt is a failing readiness probe: from when on."""
     lingers: bool = False
     """Its trainer container has ended for good, and containers beside it still run: it holds what it was given."""
 
@@ -92,6 +98,7 @@ class AgentView:
     best: CheckpointReport | None = None
     checkpoint_count: int = 0
     warning: str | None = None
+    checkpoint_trouble: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +122,8 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     service: ServiceView | None = None
     agents: Mapping[int, AgentView] = field(default_factory=dict)
+    disruptions: Mapping[int, str] = field(default_factory=dict)
+    """By slot: why pods of members that are gone were taken away, as events still tell."""
     listening_since: datetime | None = None
     refusals: tuple[str, ...] | None = None
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""

@@ -78,7 +78,7 @@ def _train(spec: Manifest, job: TrainJob, slot: int, installation: Installation)
     at, original = defaults.trainer_container(job.spec)
     trainer = copy.deepcopy(original)
     if defaults.uses_agent(job.spec):
-        spec["volumes"] = [*(spec.get("volumes") or []), *volumes.added_volumes(spec, trainer, job.spec.checkpoint.staging, installation)]
+        spec["volumes"] = [*(spec.get("volumes") or []), *volumes.added_volumes(spec, trainer, job.spec.checkpoint, installation)]
         if installation.runtime_image:
             # The first one: sidecars that start among the template's init containers need not wait in front of it.
             spec["initContainers"] = [container.runtime_container(spec, trainer, installation), *(spec.get("initContainers") or [])]

@@ -15,6 +15,7 @@ from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_wo
 from trainjob_operator.core.model import Action, AgentView, CreatePod, DeletePod, EnsureService, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.naming import format_slots, parse_slots, pod_name
+from trainjob_operator.core.silence import find_lost, is_silent, lost_to_peers, silent_slots
 from trainjob_operator.core.turn import Turn
 
 KEPT_FINISHED = 3
@@ -38,6 +39,26 @@ def replace_spares(turn: Turn) -> None:
     early = books.early_in_row + 1
     retry_in(turn, budget.back_off(early))
     turn.change(failures=books.model_copy(update={"early_in_row": early}))
+
+
+def replace_lost(turn: Turn) -> None:
+    """Workers that nobody hears and that are not there for another witness either: given up, unless a running attempt still counts on them.
+
+    What is left of such a pod stays Terminating until its node is back or removed; a new slot does not wait for it, and whatever wakes up
+    there is told to leave.
+    """
+    if turn.plain or turn.spec.suspend or turn.blocked is not None:
+        return
+    lost_workers = {slot: lost for slot, lost in find_lost(turn).items() if slot not in turn.members()}
+    if lost_workers and turn.just_ended is None:
+        early = turn.status.failures.early_in_row + 1
+        retry_in(turn, budget.back_off(early))
+        turn.change(failures=turn.status.failures.model_copy(update={"early_in_row": early}))
+    for slot, lost in lost_workers.items():
+        turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+        if turn.just_ended is None:  # else the incident itself has been told
+            turn.tell("Warning", contract.REASON_WORKER_UNREACHABLE, f"{lost.sentence}: its pod is replaced")
+        turn.say(f"{lost.sentence}: its pod is replaced")
 
 
 def replace(turn: Turn, slot: int, node: str | None) -> None:
@@ -162,7 +183,8 @@ def _team(turn: Turn) -> tuple[int, ...]:
 def _parting_agents(turn: Turn) -> list[AgentView]:
     listed = set(parse_slots(turn.status.slots))
     going = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.leaving.items()) if slot not in listed]
-    return [view for pod in (*turn.kids.parting, *going) if (view := turn.kids.agent(pod)) is not None]
+    parting = [(pod, view) for pod in (*turn.kids.parting, *going) if (view := turn.kids.agent(pod)) is not None]
+    return [view for pod, view in parting if not is_silent(pod, view, turn.observed.listening_since, turn.now)]
 
 
 def is_synced(turn: Turn, slot: int) -> bool:
@@ -173,8 +195,9 @@ def is_synced(turn: Turn, slot: int) -> bool:
 
 def missing(turn: Turn, team: tuple[int, ...]) -> list[int]:
     """Those of a team that cannot be members of the next attempt yet."""
-    doubted = _lost_to_peers(turn)
-    return [slot for slot in team if not _is_there(turn, slot, slot in doubted)]
+    former = parse_slots(turn.status.attempt.members) if turn.status.attempt else ()
+    doubted, silent = lost_to_peers(turn, former), silent_slots(turn)
+    return [slot for slot in team if slot in silent or not _is_there(turn, slot, slot in doubted)]
 
 
 def _is_there(turn: Turn, slot: int, doubted: bool) -> bool:
@@ -188,12 +211,6 @@ def _is_there(turn: Turn, slot: int, doubted: bool) -> bool:
         return False
     # In the write that ends an attempt its ranks may still live: agents reap them before they join the next one.
     return view.quiet or (view.attempt == last.number and (turn.just_ended is not None or turn.running is not None))
-
-
-def _lost_to_peers(turn: Turn) -> set[int]:
-    former = parse_slots(turn.status.attempt.members) if turn.status.attempt else ()
-    words = [view for slot in former if (view := turn.word(slot)) is not None]
-    return {former[index] for view in words for index in view.lost_peers if 0 <= index < len(former)}
 
 
 # --- Actions ---------------------------------------------------------------------------------------------------------------
@@ -231,7 +248,8 @@ def _may_still_exit(turn: Turn, pod: PodView) -> bool:
     """Whether the pod's agent is still given time to end by itself."""
     history = turn.status.history
     stopped_at = history[-1].ended_at if history else None
-    if turn.kids.agent(pod) is None or pod.phase is not PodPhase.RUNNING or stopped_at is None:
+    view = turn.kids.agent(pod)
+    if view is None or pod.phase is not PodPhase.RUNNING or stopped_at is None or is_silent(pod, view, turn.observed.listening_since, turn.now):
         return False
     end = after(stopped_at, EXIT_WAIT_S)
     turn.wake(end)

@@ -1,22 +1,25 @@
 """Phase, counts and conditions: what people and tools read off a job. Called last in a turn; no rule reads its phase.
 
-What changes by itself while pods come up (counts, and the sentences that name them) is written rarely when nothing else changes.
+What changes by itself while pods come up (counts, pods made and placed) is written rarely when nothing else changes.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJobStatus, WorkersStatus
+from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
 from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
+from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodPhase
-from trainjob_operator.core.moments import after
+from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.naming import parse_slots, selector
 from trainjob_operator.core.obstacles import look_again_at
 from trainjob_operator.core.sizing import is_synced
 from trainjob_operator.core.turn import Turn
 
-COUNTS_EVERY_S = 5.0
-"""Counts alone are written at most this often."""
+USUAL_EVERY_S = (5.0, 30.0)
+"""What a start shows of itself is written by itself after 5 s, and then ever more rarely: after 15 s, 45 s, then every 30 s."""
 
 
 def close(turn: Turn) -> TrainJobStatus:
@@ -35,18 +38,18 @@ def close(turn: Turn) -> TrainJobStatus:
         conditions=conditions,
         workers=workers,
     )
-    _put_off_counts(turn)
+    _put_off_the_usual(turn)
     return turn.status
 
 
-def _put_off_counts(turn: Turn) -> None:
-    """While many pods come up one by one, not each of them is worth a write."""
+def _put_off_the_usual(turn: Turn) -> None:
+    """Of a start on its usual way (pods made, placed, coming up one by one) not each step is worth a write: it goes with the next that is."""
     old, new = turn.job.status, turn.status
     told = old.conditions != new.conditions or old.workers.model_copy(update={"counted_at": None}) != new.workers.model_copy(update={"counted_at": None})
     if not told:
         return
-    if old.workers.counted_at is not None and _differ_in_counts_alone(old, new):
-        due = after(old.workers.counted_at, COUNTS_EVERY_S)
+    if old.workers.counted_at is not None and _is_the_usual(turn, old, new):
+        due = after(old.workers.counted_at, min(max(USUAL_EVERY_S[0], 2 * elapsed(old.workers.counted_at, _start_of(new))), USUAL_EVERY_S[1]))
         if turn.now < due:
             turn.status = old
             turn.wake(due)
@@ -54,15 +57,42 @@ def _put_off_counts(turn: Turn) -> None:
     turn.change(workers=new.workers.model_copy(update={"counted_at": turn.now}))
 
 
-def _differ_in_counts_alone(old: TrainJobStatus, new: TrainJobStatus) -> bool:
-    verdicts = [[(c.type, c.status, c.reason, c.observed_generation) for c in status.conditions] for status in (old, new)]
-    return verdicts[0] == verdicts[1] and old.model_copy(update={"conditions": new.conditions, "workers": new.workers}) == new
+def _is_the_usual(turn: Turn, old: TrainJobStatus, new: TrainJobStatus) -> bool:
+    """Whether nothing differs but counts, and conditions that turned from one usual state of a start to another."""
+    for before, after_ in zip(old.conditions, new.conditions, strict=True) if len(old.conditions) == len(new.conditions) else ():
+        if before.observed_generation != after_.observed_generation or _verdict(before) != _verdict(after_):
+            return False
+    shown = {"conditions": new.conditions, "workers": new.workers, "reason": new.reason}
+    if not turn.plain and turn.spec.startup_deadline_seconds is None:
+        # When all pods had a node is then a thing to be shown, too: no rule reads it.
+        shown |= {"phase": new.phase, "timing": old.timing.model_copy(update={"scheduled_at": new.timing.scheduled_at})}
+    return len(old.conditions) == len(new.conditions) and old.model_copy(update=shown) == new
+
+
+def _verdict(entry: Condition) -> tuple[str, str, str]:
+    usual = (entry.status, entry.reason) in _USUAL_OF_A_START.get(entry.type, ())
+    return (entry.type, "usual", "") if usual else (entry.type, entry.status, entry.reason)
+
+
+_USUAL_OF_A_START = {
+    "ResourcesCreated": (("False", contract.REASON_CREATING), ("True", contract.REASON_CREATED)),
+    "PodsScheduled": (("False", contract.REASON_UNSCHEDULED), ("True", contract.REASON_SCHEDULED)),
+}
+
+
+def _start_of(status: TrainJobStatus) -> datetime:
+    """When the start that pods come up for began: with the job, or with the end of the attempt before."""
+    attempt, timing = status.attempt, status.timing
+    moments = [timing.active_since, *((attempt.ended_at, attempt.started_at) if attempt is not None else ())]
+    return max((aware(moment) for moment in moments if moment is not None), default=aware(datetime.min))
 
 
 def phase(turn: Turn) -> str:
-    """A word for people: Pending, Starting, Running, Restarting, Suspended, Complete or Failed."""
+    """A word for people: Pending, Starting, Running, Restarting, Suspended, Cancelled, Complete or Failed."""
     if turn.outcome is not None:
         return turn.outcome.condition
+    if is_cancelled(turn):
+        return "Cancelled"
     if turn.spec.suspend:
         return "Suspended"
     attempt = turn.status.attempt
@@ -103,8 +133,13 @@ def _look_again(turn: Turn) -> None:
 
 
 def _workers(turn: Turn) -> WorkersStatus:
-    ready, desired = _ready(turn), turn.spec.workers
-    return turn.status.workers.model_copy(update={"ready": ready, "desired": desired, "summary": f"{ready}/{desired}"})
+    ready, desired, attempt = _ready(turn), turn.spec.workers, turn.status.attempt
+    if turn.outcome is not None and turn.outcome.condition == "Complete" and attempt is not None:
+        # None is up any more; as with a Job's completions, a table shows that all of them got through.
+        shown = f"{attempt.workers}/{attempt.workers}"
+    else:
+        shown = f"{ready}/{desired}"
+    return turn.status.workers.model_copy(update={"ready": ready, "desired": desired, "summary": shown})
 
 
 def _ready(turn: Turn) -> int:

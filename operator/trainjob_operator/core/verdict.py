@@ -10,6 +10,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Verdict
 from trainjob_operator.core.incident import Incident
 from trainjob_operator.core.lifecycle import end_attempt, fail
+from trainjob_operator.core.silence import find_lost
 from trainjob_operator.core.turn import Turn
 
 DEFERRABLE = (contract.REASON_LIMIT, contract.REASON_PREEMPTION_LIMIT, contract.REASON_NO_PROGRESS)
@@ -21,7 +22,8 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     attempt = turn.running
     if turn.plain or attempt is None or attempt.running_at is None or incident.rank is not None or turn.spec.checkpoint.storage is None:
         return False
-    return not any(slot in turn.kids.live for slot in turn.members())
+    lost = find_lost(turn)
+    return not any(slot in turn.kids.live and slot not in lost for slot in turn.members())
 
 
 def defer(turn: Turn, reason: str, message: str) -> None:

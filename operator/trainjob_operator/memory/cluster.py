@@ -123,6 +123,15 @@ class MemoryCluster:
 
         return await self._served("list_pod_warnings", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
 
+    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
+        """See Cluster."""
+
+        def about_pod(event: Manifest) -> bool:
+            about = event.get("involvedObject", {})
+            return (about.get("kind"), about.get("name")) == (POD, name)
+
+        return await self._served("list_pod_events", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
+
     async def get_node(self, name: str) -> Manifest:
         """See Cluster."""
         return await self._served("get_node", CLUSTER_SCOPE, name, lambda: self._store.get(NODE, CLUSTER_SCOPE, name))
@@ -174,11 +183,25 @@ class MemoryCluster:
     # --- A scheduler's and a kubelet's verbs -----------------------------------------------------------------------------
 
     def add_node(self, name: str, spec: Manifest | None = None) -> Manifest:
-        """A node that can be read; pods may name others. Raises Conflict."""
-        return self._store.create(NODE, {"apiVersion": "v1", "kind": NODE, "metadata": {"name": name, "namespace": CLUSTER_SCOPE}, "spec": spec or {}})
+        """A node that is Ready; pods may name others, which then are gone. Raises Conflict."""
+        metadata = {"name": name, "namespace": CLUSTER_SCOPE}
+        ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+        return self._store.create(NODE, {"apiVersion": "v1", "kind": NODE, "metadata": metadata, "spec": spec or {}, "status": ready})
 
-    def warn_pod(self, namespace: str, name: str, reason: str, message: str) -> Manifest:
-        """A kubelet's Warning event about a pod. Raises NotFound."""
+    def set_node_ready(self, name: str, status: str, reason: str) -> Manifest:
+        """The node controller's verdict: the condition Ready. Raises NotFound."""
+
+        def change(node: Manifest) -> None:
+            node["status"] = {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}
+
+        return self._store.update(NODE, CLUSTER_SCOPE, name, change)
+
+    def remove_node(self, name: str) -> None:
+        """The node leaves the cluster. Raises NotFound."""
+        self._store.remove(NODE, CLUSTER_SCOPE, name)
+
+    def warn_pod(self, namespace: str, name: str, reason: str, message: str, type_: str = "Warning") -> Manifest:
+        """An event about a pod, as a kubelet or a controller makes it. Raises NotFound."""
         about = self._store.get(POD, namespace, name)["metadata"]
         now = self._store.timestamp()
         event = {
@@ -186,7 +209,7 @@ class MemoryCluster:
             "kind": EVENT,
             "metadata": {"name": f"{name}.{reason}.{now}", "namespace": namespace},
             "involvedObject": {"kind": POD, "namespace": namespace, "name": name, "uid": about["uid"]},
-            "type": "Warning",
+            "type": type_,
             "reason": reason,
             "message": message,
             "lastTimestamp": now,

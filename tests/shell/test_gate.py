@@ -1,0 +1,158 @@
+"""Connections that have not shown a token: few, not for long, and never in the way of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+
+from support.trust import MemoryApi, client_context
+from trainjob_operator.certificates import ensure
+from trainjob_operator.clock import SystemClock
+from trainjob_operator.cluster import JobKey
+from trainjob_operator.coordinator import Coordinator, bearer
+from trainjob_operator.gate import Bounds, Gate
+
+DEADLINE_S = 20.0
+
+
+class Door(asyncio.Protocol):
+    """Says `in` to whom it lets in; one that says `token` is known."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"in")
+
+    def data_received(self, data: bytes) -> None:
+        self.bed.gate.know(self)
+
+
+class Bed:
+    """A gate, and clients of it."""
+
+    def __init__(self, bounds: Bounds, context: ssl.SSLContext | None = None) -> None:
+        self.refused: Counter[str] = Counter()
+        self.gate = Gate(lambda: Door(self), lambda why: self.refused.update([why]), bounds)
+        self.context = context
+        self.clients: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def connect(self, context: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        client = await asyncio.open_connection(*self.gate.address, ssl=context, server_hostname="localhost" if context else None)
+        self.clients.append(client)
+        return client
+
+    async def is_in(self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter], within_s: float = DEADLINE_S) -> bool:
+        """Whether it was let in; False: it was closed, or nobody has answered yet."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await client[0].read(2) == b"in"
+        except (TimeoutError, ConnectionError):
+            return False
+
+
+def on_bed(test: Callable[[Bed], Awaitable[None]], context: ssl.SSLContext | None = None, **bounds: float) -> None:
+    async def main() -> None:
+        bed = Bed(Bounds(**bounds), context)  # type: ignore[arg-type]
+        bed.gate.listen("127.0.0.1", 0, context)
+        try:
+            await asyncio.wait_for(test(bed), DEADLINE_S)
+        finally:
+            for _, writer in bed.clients:
+                writer.close()
+            await bed.gate.close()
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 (real sockets)
+            await asyncio.sleep(0.01)
+
+
+def test_at_the_bound_the_next_one_waits_until_another_is_known() -> None:
+    async def test(bed: Bed) -> None:
+        first, second = await bed.connect(), await bed.connect()
+        assert await bed.is_in(first) and await bed.is_in(second)
+        third = await bed.connect()
+        assert not await bed.is_in(third, within_s=0.3) and len(bed.gate) == 2
+        first[1].write(b"token")
+        assert await bed.is_in(third)
+        assert len(bed.gate) == 2 and not bed.refused, "nobody was turned away"
+
+    on_bed(test, connections=2)
+
+
+def test_one_that_hangs_up_makes_room() -> None:
+    async def test(bed: Bed) -> None:
+        first = await bed.connect()
+        assert await bed.is_in(first)
+        second = await bed.connect()
+        first[1].close()
+        assert await bed.is_in(second)
+
+    on_bed(test, connections=1)
+
+
+def test_who_shows_no_token_in_time_is_closed_and_who_did_stays() -> None:
+    async def test(bed: Bed) -> None:
+        known, unknown = await bed.connect(), await bed.connect()
+        assert await bed.is_in(known) and await bed.is_in(unknown)
+        known[1].write(b"token")
+        await until(lambda: len(bed.gate) == 1)
+        assert await bed.is_in(unknown) is False
+        assert bed.refused == {"not known in time": 1} and len(bed.gate) == 0
+        assert not known[0].at_eof()
+
+    on_bed(test, known_within_s=0.5)
+
+
+def test_one_address_cannot_take_all_the_room() -> None:
+    async def test(bed: Bed) -> None:
+        clients = [await bed.connect() for _ in range(4)]
+        assert [await bed.is_in(client) for client in clients] == [True, True, True, False]
+        assert bed.refused == {"too many connections": 1}
+        clients[0][1].write(b"token")
+        await until(lambda: len(bed.gate) == 2)
+        assert await bed.is_in(await bed.connect())
+
+    on_bed(test, per_address=3)
+
+
+def test_a_tls_handshake_that_does_not_come_is_not_waited_for() -> None:
+    trust = asyncio.run(ensure(MemoryApi(), "system", "coordinator", ("localhost",)))
+
+    async def test(bed: Bed) -> None:
+        silent = await bed.connect()  # plain TCP, and not a word
+        await until(lambda: len(bed.gate) == 1)
+        polite = asyncio.ensure_future(bed.connect(client_context(trust.ca_pem)))
+        await until(lambda: bed.refused["handshake failed"] == 1)
+        assert await bed.is_in(silent) is False
+        assert await bed.is_in(await polite), "it had waited for room"
+
+    on_bed(test, trust.ssl_context, connections=1, handshake_s=0.5)
+
+
+def test_the_coordinator_tells_good_tokens_from_others() -> None:
+    async def nobody(key: JobKey) -> str | None:
+        return None
+
+    async def main() -> None:
+        coordinator = Coordinator(clock=SystemClock(), authenticate=bearer("good"), find_owner=nobody, master_key=b"key")
+        url = await coordinator.start("127.0.0.1", 0)
+        try:
+            async with aiohttp.ClientSession() as session:
+                for token, status, unknown in (("bad", 401, 1), ("good", 400, 0)):
+                    async with session.post(f"{url}/v1/sync", data=b"no report", headers={"Authorization": f"Bearer {token}"}) as response:
+                        assert response.status == status
+                    assert coordinator.unknown() == unknown
+        finally:
+            await coordinator.stop()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
