@@ -1,4 +1,4 @@
-"""What a training loop needs around PyTorch: model and data preparation, devices, reproducibility.
+"""What a training loop needs around PyTorch: model and data preparation, devices, reproducibility, sharded checkpoints.
 
 Called by user code through `trainjob` or as `trainjob.torch` (Ray's `ray.train.torch`). torch itself is imported inside
 the functions, when they are used. Everything that knows torch lives here; the session knows nothing of it.
@@ -16,8 +16,24 @@ if TYPE_CHECKING:
     from trainjob.torch.loader import prepare_data_loader
     from trainjob.torch.model import prepare_model
     from trainjob.torch.reproducible import enable_reproducibility
+    from trainjob.torch.shard_reader import ShardReader
+    from trainjob.torch.shard_writer import ShardWriter
+    from trainjob.torch.sharded import load_sharded, save_sharded
 
-__all__ = ["TorchConfig", "TorchTrainer", "enable_reproducibility", "get_device", "get_devices", "init_process_group", "prepare_data_loader", "prepare_model"]
+__all__ = [
+    "ShardReader",
+    "ShardWriter",
+    "TorchConfig",
+    "TorchTrainer",
+    "enable_reproducibility",
+    "get_device",
+    "get_devices",
+    "init_process_group",
+    "load_sharded",
+    "prepare_data_loader",
+    "prepare_model",
+    "save_sharded",
+]
 
 _HOME: Dict[str, str] = {
     "get_device": "trainjob.torch.device",
@@ -26,6 +42,10 @@ _HOME: Dict[str, str] = {
     "prepare_data_loader": "trainjob.torch.loader",
     "prepare_model": "trainjob.torch.model",
     "enable_reproducibility": "trainjob.torch.reproducible",
+    "save_sharded": "trainjob.torch.sharded",
+    "load_sharded": "trainjob.torch.sharded",
+    "ShardWriter": "trainjob.torch.shard_writer",
+    "ShardReader": "trainjob.torch.shard_reader",
     "TorchConfig": "trainjob.launch",
     "TorchTrainer": "trainjob.launch",
 }
