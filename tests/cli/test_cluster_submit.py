@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import s3
 from support.apiserver import on_apiserver
-from support.cluster_cli import User, condition, until
+from support.cluster_cli import Said, User, condition, until
 from support.trainjobs import document
+from trainjob.checkpoint import code
+from trainjob.checkpoint.store import open_store
 from trainjob.launch import carry
 from trainjob_api import contract
 
@@ -180,6 +183,45 @@ def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(user: User, f
     assert inside.startswith(f"/data/runs/{user.namespace}/big/code/")
     assert (nodes / inside.removeprefix("/data/")).stat().st_size > 800_000
     assert template["initContainers"][0]["volumeMounts"][1]["mountPath"] == "/data"
+
+
+def in_bucket(user: User, uri: str, name: str = "big") -> Said:
+    words = ["--image", "x", "--name", name, "--storage", uri, "--s3-endpoint", "http://s3.storage:9000", "--s3-secret", "keys", "--s3-region", "eu-west-3"]
+    return user.tj("submit", "train.py", *words)
+
+
+@pytest.mark.slow
+def test_code_that_is_too_large_goes_to_the_bucket_of_the_job(user: User, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
+    s3.use(monkeypatch, s3.endpoint())
+    uri = s3.fresh_uri().replace("a folder ü/job", "jobs")
+    shown = in_bucket(user, uri)
+    assert shown.code == contract.CLI_OK, shown.err
+    spec = user.get("big")["spec"]
+    assert spec["checkpoint"]["s3"] == {"endpointURL": "http://s3.storage:9000", "credentialsSecret": "keys", "region": "eu-west-3"}
+    container = spec["template"]["spec"]["containers"][0]
+    key = next(entry["value"] for entry in container["env"] if entry["name"] == contract.ENV_CODE)
+    assert container["workingDir"] == carry.CODE_DIR and "initContainers" not in spec["template"]["spec"]
+    store = open_store(f"{uri}/{user.namespace}/big")
+    assert f"in {store.uri(key)}" in shown.err
+    (folder / "pod").mkdir()
+    code.unpack(store, key, str(folder / "pod"))
+    assert (folder / "pod" / "weights.bin").read_bytes() == (folder / "weights.bin").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_bucket_that_cannot_be_reached_from_here_is_said_with_the_ways_out(user: User, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
+    s3.use(monkeypatch, s3.endpoint(), timeout_s=9.0)  # a client of its own: one that has found keys keeps them
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    keyless = in_bucket(user, "s3://not-there/jobs")
+    assert "cannot be left in the job's storage" in keyless.err and "kubectl get secret keys" in keyless.err.splitlines()[-1]
+    s3.use(monkeypatch, s3.endpoint())
+    missing = in_bucket(user, "s3://not-there/jobs")
+    assert missing.code == contract.CLI_ERROR and "there is no bucket not-there" in missing.err
+    assert ".tjignore" in missing.err.splitlines()[-1]
+    assert user.server.request("GET", user.path())["items"] == []
 
 
 def test_a_dry_run_prints_what_kubectl_would_take(user: User, folder: Path) -> None:

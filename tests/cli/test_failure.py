@@ -11,7 +11,7 @@ from trainjob_api.v1alpha1 import Failure
 
 RETRY = Retry(command="tj run train.py --name digits", script="train.py", storage="/ckpt/default/digits")
 
-NOT_A_FAILURE = {contract.REASON_COMPLETED, contract.REASON_SUSPENDED, contract.REASON_SCALED, contract.REASON_RESTART_REQUESTED}
+NOT_A_FAILURE = {contract.REASON_COMPLETED, contract.REASON_SUSPENDED, contract.REASON_CANCELLED, contract.REASON_SCALED, contract.REASON_RESTART_REQUESTED}
 
 
 def of(**more: object) -> Failure:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from support import s3
 from support.jobs import attempt, checkpoint, condition, failure, job, progress
 from trainjob.cli import main as entry
 from trainjob.cli import parser as grammar
+from trainjob.cli import run as running
 from trainjob.cli.display import PlainDisplay
 from trainjob.cli.errors import CommandError
 from trainjob.cli.run import Show, build, conclude, retry
@@ -131,6 +135,20 @@ def test_a_stopped_job_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> 
     code, said = concluded({"checkpoint": checkpoint()}, capsys)
     assert code == contract.CLI_INTERRUPTED
     assert said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` goes on from it\n"
+
+
+def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever pressed Ctrl-C is told what is not known, long before the minute for which a job would try."""
+    monkeypatch.setattr(running, "ASK_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        s3.use(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", retry_s=60, timeout_s=60)
+        began = time.monotonic()
+        final = job({"checkpoint": checkpoint()}, checkpoint={"storage": "s3://bucket/x"})
+        code = conclude(LocalOutcome(job=final, storage="s3://bucket/x/default/digits", interrupted=True), retry(args("run train.py"), final), 1.0)
+        assert time.monotonic() - began < 30
+    assert code == contract.CLI_INTERRUPTED
+    said = capsys.readouterr().err
+    assert said.startswith("digits was stopped; checkpoint 1-1-4 is saved, perhaps a newer one: the storage did not say in 0.5s (it does not answer)\nnext: ")
 
 
 def test_nothing_is_said_before_something_happens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ SUBMIT_DESCRIPTION = """Start a training job on a cluster.
 
 With -f the job comes from a manifest. With a script it is made of the options, and the code travels along: the files of this
 directory (in a git repository those that git does not ignore; .tjignore takes out more), packed, as long as they fit a
-ConfigMap (700 KiB). Each pod unpacks them into /code and works there.
+ConfigMap (700 KiB), or more with --storage at s3://. Each pod unpacks them into /code and works there.
 
 A job that has a name and storage goes on where an earlier one of that name stopped, unless that one completed."""
 
@@ -109,6 +109,9 @@ def _add_submit(commands: Commands) -> None:
     saved.add_argument(
         "--storage", metavar="PATH", help="folder for checkpoints inside the pods, on a volume that all of them mount, or s3://bucket/folder (default: none)"
     )
+    saved.add_argument("--s3-endpoint", metavar="URL", help="where the pods reach s3://, such as https://minio.storage:9000 (default: AWS)")
+    saved.add_argument("--s3-region", metavar="NAME", help="region of the bucket")
+    saved.add_argument("--s3-secret", metavar="NAME", help="Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (default: the pods' own role)")
     saved.add_argument(
         "--volume",
         metavar="CLAIM:PATH",

@@ -57,7 +57,7 @@ def row(manifest: Manifest, *, namespaces: bool, wide: bool, now: float) -> list
     cells = [
         job.metadata.name,
         phase(manifest, status.phase),
-        f"{status.workers.ready}/{status.workers.desired or job.spec.workers}",
+        status.workers.summary or f"{status.workers.ready}/{status.workers.desired or job.spec.workers}",
         "" if progress.step is None else str(progress.step) if progress.total_steps is None else f"{progress.step}/{progress.total_steps}",
         "" if progress.percent is None else f"{progress.percent}%",
         age(progress.last_report_time, now),

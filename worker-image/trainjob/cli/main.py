@@ -46,6 +46,7 @@ def _dispatch(argv: list[str]) -> int:
     if args.command is None:
         parser.print_help()
         return CLI_USAGE
+    unknown = grammar.late_words(args, unknown)
     if unknown:
         raise CommandError(f"unknown: {' '.join(unknown)}", next_step=_for_unknown(args.command, getattr(args, "script", None), unknown), code=CLI_USAGE)
     if args.command not in ("run", "submit") and script_args:

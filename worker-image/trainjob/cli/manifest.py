@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cli.errors import CommandError
-from trainjob_api.contract import API_VERSION, GROUP, KIND
+from trainjob_api.contract import API_VERSION, CLI_USAGE, GROUP, KIND
 
 Document = dict[str, Any]
+
+
+def script_or_file(script: str | None, file: str | None, *, verb: str, forms: str) -> None:
+    """A job comes from a script or from a manifest: from one of them. `forms`: what to type instead. Raises CommandError."""
+    if script is None and file is None:
+        raise CommandError(f"there is nothing to {verb}", next_step=f"name a script or a manifest: {forms}", code=CLI_USAGE)
+    if script is not None and file is not None:
+        raise CommandError(f"a script ({script}) or a manifest (-f {file}), not both", next_step=forms, code=CLI_USAGE)
 
 
 def read(file: str, others: list[str] | None = None) -> list[Document]:

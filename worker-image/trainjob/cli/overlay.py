@@ -23,6 +23,9 @@ class Options:
     workers: int | None = None
     processes_per_worker: int | None = None
     storage: str | None = None
+    s3_endpoint: str | None = None
+    s3_region: str | None = None
+    s3_secret: str | None = None
     keep: int | None = None
     fresh: bool = False
     max_failures: int | None = None
@@ -37,6 +40,9 @@ def overlay(document: Document, options: Options) -> Document:
         ("spec", "workers"): options.workers,
         ("spec", "processesPerWorker"): options.processes_per_worker,
         ("spec", "checkpoint", "storage"): options.storage,
+        ("spec", "checkpoint", "s3", "endpointURL"): options.s3_endpoint,
+        ("spec", "checkpoint", "s3", "region"): options.s3_region,
+        ("spec", "checkpoint", "s3", "credentialsSecret"): options.s3_secret,
         ("spec", "checkpoint", "keep"): options.keep,
         ("spec", "checkpoint", "resumeFrom"): "none" if options.fresh else None,
         ("spec", "failurePolicy", "maxFailures"): options.max_failures,

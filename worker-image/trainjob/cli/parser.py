@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from trainjob.cli import cluster_parser
+from trainjob.cli import checkpoints_parser, cluster_parser
 from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.errors import CommandError
 from trainjob_api.contract import CLI_USAGE
@@ -17,7 +17,7 @@ from trainjob_api.contract import CLI_USAGE
 DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
 
 EPILOG = """exit codes:
-  0 done   1 the operation failed   2 wrong usage   3 no such job   4 no cluster, or no access to it
+  0 done   1 the operation failed   2 wrong usage   3 no such job or checkpoint   4 no cluster, or no access to it
   10 the job failed   11 it was stopped   12 timed out   130 interrupted
 
 examples:
@@ -28,7 +28,9 @@ examples:
   tj doctor
   tj submit -f trainjob.yaml --wait --logs
   tj submit train.py --image IMAGE --workers 2 --gpus 8 -- --epochs 20
-  tj logs digits --rank 0,3-5 -f"""
+  tj logs digits --rank 0,3-5 -f
+  tj checkpoints list digits
+  tj model get digits -o ./model"""
 
 RUN_DESCRIPTION = """Run a training job on this machine and show it until it ends.
 
@@ -61,7 +63,16 @@ def build() -> Parser:
     _add_run(commands)
     _add_validate(commands)
     cluster_parser.add(commands)
+    checkpoints_parser.add(commands)
     return parser
+
+
+def late_words(args: argparse.Namespace, unknown: list[str]) -> list[str]:
+    """What is really unknown: argparse takes no further words of a list once an option stood between them (`show JOB -n team ID`)."""
+    if not hasattr(args, "ids") or any(word.startswith("-") for word in unknown):
+        return unknown
+    args.ids = [*args.ids, *unknown]
+    return []
 
 
 def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -12,9 +12,9 @@ PAGE = Path("docs/reference/cli.md")
 
 EXIT_CODES = {
     contract.CLI_OK: "done; for `run` and where a job is watched: it completed",
-    contract.CLI_ERROR: "the operation failed: a file cannot be read, a manifest is not valid, the job could not be started",
+    contract.CLI_ERROR: "the operation failed: a file cannot be read, a manifest is not valid, the job could not be started, a checkpoint is damaged",
     contract.CLI_USAGE: "wrong usage: an unknown option, a missing argument",
-    contract.CLI_NOT_FOUND: "there is no such job",
+    contract.CLI_NOT_FOUND: "there is no such job, or no such checkpoint",
     contract.CLI_NO_ACCESS: "no cluster answers, or it does not let you do this; `tj doctor` says which",
     contract.CLI_JOB_FAILED: "the job ran and failed; the first cause is on standard error",
     contract.CLI_STOPPED: "the job was cancelled or deleted while it was watched or waited for",
@@ -37,7 +37,7 @@ def page() -> str:
     ]
     for name, command in _commands(parser):
         lines += [f"## tj {name}", "", command.description or "", ""]
-        lines += ["```", _usage(command), "```", ""]
+        lines += [] if _commands(command) else ["```", _usage(command), "```", ""]
         for group in command._action_groups:
             lines += _table(group)
         if command.epilog:
@@ -48,8 +48,13 @@ def page() -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
-    action = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return list(action.choices.items())
+    """All of them, a command with actions of its own followed by these: `checkpoints`, `checkpoints list`."""
+    found: list[tuple[str, argparse.ArgumentParser]] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                found += [(name, command), *((f"{name} {below}", inner) for below, inner in _commands(command))]
+    return found
 
 
 def _usage(command: argparse.ArgumentParser) -> str:
@@ -60,7 +65,10 @@ def _usage(command: argparse.ArgumentParser) -> str:
 
 
 def _table(group: argparse._ArgumentGroup) -> list[str]:
-    rows = [f"| {_spelling(action)} | {_escape(action.help or '')} |" for action in group._group_actions if action.dest != "help"]
+    listed = [action for action in group._group_actions if action.dest != "help"]
+    if any(isinstance(action, argparse._SubParsersAction) for action in listed):
+        return []  # each has a section of its own
+    rows = [f"| {_spelling(action)} | {_escape(action.help or '')} |" for action in listed]
     return [f"**{group.title}**", "", "| option | meaning |", "| --- | --- |", *rows, ""] if rows else []
 
 

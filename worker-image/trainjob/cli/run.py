@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 if TYPE_CHECKING:
     from trainjob.launch.local import LocalEvent, LocalOutcome
+
+ASK_S = 4.0
+"""How long a job that was stopped is asked for its newest checkpoint."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,12 +70,7 @@ def _document(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.script is None and args.file is None:
-        raise CommandError("there is nothing to run", next_step="name a script: tj run train.py --workers 2", code=CLI_USAGE)
-    if args.script is not None and args.file is not None:
-        raise CommandError(
-            f"a script ({args.script}) or a manifest (-f {args.file}), not both", next_step="tj run SCRIPT, or tj run -f FILE --local", code=CLI_USAGE
-        )
+    manifest.script_or_file(args.script, args.file, verb="run", forms="tj run train.py --workers 2, or tj run -f FILE --local")
     if args.file is not None and not args.local:
         raise CommandError(
             "`tj run` runs manifests on this machine, and only when told so",
@@ -164,19 +163,38 @@ def _done(job: TrainJob, seconds: float) -> list[str]:
 
 
 def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
-    latest = _saved(outcome)
-    saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
-    return [f"{outcome.job.metadata.name} was stopped; {saved}", f"next: `{again.command}` {'goes on from it' if latest else 'starts again'}"]
+    name, shown = outcome.job.metadata.name, outcome.job.status.checkpoint.latest
+    stored, trouble = newest(outcome.storage) if outcome.storage else (None, "")
+    latest = stored or (shown.id if shown else None)
+    if trouble:
+        saved = f"checkpoint {latest} is saved, perhaps a newer one" if latest else "whether something was saved is not known"
+        saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
+    else:
+        saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
+    return [
+        f"{name} was stopped; {saved}",
+        f"next: `{again.command}` {'goes on from it' if latest else 'goes on from what is there' if trouble else 'starts again'}",
+    ]
 
 
-def _saved(outcome: LocalOutcome) -> str | None:
-    """The newest checkpoint: what lies on storage counts, since the object's status is always a moment behind it."""
+def newest(storage: str) -> tuple[str | None, str]:
+    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is always a moment behind it.
+
+    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that is left behind.
+    """
     from trainjob.checkpoint import catalogue
     from trainjob.checkpoint.errors import StoreError
 
-    shown = outcome.job.status.checkpoint.latest
-    try:
-        stored = catalogue.list_checkpoints(catalogue.open_store(outcome.storage)) if outcome.storage else []
-    except StoreError:  # it was there a moment ago, when the last checkpoint went to it
-        stored = []
-    return str(stored[-1].id) if stored else shown.id if shown else None
+    answer: list[tuple[str | None, str]] = []
+
+    def ask() -> None:
+        try:
+            found = catalogue.list_checkpoints(catalogue.open_store(storage, ASK_S))
+            answer.append((str(found[-1].id) if found else None, ""))
+        except StoreError as error:
+            answer.append((None, str(error)))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ASK_S)
+    return answer[0] if answer else (None, "it does not answer")

@@ -1,21 +1,20 @@
 """`tj submit`: create TrainJobs of a manifest, or of a script whose code travels along; then show them if asked to.
 
-What travels, and how pods come to it, is `launch.archive` and `launch.carry`; here is what the options mean.
+How the code travels is `submit_code.py`; here is what the options mean.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
 from typing import Any
 
-from trainjob.cli import connect, manifest, watch, wording
+from trainjob.cli import connect, manifest, submit_code, watch, wording
 from trainjob.cli import display as displays
 from trainjob.cli.errors import CommandError
 from trainjob.cli.overlay import Options, overlay
-from trainjob.launch import archive, carry, follow, kubernetes
+from trainjob.launch import carry, follow, kubernetes
 from trainjob.launch import job as jobs
 from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE
@@ -44,14 +43,7 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.script is None and args.file is None:
-        raise CommandError(
-            "there is nothing to submit", next_step="name a manifest (tj submit -f FILE) or a script (tj submit train.py --image IMAGE)", code=CLI_USAGE
-        )
-    if args.script is not None and args.file is not None:
-        raise CommandError(
-            f"a script ({args.script}) or a manifest (-f {args.file}), not both", next_step="`tj submit --help` shows both forms", code=CLI_USAGE
-        )
+    manifest.script_or_file(args.script, args.file, verb="submit", forms="tj submit -f FILE, or tj submit train.py --image IMAGE")
     if args.script is not None and not args.image:
         raise CommandError(
             "a script needs an image to run in",
@@ -73,6 +65,9 @@ def _options(args: argparse.Namespace) -> Options:
         workers=args.workers,
         processes_per_worker=args.processes_per_worker,
         storage=args.storage,
+        s3_endpoint=args.s3_endpoint,
+        s3_region=args.s3_region,
+        s3_secret=args.s3_secret,
         keep=args.keep,
         fresh=args.fresh,
         max_failures=args.max_failures,
@@ -119,7 +114,7 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
         spec = found["spec"]["template"]["spec"]
         spec["volumes"] = [*(spec.get("volumes") or []), {"name": f"volume-{number}", **volume}]
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), {"name": f"volume-{number}", "mountPath": path}]
-    if args.storage and not jobs.is_s3(args.storage) and not any(_below(args.storage, path) is not None for _, path in args.volume):
+    if args.storage and not jobs.is_s3(args.storage) and not any(submit_code.below(args.storage, path) is not None for _, path in args.volume):
         raise CommandError(
             f"--storage {args.storage} is on no volume of the pods, so it would end with each of them",
             next_step=f"mount one there: --volume CLAIM:{args.storage} (`kubectl get pvc -n {namespace}` lists the claims)",
@@ -144,63 +139,6 @@ def _inside(folder: str, script: str) -> str:
     raise CommandError(f"there is no file {script} in {root}", next_step="check the path; --no-code says that it is a path in the image")
 
 
-def _below(path: str, mount: str) -> str | None:
-    """The rest of a path below a mount; None when it is not below it."""
-    mount = mount.rstrip("/")
-    if path.rstrip("/") == mount:
-        return ""
-    return path[len(mount) + 1 :] if path.startswith(f"{mount}/") else None
-
-
-def _with_code(args: argparse.Namespace, document: Document) -> tuple[Document, Document | None, str]:
-    """(the job that unpacks the code, the ConfigMap that carries it, a sentence about it)."""
-    must = [] if args.module else [_inside(args.code, args.script)]
-    files = archive.collect(os.path.abspath(args.code), must)
-    data = archive.pack(files)
-    size = f"{wording.count(len(files), 'file')}, {wording.size(len(data))} packed"
-    namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
-    if len(data) <= carry.LIMIT_BYTES:
-        carried = carry.config_map(namespace, name, "code", {carry.ARCHIVE: data})
-        return carry.with_code(document, carried["metadata"]["name"]), carried, f"{size}, in ConfigMap {carried['metadata']['name']}"
-    shared = _shared_storage(args)
-    if shared is None:
-        raise CommandError(
-            f"the code is too large to travel: {size}, and a ConfigMap takes {wording.size(carry.LIMIT_BYTES)}; {archive.largest(files)}",
-            next_step=f"leave out what is no code ({archive.IGNORE_FILE}, --code DIR), or put it into the image or on a volume and give --no-code; "
-            "with --storage on a folder of the nodes that this machine mounts too, the code goes there",
-        )
-    mount, here, inside = shared
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    rest = f"{namespace}/{name}/code/{digest}.tar.gz"
-    if not args.dry_run:
-        _leave(os.path.join(here, rest), data)
-    return (
-        carry.with_code_at(document, f"{inside.rstrip('/')}/{rest}", mount),
-        None,
-        f"{size}, in {here}/{rest}, which the pods see as {inside.rstrip('/')}/{rest}",
-    )
-
-
-def _shared_storage(args: argparse.Namespace) -> tuple[Document, str, str] | None:
-    """(volume mount, the storage's folder here, its path in pods) where the storage is a folder of the nodes that this machine has too."""
-    for number, (source, path) in enumerate(args.volume):
-        rest = _below(args.storage or "", path)
-        if source.startswith("/") and rest is not None and os.path.isdir(source) and os.access(source, os.W_OK):
-            return {"name": f"volume-{number}", "mountPath": path}, os.path.join(source, rest).rstrip("/"), args.storage
-    return None
-
-
-def _leave(path: str, data: bytes) -> None:
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        part = f"{path}.{os.getpid()}.part"
-        with open(part, "wb") as file:
-            file.write(data)
-        os.replace(part, path)
-    except OSError as error:
-        raise CommandError(f"the code cannot be written to {path} ({error.strerror})", next_step="check the folder's permissions and free space") from None
-
-
 # --- Creating it -------------------------------------------------------------------------------------------------------
 
 
@@ -216,7 +154,8 @@ def _create(args: argparse.Namespace, place: connect.Place, document: Document) 
     carried, told = None, ""
     if args.file is None and not args.no_code:
         with connect.refusals():
-            document, carried, told = _with_code(args, document)
+            must = [] if args.module else [_inside(args.code, args.script)]
+            document, carried, told = submit_code.with_code(args, document, must)
     namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
     if args.dry_run:
         _print(*([carried] if carried else []), document)

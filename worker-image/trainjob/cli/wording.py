@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 SHOWN_METRICS = 6
 """Metrics on one line; a script that reports fifty would otherwise push everything else away."""
@@ -71,3 +71,10 @@ def signal_name(value: int) -> str:
         return signal.Signals(value).name
     except ValueError:
         return f"signal {value}"
+
+
+def nearest(text: str, known: Sequence[str], limit: int = 3) -> list[str]:
+    """The names that `text` was most likely meant to be, best first; none when nothing is like it."""
+    from difflib import get_close_matches  # here: other commands need not wait for it
+
+    return get_close_matches(text, known, n=limit, cutoff=0.5)
