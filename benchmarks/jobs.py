@@ -21,6 +21,8 @@ RANKS = 2
 RESTARTS = 10
 PATIENCE_S = 90.0
 _STOP_S = 20.0
+RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
+"""A Python of another environment, which has ray[train] and torch."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     # Else torchrun's restarted ranks find the gloo addresses of those that were killed in a store that outlives them, and
@@ -106,3 +108,17 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(_STOP_S)
+
+
+def ray_python() -> str | None:
+    """That Python, if it can import Ray Train; else None, with the reason on standard error."""
+    python = os.environ.get(RAY_PYTHON)
+    if not python:
+        print(f"skipped: Ray Train ({RAY_PYTHON} names no Python that has ray[train] and torch)", file=sys.stderr)
+        return None
+    try:
+        subprocess.run([python, "-c", "import ray.train.torch"], check=True, capture_output=True, timeout=PATIENCE_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"skipped: Ray Train ({python} cannot import ray.train.torch: {error})", file=sys.stderr)
+        return None
+    return python

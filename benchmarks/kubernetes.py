@@ -36,6 +36,8 @@ NAMES = {
 WRITING_WORKERS = 4
 IDLE_JOBS = 1000
 IDLE_S = 60.0
+SETTLE_S = 15.0
+SETTLE_WINDOWS = 12
 POD_EVENTS = 400
 MANY = 200
 
@@ -147,6 +149,7 @@ def idle(api: Proxy, rounds: int) -> list[Figure]:
         e2e.eventually("all have been looked at", lambda: all("status" in job for job in api.request("GET", jobs(where))["items"]), within_s=300, every_s=1.0)
         taken = time.monotonic() - begun
         e2e.eventually("no turn is taken any more", lambda: _turns_in(leader, 5.0) == 0, within_s=120)
+        _settle(leader)
         cpu = [_cpu_share(leader, IDLE_S) for _ in range(rounds)]
         memory = leader.value("process_resident_memory_bytes") / 2**20
         writes_before = sum(leader.writes().values())
@@ -217,6 +220,16 @@ def _turns_in(leader: Leader, seconds: float) -> float:
     before = leader.value("trainjob_turns")
     time.sleep(seconds)
     return leader.value("trainjob_turns") - before
+
+
+def _settle(leader: Leader) -> None:
+    """Wait until what the creation set off is over: the leader's CPU time falls no more from one window to the next."""
+    before = _cpu_share(leader, SETTLE_S)
+    for _ in range(SETTLE_WINDOWS):
+        share = _cpu_share(leader, SETTLE_S)
+        if share >= 0.8 * before:
+            return
+        before = share
 
 
 def _cpu_share(leader: Leader, seconds: float) -> float:

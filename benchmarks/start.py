@@ -11,15 +11,12 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import PATIENCE_S, WORKLOADS, Launcher, Step, running, torchrun, trainjob
-
-RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
-"""A Python of another environment, which has ray[train] and torch."""
+from benchmarks.jobs import PATIENCE_S, WORKLOADS, Launcher, Step, ray_python, running, torchrun, trainjob
 
 
 def measure(rounds: int) -> list[Figure]:
     """The command beside torchrun, and `fit()` beside Ray Train where there is one, in turn."""
-    ray = _ray()
+    ray = ray_python()
     ours: list[float] = []
     theirs: list[float] = []
     fits: list[float] = []
@@ -32,20 +29,6 @@ def measure(rounds: int) -> list[Figure]:
             ray_fits.append(_fit_to_step(ray, "ray"))
     figures = [Figure("fit_to_first_step", "s", fits), Figure("command_to_first_step", "s", ours, theirs, "torchrun")]
     return [*figures, Figure("fit_to_first_step_vs_ray", "s", fits, ray_fits, "Ray Train")] if ray_fits else figures
-
-
-def _ray() -> str | None:
-    """That Python, if it can import Ray Train; else None, with the reason on standard error."""
-    python = os.environ.get(RAY_PYTHON)
-    if not python:
-        print(f"skipped: Ray Train ({RAY_PYTHON} names no Python that has ray[train] and torch)", file=sys.stderr)
-        return None
-    try:
-        subprocess.run([python, "-c", "import ray.train.torch"], check=True, capture_output=True, timeout=PATIENCE_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"skipped: Ray Train ({python} cannot import ray.train.torch: {error})", file=sys.stderr)
-        return None
-    return python
 
 
 def _command_to_step(launcher: Launcher) -> float:
