@@ -1,4 +1,4 @@
-"""`python -m cluster up|down|images|load|status|push|test`: the test cluster from the command line (`make cluster` and its kin).
+"""`python -m cluster up|down|check|binaries|prepare|images|load|status|push|test`: the test cluster from the command line (`make cluster` and its kin).
 
 Knows the order of the steps and prints results; the steps are in the other modules.
 """
@@ -13,11 +13,18 @@ import subprocess
 import sys
 import time
 
+from cluster import ahead, images, kind, places, preflight
 from cluster import engine as engines
-from cluster import images, kind, places
 from cluster.binaries import BuildError
 from cluster.engine import Engine
 from cluster.process import ToolError, run, say
+
+TOGETHER = "3"
+"""Processes of end-to-end tests: they wait for the cluster most of the time."""
+OK, NOTHING = 0, 5
+"""pytest's exit codes: all passed, and nothing was selected (-k)."""
+NEED_RIGHTS = ("up", "check", "test")
+"""Commands that end with `preflight.EXIT_CANNOT` where no cluster can be made."""
 
 
 def up() -> None:
@@ -61,8 +68,18 @@ def test(arguments: list[str]) -> int:
 
 
 def _pytest(arguments: list[str], kubeconfig: str) -> int:
+    """Tests that leave each other alone side by side, a file in one process, then those that need the cluster for themselves."""
     words = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
-    return subprocess.run(words, cwd=images.ROOT, env={**os.environ, "KUBECONFIG": kubeconfig, "TRAINJOB_E2E": "1"}, check=False).returncode
+    env = {**os.environ, "KUBECONFIG": kubeconfig, "TRAINJOB_E2E": "1"}
+    if any(word.startswith(("-n", "-m", "--numprocesses")) for word in arguments):
+        return subprocess.run(words, cwd=images.ROOT, env=env, check=False).returncode
+    say("tests that can run beside each other")
+    together = subprocess.run([*words, "-m", "not alone", "-n", TOGETHER, "--dist", "loadfile"], cwd=images.ROOT, env=env, check=False).returncode
+    say("tests that take a part of the cluster away, or measure")
+    env["TRAINJOB_E2E_INSTALLED"] = "1"  # the first part has rolled it out
+    alone = subprocess.run([*words, "-m", "alone"], cwd=images.ROOT, env=env, check=False).returncode
+    failed = [code for code in (together, alone) if code not in (OK, NOTHING)]
+    return failed[0] if failed else min(together, alone)
 
 
 def status() -> None:
@@ -98,7 +115,7 @@ def has_registry(engine: Engine) -> bool:
 def main() -> int:
     """Run one command; errors are one clear text and exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__, allow_abbrev=False)
-    parser.add_argument("command", choices=("up", "down", "images", "load", "status", "push", "test"))
+    parser.add_argument("command", choices=("up", "down", "check", "binaries", "prepare", "images", "load", "status", "push", "test"))
     parser.add_argument("--registry", default="", help="push: where to, for example registry.example.org/team")
     parser.add_argument("--tag", default="", help="push: the images' tag")
     arguments, rest = parser.parse_known_args()
@@ -109,8 +126,17 @@ def main() -> int:
         if arguments.command == "status":
             status()
             return 0
+        if arguments.command in NEED_RIGHTS and not os.environ.get("KUBECONFIG"):
+            why = preflight.obstacle()
+            if why is not None:
+                return _cannot(why, rest, count=arguments.command == "test")
+        if arguments.command == "check":
+            return 0
         if arguments.command == "test":
             return test(rest)
+        if arguments.command == "binaries":
+            ahead.binaries()
+            return 0
         with places.one_caller():
             _change(arguments)
     except (ToolError, BuildError) as error:
@@ -120,9 +146,19 @@ def main() -> int:
     return 0
 
 
+def _cannot(why: str, arguments: list[str], *, count: bool) -> int:
+    """Say that there can be no cluster here and, for the tests, how many are skipped for it. A code of its own: nothing has failed."""
+    if count:
+        subprocess.run([sys.executable, "-m", "pytest", "tests/e2e", "-q", *arguments], cwd=images.ROOT, check=False)
+    print(f"cluster: no cluster can be made on this machine: {why}", file=sys.stderr)
+    return preflight.EXIT_CANNOT
+
+
 def _change(arguments: argparse.Namespace) -> None:
     if arguments.command == "up":
         up()
+    elif arguments.command == "prepare":
+        ahead.prepare()
     elif arguments.command == "down":
         down()
     elif arguments.command == "push":

@@ -5,8 +5,10 @@ Called by `__main__.py`. The engine's build cache makes an unchanged build a mat
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 from cluster import base_images, kind, loading, places
 from cluster import engine as engines
 from cluster.base_images import Bases
+from cluster.binaries import binary
 from cluster.engine import Engine
 from cluster.process import ToolError, run, say
 
@@ -21,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TAG = "dev"
 E2E_BASE = "trainjob-e2e-base"
 """A Python in which torch can be imported and nothing of ours is: any user's image."""
+S3_SERVER = "trainjob-e2e-s3"
+"""An S3 server for end-to-end tests: versitygw, which serves a folder."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,22 @@ def build(engine: Engine, *, registry: bool) -> list[str]:
         _build("docker", engine, image, bases, tags)
         names += tags
     engine.docker("tag", bases.torch, f"{E2E_BASE}:{TAG}")
-    return [*names, f"{E2E_BASE}:{TAG}"]
+    return [*names, f"{E2E_BASE}:{TAG}", _s3_server(engine, bases)]
+
+
+def _s3_server(engine: Engine, bases: Bases) -> str:
+    """A shell beside the binary, so that tests can make buckets, which are folders. Raises ToolError."""
+    program = binary("versitygw")
+    recipe = f'FROM {bases.shell}\nCOPY {program.name} /bin/{program.name}\nENTRYPOINT ["/bin/{program.name}"]\n'
+    # Its name has everything that decides what is in it: 45 MB need not be sent to the engine to find out.
+    name = f"{S3_SERVER}:{hashlib.sha256(f'{program} {recipe}'.encode()).hexdigest()[:8]}"
+    if not engine.has_image(name):
+        with tempfile.TemporaryDirectory(dir=places.cluster_folder(), prefix="s3-") as folder:
+            shutil.copy(program, Path(folder) / program.name)
+            (Path(folder) / "Dockerfile").write_text(recipe)
+            engine.docker("build", "--tag", name, folder, timeout_s=300)
+    engine.docker("tag", name, f"{S3_SERVER}:{TAG}")
+    return f"{S3_SERVER}:{TAG}"
 
 
 def load(engine: Engine, names: list[str]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from support import e2e
+from support.release import operator  # noqa: F401 - a fixture
 from trainjob_api import contract
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
 
 COUNTS = """
 import sys, time, helper, trainjob
@@ -23,8 +24,9 @@ checkpoint = trainjob.get_checkpoint()
 first = checkpoint.to_dict()["step"] if checkpoint else 0
 print("from", first, helper.NAME, flush=True)
 for step in range(first + 1, int(sys.argv[1]) + 1):
+    # Before the report: a rank that is ended right after it goes on from there, and the line of that step would never have been written.
+    print("reports", step, flush=True)
     trainjob.report({"loss": 1 / step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step, total_steps=int(sys.argv[1]))
-    print("reported", step, flush=True)
     time.sleep(0.1)
 """
 
@@ -81,7 +83,7 @@ class Following:
         e2e.eventually(f"{text!r} in the followed logs", lambda: text in self.out + self.err, within_s=within_s)
 
     def steps(self, rank: int) -> list[int]:
-        return [int(step) for step in re.findall(rf"^r0{rank} \| reported (\d+)$", self.out, re.MULTILINE)]
+        return [int(step) for step in re.findall(rf"^r0{rank} \| reports (\d+)$", self.out, re.MULTILINE)]
 
 
 @pytest.fixture
@@ -94,17 +96,17 @@ def user(namespace: str, tmp_path: Path) -> Iterator[User]:
 def test_a_script_with_its_code_runs_to_its_end(user: User) -> None:
     shown = user.submit("count", 10, "--wait", "--logs")
     assert "r00 | from 0 helped" in shown.stdout
-    assert {int(step) for step in re.findall(r"r01 \| reported (\d+)", shown.stdout)} == set(range(1, 11))
+    assert {int(step) for step in re.findall(r"r01 \| reports (\d+)", shown.stdout)} == set(range(1, 11))
     assert re.search(r"^count completed in .* with 1 attempt$", shown.stderr, re.MULTILINE)
     assert "Complete" in user.tj("list").stdout
-    assert "reported 10" in user.tj("logs count --rank 1 --tail 3").stdout
+    assert "reports 10" in user.tj("logs count --rank 1 --tail 3").stdout
     user.tj("wait count")
 
 
 def test_following_goes_through_restart_scale_and_a_lost_pod_and_misses_nothing(user: User) -> None:
     user.submit("long", 100_000)
     followed = user.follows("logs long -f --rank 0")
-    followed.until("r00 | reported 5")
+    followed.until("r00 | reports 5")
     user.tj("restart long")
     followed.until("attempt 2 goes on from")
     followed.until("[RestartRequested]")
@@ -134,7 +136,7 @@ def test_a_failure_is_told_with_its_cause_and_ctrl_c_leaves_the_job(user: User) 
     user.tj("wait bad", code=contract.CLI_JOB_FAILED)
     (user.folder / "train.py").write_text(COUNTS)
     watched = user.follows(f"submit train.py --image {e2e.IMAGE} --name bad --replace --wait --logs -- 100000")
-    watched.until("reported 3")
+    watched.until("reports 3")
     watched.process.send_signal(signal.SIGINT)
     assert watched.process.wait(30) == contract.CLI_INTERRUPTED
     assert "goes on without being watched" in watched.err

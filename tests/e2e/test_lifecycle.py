@@ -211,7 +211,7 @@ def test_a_command_that_crashes_at_its_start_fails_the_job(namespace: str) -> No
         ("no-program", contract.REASON_START, contract.REASON_START, "/no/such/program"),
         ("no-script", contract.REASON_START, contract.REASON_START, "/code/none.py"),
         ("crash", contract.REASON_LIMIT, contract.REASON_USER_ERROR, "No module named 'no_such_module'"),
-        ("init", contract.REASON_LIMIT, contract.REASON_START_FAILED, "init container fetch ended with exit code 4"),
+        ("init", contract.REASON_LIMIT, contract.REASON_INIT_FAILED, "could not begin: init container fetch ended with exit code 4"),
         ("plain", contract.REASON_LIMIT, contract.REASON_EXIT, 'exec: "/no/such/program"'),
     ):
         failed = e2e.wait_for_condition(name, namespace, "Failed", within_s=WITHIN_S)

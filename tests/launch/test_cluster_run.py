@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from cluster.apiserver import ApiServer
@@ -144,8 +146,8 @@ def test_a_handle_waits_follows_and_cancels(operator: Operator, capsys: pytest.C
         second.job()
 
 
-def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator: Operator, tmp_path: Path) -> None:
-    from trainjob.launch.cluster_run import result_of
+def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from trainjob.launch.cluster_results import Reports, result_of
 
     run = trainer(operator).submit()
     operator.run()
@@ -162,3 +164,20 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator:
     runs.claim(open_store(str(folder)), job.metadata.uid, "none", [])
     assert result_of(stored).metrics is None  # its own: read from there, and there was no report
     assert result_of(stored).path == str(folder)
+    assert result_of(stored).return_value is None
+    (folder / "runs" / "2.returned.pkl").write_bytes(cloudpickle.dumps({"loss": 0.25}))
+    assert result_of(stored).return_value == {"loss": 0.25}
+    capsys.readouterr()
+    (folder / "runs" / "2.returned.pkl").write_bytes(b"of another version")
+    assert result_of(stored).return_value is None
+    assert f"the return value in {folder} cannot be read here" in capsys.readouterr().err
+    history = folder / "history"
+    history.mkdir()
+    rows = [{"kind": "start", "position": 0}, *({"kind": "report", "position": at, "metrics": {"step": at}} for at in (1, 2, 3))]
+    (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
+    reports = Reports()
+    assert [row["step"] for row in reports.new(stored)] == [1, 2], "each report, though the status shows only the newest"
+    (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [row["step"] for row in reports.new(stored)] == [3]
+    assert result_of(job).return_value is None
+    assert "this machine does not see" not in capsys.readouterr().err, "it has no storage at all"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError
+from trainjob_api import contract
 
 
 class Loop:
@@ -68,3 +71,30 @@ def test_what_could_not_be_called_is_refused_in_the_launcher(loop: object) -> No
 )
 def test_the_stop_criterion_in_its_forms(criterion: Any, metrics: dict[str, float], stops: bool) -> None:
     assert worker.predicate(criterion)(metrics) is stops
+
+
+# --- What the function returned, on a cluster ---------------------------------------------------------------------------
+
+
+def test_a_return_value_is_left_for_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "returned"
+    monkeypatch.setenv(contract.ENV_STORAGE, "s3://bucket/job")
+    monkeypatch.setenv(contract.ENV_RETURN_FILE, str(file))
+    worker._hand_over(None, {"loss": 0.5})
+    assert pickle.loads(file.read_bytes()) == {"loss": 0.5}
+    worker._hand_over(None, "x" * (worker.RETURN_LIMIT + 1))
+    assert not file.exists(), "that of an earlier attempt does not count"
+    assert "16 MiB are more than 16 MiB; save it in a checkpoint" in capsys.readouterr().err
+    worker._hand_over(None, 1)
+    worker._hand_over(None, None)
+    assert not file.exists()
+
+
+def test_without_storage_one_line_says_that_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(contract.ENV_STORAGE, "")
+    monkeypatch.setenv(contract.ENV_RETURN_FILE, str(tmp_path / "returned"))
+    worker._hand_over(None, None)
+    assert capsys.readouterr().err == ""
+    worker._hand_over(None, {"loss": 0.5})
+    assert "not kept: the job has no storage" in capsys.readouterr().err
+    assert not (tmp_path / "returned").exists()

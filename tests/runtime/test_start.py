@@ -14,24 +14,12 @@ from typing import Any
 
 import pytest
 
-from support.agent_rig import ROOT, Rig
+from support.agent_rig import Rig
+from support.runtime_image import VERSIONS, image_content, python_of
 from trainjob_api import contract
 
-RUNTIME = ROOT / "worker-image" / "runtime"
 SHELLS = [["/bin/sh"], ["dash"], ["bash"], ["busybox", "sh"]]
 RECORDER = '#!/bin/sh\ncase "$*" in *version_info*) exit {verdict} ;; esac\necho "$0 $*"\necho "path=$PYTHONPATH"\n'
-
-
-def image_content(folder: Path) -> Path:
-    """/runtime as the image has it."""
-    made = folder / "runtime"
-    (made / "content" / "lib").mkdir(parents=True)
-    shutil.copy(RUNTIME / "install", made)
-    for name in ("start", "agent.py"):
-        shutil.copy(RUNTIME / name, made / "content")
-    for package in (ROOT / "operator" / "trainjob_api", ROOT / "worker-image" / "trainjob"):
-        shutil.copytree(package, made / "content" / "lib" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    return made
 
 
 @pytest.fixture(scope="session")
@@ -57,15 +45,6 @@ def script(path: Path, verdict: int = 0) -> Path:
 def call(runtime: Path, *words: str, env: Mapping[str, str], shell: list[str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [*(shell or []), str(runtime / "start"), "--", *words]
     return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
-
-
-def python_of(version: str) -> str:
-    """A Python of this version, from pyenv, the path or this very one; skips."""
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [*map(str, sorted(versions.glob(f"{version}.*/bin/python{version}"))), *filter(None, [shutil.which(f"python{version}")])]
-    if not found:
-        pytest.skip(f"no Python {version} under pyenv's versions or on the PATH")
-    return found[0]
 
 
 # --- install -----------------------------------------------------------------------------------------------------------
@@ -141,7 +120,7 @@ def finish(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_runs_with_the_python_that_it_names(runtime: Path, tmp_path: Path, version: str) -> None:
     python = python_of(version)
     env = {"PYTHONPATH": "", "HOME": ""}

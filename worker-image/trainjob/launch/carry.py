@@ -59,6 +59,17 @@ def with_code_at(document: Manifest, path: str, mount: Manifest) -> Manifest:
     return _unpacking(document, path, None, mount)
 
 
+def with_code_stored(document: Manifest, key: str) -> Manifest:
+    """The same, with the archive under that key of the job's folder in a bucket: the agents bring it before the ranks start."""
+    found = copy.deepcopy(document)
+    container = trainer(found)
+    _append(found["spec"]["template"]["spec"], "volumes", {"name": CODE_VOLUME, "emptyDir": {}})
+    _append(container, "volumeMounts", {"name": CODE_VOLUME, "mountPath": CODE_DIR})
+    _append(container, "env", {"name": contract.ENV_CODE, "value": key})
+    container["workingDir"] = CODE_DIR
+    return found
+
+
 def with_payload(document: Manifest, config_map_name: str) -> Manifest:
     """A copy of the TrainJob whose trainer finds the ConfigMap's files in PAYLOAD_DIR."""
     found = copy.deepcopy(document)

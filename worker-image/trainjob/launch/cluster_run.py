@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,21 +15,18 @@ from trainjob.launch import job as jobs
 from trainjob.launch import result as results
 from trainjob.launch.api import Api, ApiError, Manifest
 from trainjob.launch.callbacks import RunContext
+from trainjob.launch.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
-from trainjob.session.checkpoint import Checkpoint
-from trainjob_api import defaults
 from trainjob_api.validation import parse_trainjob
 
 if TYPE_CHECKING:
     from trainjob.launch.kubernetes import Kubernetes
     from trainjob.launch.stored import Settings
-    from trainjob_api.v1alpha1 import CheckpointView, TrainJob
+    from trainjob_api.v1alpha1 import TrainJob
 
 GONE_S = 60.0
 """How long a deleted job may take to go."""
 RETRY_S = 0.5
-_BUCKET_S = 5.0
-"""So long a bucket is tried that only the pods may have a way to."""
 
 
 class ClusterRun:
@@ -190,7 +186,7 @@ class _Narrator:
     def __init__(self, settings: Settings, run: ClusterRun) -> None:
         self._callbacks = settings.run.callbacks
         self._context = RunContext(name=run.name, path=f"{run.namespace}/{run.name}", run_config=settings.run, scaling_config=settings.scaling)
-        self._attempt, self._position = 0, 0
+        self._attempt, self._reports = 0, Reports()
         self._failure: Any = None
         self._waits: str | None = None
 
@@ -217,10 +213,9 @@ class _Narrator:
         if status.attempt is not None and status.attempt.number != self._attempt:
             self._attempt = status.attempt.number
             _say(f"attempt {self._attempt} begins ({status.attempt.cause})")
-        if status.progress.position > self._position:
-            self._position = status.progress.position
+        for metrics in self._reports.new(job) if self._callbacks else ():
             for callback in self._callbacks:
-                callback.after_report(self._context, [dict(status.progress.metrics)], None)
+                callback.after_report(self._context, [metrics], None)
 
 
 def conclude(job: TrainJob) -> results.Result:
@@ -230,46 +225,6 @@ def conclude(job: TrainJob) -> results.Result:
     error = verdict.of_failed(job)
     error.result = result_of(job, error)
     raise error
-
-
-def result_of(job: TrainJob, error: Exception | None = None) -> results.Result:
-    """From the job's storage where this machine sees it (the same path on a shared file system), else from its status."""
-    folder = defaults.job_storage(job)
-    if folder is not None and _is_its_own(folder, job.metadata.uid):
-        return results.read(folder, error=error)
-    status = job.status
-    latest = _checkpoint(status.checkpoint.latest)
-    best = _checkpoint(status.checkpoint.best) or latest
-    return results.Result(
-        path=folder or "",
-        metrics=dict(status.progress.metrics) or None,
-        checkpoint=latest,
-        best_checkpoints=[] if best is None else [(best, dict(best.metrics or {}))],
-        error=error,
-    )
-
-
-def _is_its_own(folder: str, uid: str) -> bool:
-    """Whether the folder exists here and the newest run in it is this job's: a local folder of that path may be anything."""
-    from trainjob.checkpoint import catalogue
-    from trainjob.checkpoint.errors import StoreError
-    from trainjob.checkpoint.store import open_store
-
-    if not jobs.is_s3(folder) and not os.path.isdir(os.path.join(folder, "runs")):
-        return False
-    try:
-        store = open_store(folder, retry_s=_BUCKET_S)
-        number = catalogue.latest_run(store)
-        claim = None if number is None else catalogue.read_claim(store, number)
-    except StoreError:
-        return False
-    return claim is not None and claim.job_uid == uid
-
-
-def _checkpoint(view: CheckpointView | None) -> Checkpoint | None:
-    if view is None or view.uri is None:
-        return None
-    return Checkpoint.from_restored({"path": view.uri, "uri": view.uri, "id": view.id, "step": view.step})
 
 
 def _waits_for(job: TrainJob) -> str | None:

@@ -126,6 +126,10 @@ class CheckpointConfig:
     """Reported metric by which the best are kept; a dot reaches into nested metrics. None: the newest are kept."""
     checkpoint_score_order: str = "max"
     """max | min: whether a higher or a lower score is better."""
+    strict: bool = False
+    """True: report() raises CheckpointError on every rank when two ranks gave different bytes under one file name; else the lowest rank's counts, with a warning."""
+    on_upload_failure: str = "Continue"
+    """Continue | Fail: whether training goes on when a checkpoint cannot be stored, or report() raises StorageError on every rank."""
 
     def __post_init__(self) -> None:
         if self.num_to_keep is not None:
@@ -133,6 +137,8 @@ class CheckpointConfig:
         if self.checkpoint_score_attribute is not None and not (isinstance(self.checkpoint_score_attribute, str) and self.checkpoint_score_attribute):
             raise ConfigError("CheckpointConfig.checkpoint_score_attribute", self.checkpoint_score_attribute, "give the name of a reported metric")
         _one_of("CheckpointConfig.checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
+        _flag("CheckpointConfig.strict", self.strict)
+        _one_of("CheckpointConfig.on_upload_failure", self.on_upload_failure, ("Continue", "Fail"))
 
 
 @dataclass(frozen=True)

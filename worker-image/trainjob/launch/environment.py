@@ -51,6 +51,8 @@ def container_env(pod: Mapping[str, Any], container: Mapping[str, Any], base: Ma
         name = str(entry["name"])
         if name in contract.S3_SECRET_KEYS and "secretKeyRef" in (entry.get("valueFrom") or {}):
             continue  # there are no Secrets here: the user's own credentials count
+        if entry.get("value") == contract.S3_CA_FILE:
+            continue  # nor ConfigMaps
         if "valueFrom" in entry:
             found[name] = _from_field(pod, name, entry["valueFrom"])
         else:

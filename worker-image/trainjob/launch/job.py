@@ -105,6 +105,8 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
             keep=kept.num_to_keep,
             score_attribute=kept.checkpoint_score_attribute,
             score_order="min" if kept.checkpoint_score_order == "min" else "max",
+            strict=kept.strict,
+            on_upload_failure="Fail" if kept.on_upload_failure == "Fail" else "Continue",
         ),
         failure_policy=FailurePolicy(max_failures=trainer.run.failure_config.max_failures),
     )

@@ -88,6 +88,8 @@ class LocalKubelet:
 
     async def run(self) -> None:
         """Follow the cluster's pods until cancelled."""
+        with contextlib.suppress(ClusterError):
+            self._cluster.add_node(NODE)  # it is there and Ready as long as this process is
         async for change in self._cluster.watch_objects():
             if change.kind == "Pod":
                 self._observe(change.object)

@@ -41,6 +41,8 @@ class Kubernetes:
     """Environment of the ranks."""
     volumes: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
     """Mount path -> name of a PersistentVolumeClaim, or a volume source such as `{"nfs": {"server": ..., "path": ...}}`."""
+    s3: Mapping[str, str] = field(default_factory=dict)
+    """How the pods reach a storage path at s3://: `endpointURL`, `region`, `credentialsSecret`, `caConfigMap`, as in spec.checkpoint.s3 of a TrainJob."""
     gpus_per_pod: int | None = None
     """GPUs that one pod gets; wins over `ScalingConfig.gpus_per_pod`."""
     python: str = "python"
@@ -55,7 +57,7 @@ class Kubernetes:
             raise ConfigError(
                 "Kubernetes.image", self.image, "give the image that the workers run, for example 'pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime'"
             )
-        for name in ("env", "volumes"):
+        for name in ("env", "volumes", "s3"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ConfigError(f"Kubernetes.{name}", getattr(self, name), "give a dict")
         for key, value in self.env.items():
@@ -79,6 +81,8 @@ def document(trainer: jobs.TrainerJob, backend: Kubernetes, namespace: str) -> M
     found = lean(job, namespace)
     if storage(trainer, backend) is None:
         found["spec"].get("checkpoint", {}).pop("storage", None)
+    elif backend.s3:
+        found["spec"]["checkpoint"]["s3"] = dict(backend.s3)
     found["spec"]["template"] = _template(found["spec"]["template"], backend)
     return found
 

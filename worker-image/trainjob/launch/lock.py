@@ -83,6 +83,21 @@ def lock_path(folder: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"trainjob-{os.getuid()}-{digest}.lock")
 
 
+def held(folder: str) -> bool:
+    """Whether a job of this machine that stores in `folder` is running, or its agents still store something. Takes nothing."""
+    try:
+        descriptor = os.open(lock_path(folder), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def remove(path: str) -> None:
     """Unlink a lock file that the caller holds."""
     with contextlib.suppress(FileNotFoundError):

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainjob.checkpoint import catalogue
+from trainjob.checkpoint import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.retention import Policy, Scored
 from trainjob.checkpoint.store import Store, open_store
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.job import storage_root
@@ -65,16 +67,15 @@ class Result:
         except ImportError as error:
             raise LaunchError("Result.metrics_dataframe needs pandas: pip install pandas (Result.rows has the same without it)") from error
         names = ("position", "step", "epoch", "time", "checkpoint", "attempt")
-        return pandas.DataFrame([{**{name: row.get(name) for name in names}, **_flat(row["metrics"])} for row in self.rows])
+        return pandas.DataFrame([{**{name: row.get(name) for name in names}, **inventory.flat(row["metrics"])} for row in self.rows])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """Of the kept checkpoints the one with the highest ("max") or lowest ("min") value; None when none has the metric."""
+        """Of the kept checkpoints the one with the highest ("max") or lowest ("min") value, of equal ones the newest; None when none has the metric."""
         if mode not in ("max", "min"):
             raise ConfigError("mode", mode, "give 'max' or 'min'")
-        scored = [(value, checkpoint) for checkpoint, metrics in self.best_checkpoints if (value := _number(_flat(metrics).get(metric))) is not None]
-        if not scored:
-            return None
-        return (max if mode == "max" else min)(scored, key=lambda entry: entry[0])[1]
+        by_id = {CheckpointId.parse(str(checkpoint.id)): (checkpoint, metrics) for checkpoint, metrics in self.best_checkpoints}
+        best = inventory.best_id([Scored(id_, metrics) for id_, (_, metrics) in by_id.items()], Policy(None, metric, mode))
+        return None if best is None else by_id[best][0]
 
 
 def read(folder: str, *, error: Exception | None = None, return_value: Any = None) -> Result:
@@ -84,7 +85,7 @@ def read(folder: str, *, error: Exception | None = None, return_value: Any = Non
         run = catalogue.latest_run(store)
         best = [(handle(folder, manifest), dict(manifest.note.metrics)) for manifest in catalogue.list_checkpoints(store)]
         rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
-        latest = best[-1][0] if best else _origin(folder, store, run)
+        latest = best[-1][0] if best else _origin(store, run)
     except StoreError as trouble:
         raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
     return Result(
@@ -98,14 +99,10 @@ def read(folder: str, *, error: Exception | None = None, return_value: Any = Non
     )
 
 
-def _origin(folder: str, store: Store, run: int | None) -> Checkpoint | None:
+def _origin(store: Store, run: int | None) -> Checkpoint | None:
     """What a run without checkpoints of its own resumed from."""
-    claim = None if run is None else catalogue.read_claim(store, run)
-    if claim is None or (claim.uri is None and claim.resumes is None):
-        return None
-    path = claim.uri if claim.uri is not None else catalogue.checkpoint_uri(store, claim.resumes) if claim.resumes else folder
-    opened = catalogue.open_checkpoint(path, verify=False)
-    return _handle(opened.path, opened.manifest)
+    found = None if run is None else inventory.origin(store, run)
+    return None if found is None else _handle(found.uri, found.manifest)
 
 
 def handle(folder: str, manifest: Manifest) -> Checkpoint:
@@ -125,18 +122,3 @@ def _handle(path: str, manifest: Manifest) -> Checkpoint:
         "world_size": note.world_size,
     }
     return Checkpoint.from_restored(found)
-
-
-def _flat(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested metrics with dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            found.update(_flat(value, f"{prefix}{name}."))
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else None

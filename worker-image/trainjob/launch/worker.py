@@ -6,6 +6,7 @@ and errors is the session's and the agent's; nothing is caught here.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -14,10 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob_api import contract
 
 if TYPE_CHECKING:
     from trainjob.launch import payload
 
+RETURN_LIMIT = 16 << 20
+"""Bytes of a return value that goes through storage."""
 CLOUDPICKLE = "cloudpickle.zip"
 """Beside a payload on a cluster: the launcher's own copy, so that both sides have the same version and the image needs none."""
 
@@ -36,8 +40,8 @@ def main(arguments: list[str]) -> None:
     content = payload.read(arguments[0])
     install_stop(content.stop)
     returned = call(content.train_loop, content.config)
-    if header.return_path and os.environ.get("RANK", "0") == "0":
-        _leave(header.return_path, returned)
+    if os.environ.get("RANK", "0") == "0":
+        _hand_over(header.return_path, returned)
     stop_process_group()
 
 
@@ -149,7 +153,21 @@ def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[
     return lambda metrics: bool(criterion(metrics))
 
 
-def _leave(path: str, returned: Any) -> None:
+def _hand_over(launchers: str | None, returned: Any) -> None:
+    """Rank 0's return value: to the launcher on this machine, else to the agent, which brings it to the job's storage with the end of the run."""
+    if launchers is not None:
+        _leave(launchers, returned)
+    elif not os.environ.get(contract.ENV_STORAGE):
+        if returned is not None:
+            print("the return value of the training function is not kept: the job has no storage (RunConfig.storage_path)", file=sys.stderr)
+    elif path := os.environ.get(contract.ENV_RETURN_FILE):
+        # Another attempt's must not count.
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        _leave(path, returned, RETURN_LIMIT)
+
+
+def _leave(path: str, returned: Any, limit: int | None = None) -> None:
     """What rank 0's function returned, for Result.return_value; an object that cannot travel is left out with a line."""
     if returned is None:
         return
@@ -159,6 +177,12 @@ def _leave(path: str, returned: Any) -> None:
         body = cloudpickle.dumps(returned)
     except Exception as error:  # whatever a user's object raises while it is pickled
         print(f"the return value of the training function cannot be sent to the launcher: {error}", file=sys.stderr)
+        return
+    if limit is not None and len(body) > limit:
+        print(
+            f"the return value of the training function is not kept: {len(body) >> 20} MiB are more than {limit >> 20} MiB; save it in a checkpoint",
+            file=sys.stderr,
+        )
         return
     with open(path + ".part", "wb") as file:
         file.write(body)
