@@ -1,4 +1,4 @@
-"""Processes killed at every single file operation of share, commit, retain and claim; and others that act in between."""
+"""Processes killed at every single file operation of share, commit, retain and claim. (Over S3: test_s3_crash; others that act in between: test_zombies.)"""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from support.checkpoint import Interposed, Job, cut_off
+from support.checkpoint import Job, cut_off
 from trainjob.checkpoint import runs, stored
-from trainjob.checkpoint.errors import CheckpointError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.path_store import PathStore
 from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer, remove
+from trainjob.checkpoint.retire import Retainer
 from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.shares import commit
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -65,27 +63,6 @@ def test_a_claim_that_is_killed_anywhere_is_made_once(tmp_path: Path, after: boo
         assert runs.numbers(store) == [1, 2]
         if not killed:
             break
-
-
-def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_torn_restore(tmp_path: Path) -> None:
-    for at in itertools.count(1):
-        job = Job(tmp_path / str(at))
-        job.save("1-2-5")
-        job.share("1-1-3", 0)
-        job.share("1-1-3", 1)
-
-        def zombie(job: Job = job) -> None:
-            try:
-                commit(job.store, job.note("1-1-3"), "zombie")
-            except CheckpointError:
-                pass
-            assert set(job.good()) <= {"1-1-3", "1-2-5"}
-
-        store = Interposed(job.store, at, zombie)
-        remove(store, CheckpointId(1, 1, 3))
-        if store.calls < at:
-            break
-        assert job.good() == job.folders() == ["1-2-5"]
 
 
 def test_everything_is_on_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.checkpoint import Job
+from support.checkpoint import Interposed, Job
 from trainjob.checkpoint import layout, runs
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.retention import Plan, Policy, Scored, plan
 from trainjob.checkpoint.retire import Retainer
 from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.store import Store
 
 
 def planned(scores: list[Any], policy: Policy, protect: tuple[int, ...] = ()) -> Plan:
@@ -84,8 +85,8 @@ def test_always_kept(scores: list[Any], keep: int, attribute: str | None, protec
     assert len(scores) - len(removed) <= keep + 1 + len(protect)
 
 
-def test_manifests_go_and_files_after_them(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+def test_manifests_go_and_files_after_them(any_store: Store, tmp_path: Path) -> None:
+    job = Job(tmp_path, any_store)
     for n in range(1, 5):
         job.save(f"1-1-{n}", metrics={"acc": -n, "note": "text", "bad": nan})
     done = Retainer(job.store, 1).retain(Policy(1, "acc"), {CheckpointId(1, 1, 2)})
@@ -120,8 +121,8 @@ def test_other_runs_are_not_touched_and_nothing_once_a_later_run_exists(tmp_path
     assert runs.later_run_exists(job.store, 1) and not runs.later_run_exists(job.store, 2)
 
 
-def test_unfinished_uploads_of_earlier_attempts_go_unless_protected(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+def test_unfinished_uploads_of_earlier_attempts_go_unless_protected(any_store: Store, tmp_path: Path) -> None:
+    job = Job(tmp_path, any_store)
     for id_ in ("1-1-1", "1-1-2", "1-2-3", "1-2-9"):
         job.share(id_, 0)
     job.save("1-2-5")
@@ -130,3 +131,27 @@ def test_unfinished_uploads_of_earlier_attempts_go_unless_protected(tmp_path: Pa
     done = Retainer(job.store, 1).retain(Policy(3), {CheckpointId(1, 1, 2)})
     assert done.removed == () and done.committed == 1
     assert job.folders() == ["1-1-2", "1-2-3", "1-2-6", "1-2-9"]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(score_attribute="acc"), Policy(2)])
+def test_a_late_commit_costs_no_more_than_an_early_one(any_store: Store, tmp_path: Path, policy: Policy) -> None:
+    job, costs = Job(tmp_path, any_store), []
+    counted: Any = Interposed(any_store, 0, lambda: None)
+    retainer = Retainer(counted, 1)
+    for n in range(1, 13):
+        job.save(f"1-1-{n}", metrics={"acc": n})
+        before = counted.calls
+        assert retainer.retain(policy, set()).committed == (n if policy.keep is None else min(n, policy.keep))
+        costs.append(counted.calls - before)
+    assert costs[11] <= costs[4], costs
+
+
+def test_of_all_that_are_kept_a_marked_one_is_neither_the_latest_nor_the_best(any_store: Store, tmp_path: Path) -> None:
+    job, retainer = Job(tmp_path, any_store), Retainer(any_store, 1)
+    for n in (1, 2, 3):
+        job.save(f"1-1-{n}", metrics={"acc": n})
+    policy = Policy(score_attribute="acc")
+    assert retainer.retain(policy, set()).committed == 3
+    any_store.create(layout.damaged_key(CheckpointId(1, 1, 3)), b"{}")
+    done = retainer.retain(policy, set())
+    assert done.latest is not None and done.best is not None and (str(done.latest.id), str(done.best.id), done.committed) == ("1-1-2", "1-1-2", 2)

@@ -230,3 +230,13 @@ def test_without_storage_only_what_is_held_completely_counts() -> None:
     assert choose_staged([]) is None
     assert choose_staged([Candidate(note, frozenset()), Candidate(old, frozenset("a"))]) == Choice(old, STAGED)
     assert layout.parse_run("1.end.json") is None and layout.parse_run("12.json") == 12
+
+
+def test_a_committed_one_that_members_hold_in_part_is_not_read_at_the_join(job: Job) -> None:
+    start(job, "a")
+    job.save("1-1-1")
+    lacking = job.path("1-1-1") / "deep/er/optim ü.pt"
+    lacking.write_bytes(b"!" * lacking.stat().st_size)
+    settled = start(job, "a", "auto", Candidate(job.note("1-1-1"), frozenset({"model.pt", "empty"})))
+    assert settled.choice == Choice(job.note("1-1-1"), STORED), "what holds less than all is looked at file by file when it is read"
+    assert settled.warnings == ()

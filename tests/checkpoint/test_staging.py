@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -352,3 +353,73 @@ def _save_for_ever(root: str, source: Path, attempt: int, writer: int) -> None:
         os.write(writer, b"\n")
         for older in staging.released()[1:]:
             staging.drop(older.note.id)
+
+
+def test_a_name_that_storage_takes_for_an_unfinished_file_is_refused(tmp_path: Path, staging: Staging) -> None:
+    """A commit tidies such files away: the checkpoint would be torn."""
+    source = write_tree(tmp_path / "s", {"a": b"1", "sub/.trainjob-tmp-x/b": b"2"})
+    assert "sub/.trainjob-tmp-x/b' has a name that begins with .trainjob-tmp-" in refused(staging, source)
+    assert read_tree(source) == {"a": b"1", "sub/.trainjob-tmp-x/b": b"2"}
+
+
+def test_names_that_a_bucket_cannot_keep_are_refused_when_they_are_staged(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path / "staging"), "s3://bucket/some/folder")
+    source = tmp_path / "s"
+    source.mkdir()
+    bad = Path(os.fsdecode(os.fsencode(source) + b"/\xff\xfe.pt"))
+    bad.write_bytes(b"x")
+    assert "has a name that is not UTF-8, which object stores do not know" in refused(staging, source)
+    bad.unlink()
+    prefix = len(b"some/folder/checkpoints/1-1-1/")
+    for length, fits in ((1024, True), (1025, False)):
+        path = "/".join(["d" * 200] * 4)
+        path += "/" + "e" * (length - prefix - len(path) - 1)
+        write_tree(source, {path: b"x"})
+        if fits:
+            staging.stage(ID, [Source(0, str(source), False)], {})
+            staging.drop(ID)
+        else:
+            assert "would be stored under a key of 1025 bytes; S3 allows 1024" in refused(staging, source)
+
+
+def test_names_in_two_cases_sparse_and_empty_files_and_a_folder_named_like_ours_further_down(tmp_path: Path, staging: Staging) -> None:
+    files = {"Model": b"1", "model": b"2", "empty": b"", "sub/.trainjob/manifest.json": b"the user's own", "a\nb": b"3"}
+    source = write_tree(tmp_path / "s", {**files, ".trainjob/manifest.json": b"left from an earlier checkpoint"})
+    with open(source / "sparse", "wb") as sparse:
+        sparse.truncate(50_000_000)
+    staging.stage(ID, [Source(0, str(source), False)], {})
+    assert staged(staging) == {**files, "sparse": bytes(50_000_000)}
+
+
+@pytest.mark.parametrize("may_move", [True, False])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, may_move: bool) -> None:
+    """A move would not notice, and nobody could store it then."""
+
+    def work() -> None:
+        source = write_tree(Path(folder) / "s", {"a": b"1", "secret": b"2"})
+        (source / "secret").chmod(0)
+        with pytest.raises(StagingError, match=r"cannot read .*/secret: Permission denied; likely user [0-9]+ may not read it"):
+            Staging(str(Path(folder) / "staging")).stage(ID, [Source(0, str(source), may_move)], {})
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        pid = os.fork()
+        if pid == 0:  # root reads everything: another user, in a process of its own
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setuid(65534)
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_devices_are_refused(tmp_path: Path, staging: Staging) -> None:
+    source = write_tree(tmp_path / "s", {"a": b"1"})
+    try:
+        os.mknod(source / "null", 0o600 | 0o020000, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("making a device needs root")
+    assert "null is a device: only files" in refused(staging, source)

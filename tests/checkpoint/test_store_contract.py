@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_a_checkpoint_is_committed_verified_listed_and_brought(any_store: Store,
     assert {entry.algorithm for entry in stored.verify(any_store, "checkpoints/1-1-2").entries} == {any_store.algorithm}
     assert job.good() == ["1-1-1", "1-1-2"]
     uri = catalogue.checkpoint_uri(any_store, ID)
-    assert catalogue.download(uri, str(tmp_path / "brought")).id == ID
+    assert stored.fetch(open_store(uri), "", str(tmp_path / "brought")).id == ID
     assert read_tree(tmp_path / "brought") == job.contents("1-1-1")
     assert catalogue.open_checkpoint(uri).manifest.id == ID
 
@@ -199,3 +200,27 @@ def test_a_removal_between_any_two_steps_of_an_older_leaders_commit_is_never_a_t
         assert job.good() == ["1-2-5"]
         Retainer(job.store, 1).retain(Policy(keep=2), set())
         assert job.folders() == ["1-2-5"]
+
+
+class Misread:
+    """A store one of whose listings was changed on its way: it says another size of every file."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        return {key: size + 1 for key, size in self._store.sizes(folder).items()}
+
+
+def test_a_listing_alone_condemns_nothing(any_store: Store, tmp_path: Path) -> None:
+    job = Job(tmp_path, any_store)
+    for rank in (0, 1):
+        job.share("1-1-1", rank)
+    done = commit(Misread(any_store), job.note("1-1-1"), "nonce")  # type: ignore[arg-type]
+    assert done.manifest == stored.verify(Misread(any_store), "checkpoints/1-1-1")  # type: ignore[arg-type]
+    any_store.put(layout.file_key(ID, "model.pt"), b"other")
+    with pytest.raises(DamagedError, match="found 5 bytes"):
+        stored.load(Misread(any_store), "checkpoints/1-1-1")  # type: ignore[arg-type]

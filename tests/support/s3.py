@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -63,6 +64,22 @@ def fresh_uri() -> str:
     return f"s3://{bucket}/a folder ü/job"
 
 
+def behind(place: str) -> Path:
+    """The folder in which the server keeps what lies at an s3:// URI, or at a path /bucket/key: it may be looked at and changed behind the server."""
+    return _roots[-1] / place.removeprefix("s3://").strip("/")
+
+
+def forget(path: str) -> None:
+    """The object /bucket/key is gone."""
+    if behind(path).is_file():
+        behind(path).unlink()
+
+
+def unfinished(uri: str) -> int:
+    """How many multipart uploads the bucket holds."""
+    return len(list((behind(uri.removeprefix("s3://").partition("/")[0]) / ".sgwtmp" / "multipart").glob("*/*")))
+
+
 def client(endpoint: str) -> Any:
     """boto3's own, for what a test does behind the store's back."""
     boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
@@ -79,7 +96,14 @@ def endpoint() -> str:
         program = binary("versitygw")
     except BuildError as error:
         pytest.skip(f"versitygw, the S3 server of the tests, cannot be built: {error}")
-    return _serve(program)
+    return f"http://{_serve(program, _new_root())}"
+
+
+def serve_tls(certificate: Path, key: Path) -> str:
+    """Another server on the same folder, which speaks TLS alone; its URL."""
+    endpoint()
+    options = f"--cert '{certificate}' --key '{key}'"
+    return f"https://{_serve(binary('versitygw'), _roots[-1], options)}"
 
 
 _guards: list[subprocess.Popen[bytes]] = []
@@ -90,17 +114,33 @@ _roots: list[Path] = []
 """The server's folder, once it runs."""
 
 
-def _serve(program: Path) -> str:
-    root = Path(tempfile.mkdtemp(prefix="s3-server-"))
+def _new_root() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="s3-server-", dir=_quick()))
     (root / BUCKET).mkdir()
     _roots.append(root)
+    return root
+
+
+def _serve(program: Path, root: Path, options: str = "") -> str:
+    """Host and port."""
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
-    words = f"'{program}' --quiet --port 127.0.0.1:{port} posix '{root}' >/dev/null 2>&1 & cat >/dev/null; kill $!; wait; rm -rf '{root}'"
+    serve = f"'{program}' --quiet --keep-alive {options} --port 127.0.0.1:{port} posix '{root}'"
+    words = f"{serve} >/dev/null 2>&1 & cat >/dev/null; kill $!; wait; rm -rf '{root}'"
     keys = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
     _guards.append(subprocess.Popen(["sh", "-c", words], stdin=subprocess.PIPE, env=keys, start_new_session=True))
     _wait_for(port, _guards[-1])
-    return f"http://127.0.0.1:{port}"
+    return f"127.0.0.1:{port}"
+
+
+def _quick() -> str | None:
+    """A folder in memory if it can hold what the server notes of each object; else where temporary files go."""
+    try:
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+            os.setxattr(file.name, "user.trainjob", b"1")
+        return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 30 else None
+    except OSError:
+        return None
 
 
 def _wait_for(port: int, guard: subprocess.Popen[bytes]) -> None:

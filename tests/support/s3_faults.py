@@ -1,154 +1,239 @@
 """A proxy in front of an S3 server that spoils chosen requests: `Faults(endpoint)`, `spoil(3, "drop")`, then what is under test.
 
-Requests are counted from 1 in the order in which they arrive. A fault strikes once. What the proxy passes on is untouched, so that signatures hold.
+Requests are counted from 1 in the order in which they arrive. What the proxy passes on is untouched, so that signatures hold. Plain sockets: tests
+send thousands of requests through it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
+import random
 import socket
 import struct
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
-KINDS = ("drop", "500", "503", "cut", "reset", "delay")
-"""The reply lost after success; two refusals without effect; half a reply; a connection reset before anything happened; a reply that comes too late."""
+KINDS = ("drop", "cut", "reset", "delay", "throttle", "500", "503", "409", "flip up", "flip down", "expired", "403", "412", "skew", "forget")
+"""The reply lost after success; half a reply; a connection reset before anything happened; a reply that comes too late; one that trickles; refusals without
+effect; one bit of the contents changed on the way there, or back; three refusals that are told; the object gone, before it is read or after it is written."""
+PASSING = KINDS[:11]
+"""What a single one of is got over without a word."""
+BEFORE = ("500", "503", "409", "reset", "flip up", "expired")
+"""Those that come before anything happened: one after the other, each at the try that follows, they count as one."""
 _REFUSALS = {
     "500": (500, "InternalError"),
     "503": (503, "SlowDown"),
     "403": (403, "AccessDenied"),
+    "409": (409, "ConditionalRequestConflict"),
+    "412": (412, "PreconditionFailed"),
     "expired": (400, "ExpiredToken"),
     "skew": (403, "RequestTimeTooSkewed"),
+    "key": (403, "InvalidAccessKeyId"),
+    "moved": (301, "PermanentRedirect"),
 }
+Plan = Callable[[int, str], str | None]
+"""What happens to the request of that number, "GET /bucket/key?query"."""
+
+
+class Request(NamedTuple):
+    """As it came."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def words(self) -> str:
+        """Method and path."""
+        return self.head.split(b" HTTP/", 1)[0].decode()
 
 
 class Faults:
-    """Forwards to `endpoint` until `close`."""
+    """Forwards to `endpoint` until `close`. `forget`: removes an object behind the server, by its path."""
 
-    def __init__(self, endpoint: str, delay_s: float = 1.0) -> None:
+    def __init__(self, endpoint: str, delay_s: float = 1.0, forget: Callable[[str], None] | None = None) -> None:
         self.target = urlsplit(endpoint).netloc
         self.delay_s = delay_s
+        self.forget = forget
         self.requests: list[str] = []
-        self._planned: dict[int, str] = {}
-        self._always: str | None = None
-        self.struck = 0
+        self.struck: list[str] = []
+        """The faults, each with its request."""
+        self._plan: Plan | None = None
         self._lock = threading.Lock()
-        faults = self
-
-        class Handler(_Handler):
-            proxy = faults
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def endpoint(self) -> str:
         """Where the spoilt server is."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
-    def spoil(self, number: int, kind: str) -> None:
-        """The request of that number from now on, counted from 1."""
-        with self._lock:
-            self.requests.clear()
-            self.struck = 0
-            self._planned = {number: kind}
+    def spoil(self, number: int, *kinds: str) -> None:
+        """The request of that number from now on, counted from 1; with several kinds the ones behind it too, which are its next tries."""
+        self.follow(lambda at, _request: kinds[at - number] if number <= at < number + len(kinds) else None)
 
     def always(self, kind: str | None) -> None:
         """Every request from now on; None: no longer."""
+        self.follow((lambda _at, _request: kind) if kind else None)
+
+    def at_random(self, seed: int, share: float, kinds: tuple[str, ...]) -> None:
+        """That share of all requests, until told otherwise."""
+        chance = random.Random(seed)
+        self.follow(lambda _at, _request: chance.choice(kinds) if chance.random() < share else None)
+
+    def follow(self, plan: Plan | None) -> None:
+        """Count anew."""
         with self._lock:
-            self._planned, self._always = {}, kind
+            self.requests, self.struck, self._plan = [], [], plan
 
     def take(self, request: str) -> str | None:
         """Count a request; what is to happen to it."""
         with self._lock:
             self.requests.append(request)
-            fault = self._planned.pop(len(self.requests), self._always)
-            self.struck += fault is not None
+            fault = self._plan(len(self.requests), request) if self._plan else None
+            if fault:
+                self.struck.append(f"{fault}: {request}")
             return fault
+
+    def forwarded(self, request: str) -> None:
+        """The server has answered a request."""
 
     def close(self) -> None:
         """No more requests."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    proxy: Faults
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
-
-    def handle(self) -> None:
-        with contextlib.suppress(OSError):  # clients that give up are what this is for
-            super().handle()
-
-    def do_ANY(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.proxy.take(f"{self.command} {self.path}")
-        if fault in _REFUSALS:
-            self._refuse(*_REFUSALS[fault])
-        elif fault == "reset":
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._hang_up()
-        else:
-            self._forward(body, fault)
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_ANY
-
-    def _forward(self, body: bytes, fault: str | None) -> None:
-        far = http.client.HTTPConnection(self.proxy.target, timeout=30)
-        try:
-            far.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                if name.lower() not in ("expect", "connection"):
-                    far.putheader(name, value)
-            far.endheaders(body or None)
-            reply = far.getresponse()
-            content = reply.read()
-        finally:
-            far.close()
-        if fault == "drop":
-            self._hang_up()
-            return
-        if fault == "delay":
-            time.sleep(self.proxy.delay_s)
-        if fault == "flip" and content:
-            content = content[:-1] + bytes([content[-1] ^ 1])
-        self._answer(reply, content, cut=fault == "cut")
-
-    def _answer(self, reply: http.client.HTTPResponse, content: bytes, cut: bool) -> None:
-        self.send_response_only(reply.status, reply.reason)
-        for name, value in reply.getheaders():
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                self.send_header(name, value)
-        length = reply.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-        if reply.status != 204:
-            self.send_header("Content-Length", length or "0")
-        if cut and not content:
-            self._hang_up()
-            return
-        self.end_headers()
-        self.wfile.write(content[: len(content) // 2] if cut else content)
-        self.wfile.flush()
-        if cut:
-            self._hang_up()
-
-    def _refuse(self, status: int, code: str) -> None:
-        text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>a fault of the test</Message></Error>".encode()
-        self.send_response_only(status)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else text)
-
-    def _hang_up(self) -> None:
-        self.close_connection = True
+    def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-        self.connection.close()
+            while True:
+                near, _ = self._server.accept()
+                near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=_Connection(self, near).serve, daemon=True).start()
+
+
+class _Connection:
+    """One of a client, and the one to the server behind it."""
+
+    def __init__(self, faults: Faults, near: socket.socket) -> None:
+        self._faults, self._near, self._rest = faults, near, b""
+        self._far: socket.socket | None = None
+
+    def serve(self) -> None:
+        """Until either side ends it."""
+        with contextlib.suppress(OSError):
+            while request := self._request():
+                if not self._answer(request, self._faults.take(request.words)):
+                    break
+        for one in (self._near, self._far):
+            if one is not None:
+                one.close()
+
+    def _request(self) -> Request | None:
+        head, self._rest = _head(self._near, self._rest)
+        if not head:
+            return None
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:")]
+        if len(lines) < head.count(b"\r\n") + 1:
+            self._near.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body, self._rest = _body(self._near, self._rest, _length(head))
+        return Request(b"\r\n".join(lines), body)
+
+    def _answer(self, request: Request, fault: str | None) -> bool:
+        """False: the connection has ended."""
+        if fault in _REFUSALS:
+            self._near.sendall(_refusal(*_REFUSALS[fault], bodiless=request.words.startswith("HEAD")))
+            return True
+        if fault == "reset":
+            self._near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return False
+        writing = request.words.startswith(("PUT", "POST"))
+        if fault == "forget" and not writing:
+            self._forget(request)
+        head, body = self._forward(_flipped(request) if fault == "flip up" else request)
+        self._faults.forwarded(request.words)
+        if fault == "forget" and writing:
+            self._forget(request)
+        if fault == "drop":
+            return False
+        if fault == "delay":
+            time.sleep(self._faults.delay_s)
+        if fault == "throttle":
+            return self._trickle(head, body)
+        if fault == "flip down" and body:
+            # XML carries no checksum: what is changed in it must at least not parse.
+            at = len(body) - 1 if body.rstrip().endswith(b">") else len(body) // 2
+            body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+        if fault == "cut":
+            self._near.sendall(head + body[: len(body) // 2] if body else head[: len(head) // 2])
+            return False
+        self._near.sendall(head + body)
+        return True
+
+    def _forward(self, request: Request) -> tuple[bytes, bytes]:
+        """(head with its blank line, body) of the server's reply."""
+        if self._far is None:
+            host, _, port = self._faults.target.partition(":")
+            self._far = socket.create_connection((host, int(port)), timeout=30)
+            self._far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._far.sendall(request.head + request.body)
+        head, rest = _head(self._far, b"")
+        bodiless = request.words.startswith("HEAD") or head.split(b" ", 2)[1] in (b"204", b"304")
+        body, _ = _body(self._far, rest, 0 if bodiless else _length(head))
+        return head, body
+
+    def _trickle(self, head: bytes, body: bytes) -> bool:
+        """Byte by byte for a while, then the rest."""
+        self._near.sendall(head)
+        until, at = time.monotonic() + self._faults.delay_s, 0
+        while at < len(body) and time.monotonic() < until:
+            self._near.sendall(body[at : at + 1])
+            at += 1
+            time.sleep(min(0.02, self._faults.delay_s / 20))
+        self._near.sendall(body[at:])
+        return True
+
+    def _forget(self, request: Request) -> None:
+        path = unquote(request.words.split(" ", 1)[1].partition("?")[0])
+        if self._faults.forget is not None:
+            self._faults.forget(path)
+
+
+def _head(connection: socket.socket, rest: bytes) -> tuple[bytes, bytes]:
+    """(head with its blank line, what came behind it); b"" at the end of the connection."""
+    while b"\r\n\r\n" not in rest:
+        more = connection.recv(65536)
+        if not more:
+            return b"", b""
+        rest += more
+    head, _, rest = rest.partition(b"\r\n\r\n")
+    return head + b"\r\n\r\n", rest
+
+
+def _body(connection: socket.socket, rest: bytes, length: int) -> tuple[bytes, bytes]:
+    """(body, what came behind it)."""
+    body = bytearray(rest)
+    while len(body) < length:
+        more = connection.recv(1 << 20)
+        if not more:
+            raise ConnectionResetError
+        body += more
+    return bytes(body[:length]), bytes(body[length:])
+
+
+def _length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(b"content-length:"):
+            return int(line.partition(b":")[2])
+    return 0
+
+
+def _flipped(request: Request) -> Request:
+    at = len(request.body) // 2
+    return request._replace(body=request.body[:at] + bytes([request.body[at] ^ 1]) + request.body[at + 1 :]) if request.body else request
+
+
+def _refusal(status: int, code: str, bodiless: bool) -> bytes:
+    text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>a fault of the test</Message></Error>".encode()
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/xml\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+    return head if bodiless else head + text

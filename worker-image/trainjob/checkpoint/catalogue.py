@@ -7,15 +7,27 @@ that does not parse) are appended to the list that the caller gives.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from trainjob.checkpoint import layout, runs, stored
+from trainjob.checkpoint import inventory, layout, runs, stored
 from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import Manifest
+from trainjob.checkpoint.manifest import FileEntry, Manifest
 from trainjob.checkpoint.runs import Claim
 from trainjob.checkpoint.store import Store, open_store
 
-__all__ = ["Opened", "checkpoint_uri", "download", "history", "latest_run", "list_checkpoints", "open_checkpoint", "open_store", "read_claim", "read_end"]
+__all__ = [
+    "Opened",
+    "bring",
+    "checkpoint_uri",
+    "history",
+    "latest_run",
+    "list_checkpoints",
+    "open_checkpoint",
+    "open_store",
+    "read_claim",
+    "read_end",
+    "read_manifest",
+]
 
 Row = Dict[str, Any]
 
@@ -48,7 +60,10 @@ def list_checkpoints(store: Store, run: Optional[int] = None, warnings: Optional
     chosen = latest_run(store) if run is None else run
     if chosen is None:
         return []
-    return list(stored.good(store, chosen, [] if warnings is None else warnings))[::-1]
+    entries = inventory.look(store, chosen)
+    if warnings is not None:
+        warnings += [f"checkpoint {entry.id} is skipped for the one before: {entry.why}" for entry in entries if entry.state == inventory.DAMAGED]
+    return [entry.manifest for entry in entries if entry.good and entry.manifest is not None]
 
 
 def checkpoint_uri(store: Store, id_: CheckpointId) -> str:
@@ -56,9 +71,17 @@ def checkpoint_uri(store: Store, id_: CheckpointId) -> str:
     return store.uri(layout.folder(id_))
 
 
-def download(uri: str, into: str) -> Manifest:
-    """Bring a checkpoint from anywhere into a local folder, verified. Raises StoreError with a sentence on what is wrong with it."""
-    return stored.fetch(open_store(uri), "", into)
+def read_manifest(uri: str) -> Manifest:
+    """The manifest of a checkpoint anywhere, its files not looked at. Raises StoreError when there is none, DamagedError when it was found damaged."""
+    return stored.head(open_store(uri), "")
+
+
+def bring(uri: str, entries: Sequence[FileEntry], into: str) -> str:
+    """These files of a checkpoint, compared with its manifest's entries: its own folder if it is on a path, else `into`, to which they are downloaded.
+
+    Raises StoreError with a sentence on what is wrong.
+    """
+    return stored.bring(open_store(uri), "", entries, into)
 
 
 def open_checkpoint(path: str, verify: bool = True) -> Opened:

@@ -9,19 +9,22 @@ Protocol: one JSON object a line. Requests on stdin, replies on stdout in the or
     <- {"id": 7, "ok": false, "error": {"kind": "full", "message": "..."}}
 
 `id` is the number of the request. Checkpoint identities travel as text ("1-2-14") under `checkpoint`. `storage` is the folder
-(or URI) of the JOB. Error kinds are the constants of `errors.py`: unreadable, readonly, full, damaged, lost, conflict, invalid, internal.
+(or URI) of the JOB. Error kinds are the constants of `errors.py`: unreadable, readonly, full, damaged, lost, conflict, invalid, retired, internal.
 Every operation may be sent again after a crash or a lost reply: it finishes what was begun and answers the same.
 
     probe        {}                          -> {}
         Makes the job's folder and tries what a commit needs: write, fsync, link, read, delete.
     settle       {job_uid, resume_from, candidates: [{"note": ReleaseNote, "held": [path, ...]}]}
-                 -> {run, completed, checkpoint, warnings: [text], why: text}
+                 -> {run, completed, checkpoint, warnings: [text], why: text, claim: {run, nonce} | null}
         Finds this job's run or claims the next one, and picks what the attempt resumes from. `held`: paths that some member holds whole;
         several entries for one id are united. `why` is one sentence for an event. `checkpoint` is null (start from nothing) or
         {"id", "source": "staged" | "stored", "uri", "note": ReleaseNote, "stored": [path, ...]}:
         source "staged": members hold every file except those listed in `stored`, which are to be read below `uri`; `uri` is where it
         is (or will be) on storage. source "stored": committed; everything is read from the folder `uri`, after `verify`.
         `uri` may lie in another job's folder (resumeFrom: a path); `id` is then that checkpoint's own id.
+        `claim`, of paths alone: what `see` is asked for on other hosts.
+    see          {claim}                     -> {seen, where: text}
+        Whether this machine finds that claim in the job's folder; if not, what lies under the path here, in words.
     share        {checkpoint, rank, staged: folder, files: [[path, size], ...], duplicates: [[path, size], ...]}   -> {bytes}
         Copies a rank's files from `staged` (Staging.files_dir) to storage and ends with the rank's share record. `files` and `duplicates` are
         ReleaseNote.share_of(rank); of duplicates only the checksums are taken, for the commit to compare.
@@ -33,18 +36,27 @@ Every operation may be sent again after a crash or a lost reply: it finishes wha
                  -> {deleted: [id, ...], count, latest: CheckpointReport | null, best: CheckpointReport | null, warnings: [text]}
         Removes what retention does not keep. `protect`: the checkpoint that this attempt resumed from and EVERY id that some member still shares or holds staged
         (unfinished uploads of earlier attempts that are not protected are removed). keep null removes nothing.
+    reported     {run}                       -> {checkpoints: [{id, path, uri, step, epoch, world_size, metrics}]}
+        The run's good checkpoints, oldest first.
     history      {run, attempt, text}        -> {}
         Puts the whole file of that attempt: JSON lines. A first line {"kind": "start", "position": p} says at which position the attempt resumed.
-    end          {run, summary: object}      -> {}
-        Writes the run's end record: it completed, and is not continued.
-    verify       {checkpoint} | {uri}, into: folder   -> {path, note: ReleaseNote, bytes}
-        Reads every file and compares sizes and checksums; `path` is the folder to restore from: the stored one on a mounted path; else `into`, to which all
-        is downloaded (null without it). Damage: error kind "damaged", and damaged.json is written.
+    end          {run, summary: object, returned: path | null}      -> {}
+        Writes the run's end record: it completed, and is not continued. `returned`: a file whose contents are kept beside it.
+    code         {key, into: folder}         -> {files}
+        Unpacks the packed code that `tj submit` left under that key of the job's folder, compared with the digest in its name.
+    manifest     {checkpoint} | {uri}        -> {path, note: ReleaseNote, sums: [[path, checksum, algorithm], ...]}
+        What is in a committed checkpoint, its files not looked at; `path` is its folder on a mounted path, else null.
+    verify       {checkpoint} | {uri}, into: folder, paths: [path, ...]   -> {path, note: ReleaseNote, bytes}
+        Reads these files (absent: every file) and compares sizes and checksums; `path` is the folder to restore from: the stored one on a mounted path; else
+        `into`, to which they are downloaded (null without it). Damage: error kind "damaged", and damaged.json is written. No note with `paths`.
     fetch        {note: ReleaseNote, paths: [path, ...], into: folder}   -> {}
         Brings these files of a checkpoint that is not committed yet, but whose shares hold them, to `into`, compared. Error kind "damaged" when they are not there.
+    compare      {folder, files: [[path, size, checksum, algorithm], ...]}   -> {different: [path, ...]}
+        Files that came to a local folder from elsewhere.
     mark_damaged {checkpoint, why}           -> {}
 
-Lanes: share one after the other; verify, fetch and retain on a second thread; all else on a third, so that a long upload holds up no small operation.
+Lanes: share one after the other; retain on a second thread; manifest, verify, fetch and compare on four more, as ranks wait for them; all else on one of
+its own, so that a long upload holds up no small operation.
 End of stdin: what is in flight is finished, small operations that wait are done, waiting shares are dropped; then the process ends.
 SIGINT and SIGTERM are ignored (they reach the whole process group): the agent decides, by closing stdin or SIGKILL.
 """
@@ -60,9 +72,9 @@ import threading
 import time
 from typing import Any, BinaryIO, Dict, Optional
 
-from trainjob.checkpoint import errors
+from trainjob.checkpoint import errors, packages
 from trainjob.checkpoint.errors import CheckpointError
-from trainjob.checkpoint.operations import BULK, CHECK, OPERATIONS, SMALL, perform
+from trainjob.checkpoint.operations import LANES, OPERATIONS, SMALL, perform
 
 PROGRESS_INTERVAL_S = 0.2
 
@@ -75,11 +87,11 @@ class Child:
         self._replies = replies
         self._writing = threading.Lock()
         self._closing = False
-        self._lanes: Dict[str, queue.SimpleQueue[Optional[Dict[str, Any]]]] = {lane: queue.SimpleQueue() for lane in (BULK, CHECK, SMALL)}
+        self._lanes: Dict[str, queue.SimpleQueue[Optional[Dict[str, Any]]]] = {lane: queue.SimpleQueue() for lane in LANES}
 
     def run(self) -> None:
         """Until stdin ends and what is in flight is finished."""
-        team = [threading.Thread(target=self._serve, args=(lane,), name=f"lane-{lane}") for lane in self._lanes]
+        team = [threading.Thread(target=self._serve, args=(lane,), name=f"lane-{lane}-{n}") for lane, count in LANES.items() for n in range(count)]
         for thread in team:
             thread.start()
         try:
@@ -88,8 +100,9 @@ class Child:
         except OSError:
             pass  # an agent that was killed with replies unread: its socket says reset instead of end
         self._closing = True
-        for lane in self._lanes.values():
-            lane.put(None)
+        for name, lane in self._lanes.items():
+            for _ in range(LANES[name]):
+                lane.put(None)
         for thread in team:
             thread.join()
 
@@ -165,6 +178,7 @@ class _Ticker:
 
 def main() -> None:
     """Serve stdin until it ends."""
+    packages.use()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # Replies own the pipe; anything that is printed by accident goes to stderr.

@@ -16,7 +16,7 @@ CRC64NVME = "crc64nvme"
 ALGORITHMS = (CRC32, CRC64NVME)
 _BITS = {CRC32: 32, CRC64NVME: 64}
 _REFLECTED = {CRC32: 0xEDB88320, CRC64NVME: 0x9A6C9329AC4BC9B5}
-Bytes = Union[bytes, memoryview]
+Bytes = Union[bytes, bytearray, memoryview]
 
 
 @functools.cache

@@ -24,6 +24,8 @@ INVALID = "invalid"
 """The request cannot be met as it stands: resumeFrom names no checkpoint, an unknown scheme, a malformed request."""
 CHANGED = "changed"
 """A file changed while it was staged."""
+RETIRED = "retired"
+"""Retention has removed, or is removing, the checkpoint."""
 INTERNAL = "internal"
 
 
@@ -62,7 +64,7 @@ _WRITING: Dict[int, Tuple[str, str, str]] = {
     errno.EPERM: (READ_ONLY, "user {uid} may not write there, or the file system cannot do this", _NEXT_RIGHTS),
     errno.ENOTDIR: (READ_ONLY, "a file is in the way of a folder", "Move it away (ls -ld {folder})."),
     errno.EISDIR: (READ_ONLY, "a folder is in the way of a file", "Move it away (ls -ld {path})."),
-    errno.ENAMETOOLONG: (READ_ONLY, "the name is longer than the file system allows", "Use a shorter name."),
+    errno.ENAMETOOLONG: (INVALID, "the name is longer than the file system allows", "Use a shorter name."),
     errno.EOPNOTSUPP: (READ_ONLY, "the file system cannot do this", "Name a folder on another file system."),
 }
 _READING: Dict[int, Tuple[str, str, str]] = {
@@ -71,7 +73,7 @@ _READING: Dict[int, Tuple[str, str, str]] = {
 }
 _ALWAYS: Dict[int, Tuple[str, str, str]] = {
     errno.ENOENT: (LOST, "it was removed by something else", "Look at what is left (ls -la {folder})."),
-    errno.ESTALE: (LOST, "the network file system no longer knows it", _NEXT_MOUNT),
+    errno.ESTALE: (UNREADABLE, "the network file system no longer knows it", _NEXT_MOUNT),
     errno.EIO: (UNREADABLE, "the disk or the network file system fails", _NEXT_MOUNT),
 }
 _UNKNOWN = (UNREADABLE, "the file system refused", _NEXT_MOUNT)

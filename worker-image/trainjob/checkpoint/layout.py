@@ -7,6 +7,7 @@
     checkpoints/<id>/.trainjob/damaged.json      verification failed: readers pass it over
     checkpoints/<id>/.trainjob/retired.json      its removal has begun: readers pass it over
     runs/<k>.json  runs/<k>.end.json             who owns run k and what it resumes from; that it completed
+    runs/<k>.policy.json                         by what its checkpoints are scored, for whoever asks for the best later
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
     history/<run>-<attempt>.jsonl                reports and log rows of one attempt
 
@@ -89,6 +90,16 @@ def run_key(run: int) -> str:
 def end_key(run: int) -> str:
     """Key of a run's end record."""
     return f"{RUNS}/{run}.end.json"
+
+
+def returned_key(run: int) -> str:
+    """Key of what rank 0's function returned, pickled."""
+    return f"{RUNS}/{run}.returned.pkl"
+
+
+def policy_key(run: int) -> str:
+    """Key of the note by what a run's checkpoints are scored; there once the first of a job with a score attribute is committed."""
+    return f"{RUNS}/{run}.policy.json"
 
 
 def origin_mark_key(uri: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from trainjob.checkpoint import errors, layout, runs, shares, stored
+from trainjob.checkpoint import bringing, errors, inventory, layout, mounts, runs, shares, stored
 from trainjob.checkpoint.choose import Candidate
-from trainjob.checkpoint.errors import DamagedError, StoreError
+from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import ReleaseNote
 from trainjob.checkpoint.retention import Policy
@@ -18,10 +18,12 @@ from trainjob.checkpoint.transfer import Progress
 
 Fields = Dict[str, Any]
 
-# Lanes: operations of one lane run one after the other.
+# Lanes: operations of one lane run one after the other, or as many at a time as LANES says.
 BULK = "bulk"
 CHECK = "check"
+RESTORE = "restore"
 SMALL = "small"
+LANES = {BULK: 1, CHECK: 1, RESTORE: 4, SMALL: 1}
 
 
 class Operation(NamedTuple):
@@ -43,7 +45,16 @@ def _settle(store: Store, fields: Fields, _progress: Progress) -> Fields:
     if settled.choice is not None:
         note = settled.choice.note
         chosen = {"id": str(note.id), "source": settled.choice.source, "uri": settled.uri, "note": note.to_json(), "stored": list(settled.choice.stored)}
-    return {"run": settled.run, "completed": settled.completed, "checkpoint": chosen, "warnings": list(settled.warnings), "why": settled.why}
+    # For workers on other hosts, to see whether a path is the same folder there. Buckets are.
+    claimed = runs.read_claim(store, settled.run) if store.local("") is not None else None
+    claim = None if claimed is None else {"run": claimed.run, "nonce": claimed.nonce}
+    return {"run": settled.run, "completed": settled.completed, "checkpoint": chosen, "warnings": list(settled.warnings), "why": settled.why, "claim": claim}
+
+
+def _see(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    claim = fields["claim"]
+    seen = runs.sees(store, int(claim["run"]), str(claim["nonce"]))
+    return {"seen": seen, "where": "" if seen else mounts.describe(store.uri())}
 
 
 def _share(store: Store, fields: Fields, progress: Progress) -> Fields:
@@ -61,38 +72,34 @@ def _commit(store: Store, fields: Fields, _progress: Progress) -> Fields:
     return {"committed": True, "checkpoint": str(note.id), "uri": uri, "bytes": done.manifest.total_bytes, "warnings": list(done.warnings)}
 
 
+def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    rows = []
+    for entry in inventory.look(store, int(fields["run"])):
+        if entry.good and entry.manifest is not None:
+            note, uri = entry.manifest.note, store.uri(entry.prefix)
+            shown = {"id": str(entry.id), "path": uri, "uri": uri, "step": note.step, "epoch": note.epoch, "world_size": note.world_size}
+            rows.append({**shown, "metrics": dict(note.metrics)})
+    return {"checkpoints": rows}
+
+
 def _history(store: Store, fields: Fields, _progress: Progress) -> Fields:
     store.put(layout.history_key(int(fields["run"]), int(fields["attempt"])), fields["text"].encode("utf-8", "backslashreplace"))
     return {}
 
 
 def _end(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    # Before the record: who finds that finds this too.
+    if fields.get("returned"):
+        with open(str(fields["returned"]), "rb") as file:
+            store.put(layout.returned_key(int(fields["run"])), file.read())
     runs.write_end(store, int(fields["run"]), fields["summary"])
     return {}
 
 
-def _verify(store: Store, fields: Fields, progress: Progress) -> Fields:
-    uri: Optional[str] = fields.get("uri")
-    id_ = None if uri is not None else CheckpointId.parse(fields["checkpoint"])
-    folder, prefix = (store, layout.folder(id_)) if id_ is not None else (open_store(uri or ""), "")
-    path = folder.local(prefix)
-    into = str(fields.get("into") or "")
-    try:
-        if path is None and into:
-            path, manifest = into, stored.fetch(folder, prefix, into, id_, progress)
-        else:
-            manifest = stored.verify(folder, prefix, id_, progress)
-    except DamagedError as error:
-        if uri is not None:
-            # The folder may be another job's, and not ours to mark.
-            runs.mark_origin_damaged(store, uri, str(error))
-        raise
-    return {"path": path, "note": manifest.note.to_json(), "bytes": manifest.total_bytes}
+def _code(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    from trainjob.checkpoint import code  # few jobs need it, and it would be a tenth of this process's start
 
-
-def _fetch(store: Store, fields: Fields, _progress: Progress) -> Fields:
-    shares.fetch(store, ReleaseNote.from_json(fields["note"]), fields["paths"], fields["into"])
-    return {}
+    return {"files": code.unpack(store, str(fields["key"]), str(fields["into"]))}
 
 
 def _mark_damaged(store: Store, fields: Fields, _progress: Progress) -> Fields:
@@ -105,11 +112,15 @@ class _Retention:
 
     def __init__(self) -> None:
         self._retainers: Dict[Tuple[str, int], Retainer] = {}
+        self._noted: Dict[Tuple[str, int], Policy] = {}
 
     def __call__(self, store: Store, fields: Fields, _progress: Progress) -> Fields:
         run = int(fields["run"])
         retainer = self._retainers.setdefault((store.uri(), run), Retainer(store, run))
         policy = Policy(fields.get("keep"), fields.get("score_attribute"), fields.get("score_order") or "max")
+        if policy.score_attribute and self._noted.get((store.uri(), run)) != policy:
+            inventory.write_policy(store, run, policy)
+            self._noted[store.uri(), run] = policy
         done = retainer.retain(policy, {CheckpointId.parse(text) for text in fields.get("protect", [])})
         return {
             "deleted": [str(id_) for id_ in done.removed],
@@ -132,13 +143,18 @@ def _report(store: Store, summary: Optional[Summary]) -> Optional[Fields]:
 OPERATIONS: Dict[str, Operation] = {
     "probe": Operation(SMALL, _probe),
     "settle": Operation(SMALL, _settle),
+    "see": Operation(SMALL, _see),
     "share": Operation(BULK, _share),
     "commit": Operation(SMALL, _commit),
     "retain": Operation(CHECK, _Retention()),
+    "reported": Operation(CHECK, _reported),
     "history": Operation(SMALL, _history),
+    "code": Operation(CHECK, _code),
     "end": Operation(SMALL, _end),
-    "verify": Operation(CHECK, _verify),
-    "fetch": Operation(CHECK, _fetch),
+    "manifest": Operation(RESTORE, bringing.manifest),
+    "verify": Operation(RESTORE, bringing.verify),
+    "fetch": Operation(RESTORE, bringing.fetch),
+    "compare": Operation(RESTORE, bringing.compare),
     "mark_damaged": Operation(SMALL, _mark_damaged),
 }
 

@@ -26,6 +26,7 @@ class PathStore:
     """The Store below the folder `root`."""
 
     algorithm = transfer.ALGORITHM
+    at_once = 4
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)

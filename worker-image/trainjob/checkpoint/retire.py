@@ -46,8 +46,11 @@ class Retainer:
 
     def retain(self, policy: Policy, protect: Collection[CheckpointId]) -> Retained:
         """Remove what the policy does not keep and what earlier calls or attempts left unfinished. Raises StoreError."""
-        committed, leftover = self._look()
+        committed, leftover = self._look(policy.keep is not None)
         planned = plan([Scored(s.id, s.metrics) for s in committed], policy, protect)
+        while policy.keep is None and not all(self._stands(id_) for id_ in {planned.latest, planned.best} if id_ is not None):
+            committed = [s for s in committed if s.id in self._known]
+            planned = plan([Scored(s.id, s.metrics) for s in committed], policy, protect)
         removed: List[CheckpointId] = []
         if policy.keep is not None and planned.latest is not None:
             for id_ in sorted([*planned.remove, *self._abandoned(leftover, planned.latest, protect)]):
@@ -62,11 +65,17 @@ class Retainer:
         best = by_id.get(planned.best) if planned.best else None
         return Retained(tuple(id_ for id_ in removed if id_ in by_id), count, latest, best, planned.warnings)
 
-    def _look(self) -> Tuple[List[Summary], Dict[CheckpointId, bool]]:
-        """Committed checkpoints, and the other folders with whether their removal has begun or they are damaged."""
+    def _look(self, closely: bool) -> Tuple[List[Summary], Dict[CheckpointId, bool]]:
+        """Committed checkpoints, and the other folders with whether their removal has begun or they are damaged.
+
+        Where all are kept there may be thousands: those that were looked at before are not listed again at each commit (not `closely`).
+        """
         committed: List[Summary] = []
         leftover: Dict[CheckpointId, bool] = {}
         for id_ in stored.ids(self._store, self._run):
+            if not closely and id_ in self._known:
+                committed.append(self._known[id_])
+                continue
             names = {name for name, _ in self._store.names(layout.own_folder(id_))}
             summary = None
             if layout.MANIFEST in names and not names & {layout.RETIRED, layout.DAMAGED}:
@@ -75,10 +84,18 @@ class Retainer:
                 leftover[id_] = bool(names & {layout.RETIRED, layout.DAMAGED, layout.MANIFEST}) or not self._store.sizes(layout.folder(id_))
             else:
                 committed.append(summary)
-        if not self._swept:
+        if closely and not self._swept:
             # Uploads that got no further than their first bytes leave no folder on some stores. What a dead attempt left is looked for once.
             leftover = {**{id_: False for id_ in self._unfinished() if id_ not in self._known}, **leftover}
         return committed, leftover
+
+    def _stands(self, id_: CheckpointId) -> bool:
+        """Whether a checkpoint that was good is not marked or removed by now; forgotten if it is."""
+        names = {name for name, _ in self._store.names(layout.own_folder(id_))}
+        stands = layout.MANIFEST in names and not names & {layout.RETIRED, layout.DAMAGED}
+        if not stands:
+            self._known.pop(id_, None)
+        return stands
 
     def _unfinished(self) -> List[CheckpointId]:
         found = []

@@ -71,6 +71,15 @@ def read_claim(store: Store, run: int) -> Optional[Claim]:
         raise DamagedError(f"{store.uri(key)} is damaged: {error}. Move the file away if run {run} is not needed.") from None
 
 
+def sees(store: Store, run: int, nonce: str) -> bool:
+    """Whether the claim of a run lies here with that nonce."""
+    try:
+        found = read_claim(store, run)
+    except DamagedError:
+        return False
+    return found is not None and found.nonce == nonce
+
+
 def later_run_exists(store: Store, run: int) -> bool:
     """Whether another object has taken over this folder."""
     return any(k > run for k in numbers(store))

@@ -7,20 +7,23 @@ decide. A request is a function of the client that may run several times. Safe f
 from __future__ import annotations
 
 import random
+import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, Tuple, Type, TypeVar
+from http.client import HTTPException
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, TypeVar
 
-from trainjob.checkpoint import errors, s3_errors
+from trainjob.checkpoint import errors, s3_bodies, s3_boto, s3_errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.s3_bodies import CONNECT_S
 from trainjob.checkpoint.s3_errors import Answer, Where
 from trainjob.checkpoint.s3_settings import Settings
+from trainjob.checkpoint.s3_ways import Bodies
 
 CONNECTIONS = 16
 """Requests that carry file contents at once, all files together."""
 SPARE_CONNECTIONS = 8
 """For small requests beside them."""
-CONNECT_S = 10.0
 PAUSE_S = 0.1
 PAUSE_CAP_S = 5.0
 SLOWEST = 8 << 10
@@ -30,6 +33,8 @@ Work = Callable[[Any], T]
 
 _clients: Dict[Settings, Requests] = {}
 _clients_lock = threading.Lock()
+_models: List[Any] = []
+"""botocore's descriptions of services, read once: they are most of what another client costs."""
 
 
 class Absent(Exception):
@@ -78,7 +83,8 @@ def requests_for(settings: Settings) -> Requests:
 class _Tries:
     """What is known of a request that failed before."""
 
-    def __init__(self) -> None:
+    def __init__(self, conditional: bool) -> None:
+        self.conditional = conditional
         self.since = 0.0
         self.count = 0
         self.sent = False
@@ -95,68 +101,115 @@ class Requests:
         self.slots = threading.BoundedSemaphore(CONNECTIONS)
         """Held while file contents move: what bounds memory and connections."""
         self._lock = threading.Lock()
-        self._client: Any = None
-        self._failures: Tuple[Type[BaseException], ...] = ()
+        self._connected: Optional[_Connected] = None
 
     @property
     def endpoint(self) -> str:
         """Where requests go, for people."""
         return self.settings.endpoint or "https://s3.amazonaws.com"
 
-    def run(self, work: Work[T], where: Where) -> T:
-        """What `work` returns. Raises Absent, Empty, Taken or StoreError."""
-        state = _Tries()
+    def run(self, work: Work[T], where: Where, conditional: bool = False) -> T:
+        """What `work` returns, called with boto3's client. Raises Absent, Empty, StoreError, and Taken if a condition goes with the request."""
+        return self._try(lambda connected: work(connected.client), where, conditional)
+
+    def move(self, work: Callable[[Bodies], T], where: Where, conditional: bool = False) -> T:
+        """The same for work that carries file contents."""
+        return self._try(lambda connected: connected.move(work, where.bucket), where, conditional)
+
+    def _try(self, work: Callable[[_Connected], T], where: Where, conditional: bool) -> T:
+        state = _Tries(conditional)
         while True:
-            client = self._get()
+            connected = self._get()
             try:
-                return work(client)
-            except self._failures as error:
+                return work(connected)
+            except connected.failures as error:
                 # All is said in here: a name that outlives this block would keep the error, and with it all that the callers hold, in a cycle.
-                pause = self._pause(state, s3_errors.answer(error), client, where, error)
+                pause = self._pause(state, s3_errors.answer(error), connected, where, error)
             time.sleep(pause)
 
-    def _pause(self, state: _Tries, given: Answer, client: Any, where: Where, error: BaseException) -> float:
+    def _pause(self, state: _Tries, given: Answer, connected: _Connected, where: Where, error: BaseException) -> float:
         """How long to wait before the next try. Raises when there is none."""
         meaning = s3_errors.meaning(given)
         if meaning == s3_errors.ABSENT:
             raise Absent from error
         if meaning == s3_errors.EMPTY:
             raise Empty from error
-        if meaning == s3_errors.TAKEN:
+        if meaning == s3_errors.TAKEN and state.conditional:
             raise Taken(state.sent) from error
         if meaning == s3_errors.CREDENTIALS and not state.fresh:
             state.fresh = True
-            self._forget(client)
+            self._forget(connected)
             return 0.0
         now = time.monotonic()
         state.since = state.since or now  # not since the begin: a large part may have taken longer than the deadline
         pause = random.uniform(0, min(PAUSE_CAP_S, PAUSE_S * 2**state.count))
-        if meaning != s3_errors.RETRY or now + pause > state.since + self.settings.retry_s:
+        if meaning not in (s3_errors.RETRY, s3_errors.TAKEN) or now + pause > state.since + self.settings.retry_s:
             raise s3_errors.explain(given, where, now - state.since) from error
         state.sent = state.sent or _may_have_arrived(given)
         state.count += 1
         return pause
 
-    def _get(self) -> Any:
+    def _get(self) -> _Connected:
         with self._lock:
-            if self._client is None:
-                self._client, self._failures = _connect(self.settings)
-            return self._client
+            if self._connected is None:
+                self._connected = _connect(self.settings)
+            return self._connected
 
-    def _forget(self, client: Any) -> None:
+    def _forget(self, connected: _Connected) -> None:
         """The next request looks for credentials anew: files and variables may say something else by now."""
         with self._lock:
-            if self._client is client:
-                self._client = None
+            if self._connected is connected:
+                self._connected = None
+
+
+class _Connected:
+    """boto3's client, and what moves file contents beside it."""
+
+    def __init__(self, client: Any, session: Any, settings: Settings, failures: Tuple[Type[BaseException], ...]) -> None:
+        self.client = client
+        self.failures = failures
+        self._session, self._settings = session, settings
+        self._lock = threading.Lock()
+        self._bodies: Dict[str, Bodies] = {}
+
+    def move(self, work: Callable[[Bodies], T], bucket: str) -> T:
+        """A bucket that turns out to be in another region is left to boto3, which follows."""
+        with self._lock:
+            if bucket not in self._bodies:
+                self._bodies[bucket] = s3_bodies.bodies(self.client, self._session, self._settings, bucket)
+            way = self._bodies[bucket]
+        try:
+            return work(way)
+        except self.failures as error:
+            if isinstance(way, s3_boto.Boto) or s3_errors.answer(error).code not in s3_errors.MOVED:
+                raise
+        with self._lock:
+            way = self._bodies[bucket] = s3_boto.Boto(self.client, bucket)
+        return work(way)
 
 
 def _may_have_arrived(given: Answer) -> bool:
     return given.code not in ("EndpointConnectionError", "ConnectTimeoutError", "SlowDown", "BadDigest")
 
 
-def _connect(settings: Settings) -> Tuple[Any, Tuple[Type[BaseException], ...]]:
+def _readable(bundle: Optional[str]) -> None:
+    """Raises StoreError for a file of authorities that is none: boto3 would say that the store is not to be trusted."""
+    if not bundle:
+        return
+    try:
+        ssl.create_default_context(cafile=bundle)
+    except OSError as error:
+        raise StoreError(
+            errors.INVALID,
+            f"AWS_CA_BUNDLE={bundle} is no file with certificates in PEM that can be read ({error}). Check the ConfigMap of spec.checkpoint.s3.caConfigMap "
+            "(its key is ca.crt), or the variable.",
+        ) from error
+
+
+def _connect(settings: Settings) -> _Connected:
     try:
         import boto3
+        import botocore.session
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
@@ -177,9 +230,15 @@ def _connect(settings: Settings) -> Tuple[Any, Tuple[Type[BaseException], ...]]:
         s3={"addressing_style": "path" if settings.path_style else "auto", "payload_signing_enabled": False},
     )
     try:
-        session = boto3.session.Session()
+        core = botocore.session.get_session()
+        if _models:
+            core.register_component("data_loader", _models[0])
+        else:
+            _models.append(core.get_component("data_loader"))
+        _readable(core.get_config_variable("ca_bundle"))
+        session = boto3.session.Session(botocore_session=core)
         region = settings.region or session.region_name or "us-east-1"
         client = session.client("s3", endpoint_url=settings.endpoint, region_name=region, config=config)
     except (BotoCoreError, ValueError) as error:
         raise StoreError(errors.INVALID, f"the settings for s3:// are not usable ({error}). Check the AWS_* variables and spec.checkpoint.s3.") from error
-    return client, (BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError)
+    return _Connected(client, core, settings, (BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError, RecursionError))

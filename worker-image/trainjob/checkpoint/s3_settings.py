@@ -15,7 +15,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob_api import contract
 
 SCHEME = "s3://"
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+_BUCKET = re.compile(r"(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 
 
 class Settings(NamedTuple):

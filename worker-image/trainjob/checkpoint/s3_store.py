@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from trainjob.checkpoint import digest, errors, s3_errors, s3_settings, s3_transfer, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.s3_errors import Where
-from trainjob.checkpoint.s3_requests import Absent, Empty, Requests, Taken, requests_for
+from trainjob.checkpoint.s3_requests import CONNECTIONS, Absent, Requests, Taken, requests_for
 from trainjob.checkpoint.s3_transfer import Object
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import Progress
@@ -25,9 +25,11 @@ _ROUNDS = 3
 class S3Store:
     """The Store below s3://bucket/prefix."""
 
-    def __init__(self, uri: str, retry_s: Optional[float] = None) -> None:
+    at_once = CONNECTIONS
+
+    def __init__(self, uri: str, retry_s: Optional[float] = None, environ: Optional[Mapping[str, str]] = None) -> None:
         self.bucket, self.prefix = s3_settings.parse(uri)
-        settings = s3_settings.read()
+        settings = s3_settings.read(environ)
         self._requests: Requests = requests_for(settings if retry_s is None else settings._replace(retry_s=min(retry_s, settings.retry_s)))
 
     @property
@@ -51,22 +53,11 @@ class S3Store:
 
     def read(self, key: str) -> Optional[bytes]:
         """None when there is no such object."""
-        found: Optional[bytes] = self._read("read", key, lambda client: _whole(client.get_object(**self._names(key))))
-        return found
+        return s3_transfer.whole(self._object(key, "read", False))
 
     def size(self, key: str) -> Optional[int]:
-        """By a GET of one byte: a HEAD that fails does not say whether the object or the bucket is missing."""
-
-        def look(client: Any) -> int:
-            reply = client.get_object(**self._names(key), Range="bytes=0-0")
-            reply["Body"].close()
-            return int(str(reply["ContentRange"]).rsplit("/", 1)[-1])
-
-        try:
-            found: Optional[int] = self._read("look at", key, look)
-        except Empty:
-            return 0
-        return found
+        """None when there is no such object."""
+        return s3_transfer.size(self._object(key, "look at", False))
 
     def names(self, folder: str) -> List[Tuple[str, bool]]:
         """Sorted by name."""
@@ -84,11 +75,15 @@ class S3Store:
 
     def create(self, key: str, data: bytes) -> bool:
         """With If-None-Match. A name that may have been taken by a try of ours is read back: the same bytes are ours."""
-        try:
-            self._put(key, data, {"IfNoneMatch": "*"})
-        except Taken as taken:
-            return taken.sent_before and self.read(key) == data
-        return True
+        for _ in range(_ROUNDS):
+            try:
+                self._put(key, data, {"IfNoneMatch": "*"})
+                return True
+            except Taken as taken:
+                there = self.read(key)
+                if there is not None:
+                    return taken.sent_before and there == data
+        raise StoreError(errors.CONFLICT, f"cannot write {self.uri(key)}: the store says that the name is taken, and that nothing is there. Look at the store.")
 
     def put(self, key: str, data: bytes) -> None:
         """Objects are replaced whole."""
@@ -165,7 +160,7 @@ class S3Store:
 
     def _put(self, key: str, data: bytes, more: Dict[str, str]) -> None:
         fields = dict(self._names(key), Body=data, **s3_transfer.checksum_field(self.algorithm, digest.update(self.algorithm, data)), **more)
-        self._requests.run(lambda client: client.put_object(**fields), self.where("write", key, True))
+        self._requests.run(lambda client: client.put_object(**fields), self.where("write", key, True), conditional=bool(more))
 
     def _read(self, doing: str, key: str, work: Callable[[Any], Any], writing: bool = False) -> Any:
         try:
@@ -201,6 +196,8 @@ class S3Store:
 
     def _stored(self, key: str) -> Optional[Stored]:
         """What the store says of an object, read through if it does not say enough."""
+        if self.size(key) is None:
+            return None  # said with words, which a HEAD that is refused has not
         field = f"Checksum{self.algorithm.upper()}"
         reply = self._read("look at", key, lambda client: client.head_object(**self._names(key), ChecksumMode="ENABLED"))
         if reply is None:
@@ -223,11 +220,3 @@ class S3Store:
 
 def _abort(fields: Dict[str, str], client: Any) -> None:
     client.abort_multipart_upload(**fields)
-
-
-def _whole(reply: Any) -> bytes:
-    body = reply["Body"]
-    try:
-        return bytes(body.read())
-    finally:
-        body.close()

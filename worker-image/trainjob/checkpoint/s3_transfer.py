@@ -13,6 +13,8 @@ from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.s3_errors import Where
 from trainjob.checkpoint.s3_requests import Absent, Empty, Pace, Requests, Stalled, Taken
+from trainjob.checkpoint.s3_slice import WINDOW, Slice
+from trainjob.checkpoint.s3_ways import Bodies, Target
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import BLOCK, Progress
 
@@ -49,49 +51,14 @@ def ranges(size: int, first: int = 0) -> List[Tuple[int, int]]:
     return [(at, min(step, size - at)) for at in range(first, size, step)]
 
 
-class Slice:
-    """Some bytes of an open file as a request's body: sent in blocks, again from its start when the request is tried again."""
-
-    def __init__(self, file: int, offset: int, length: int, progress: Progress, pace: Pace) -> None:
-        self._file, self._offset, self._length = file, offset, length
-        self._progress, self._pace = progress, pace
-        self._at = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self, count: int = -1) -> bytes:
-        """The next bytes; b"" at the end."""
-        left = self._length - self._at
-        data = os.pread(self._file, left if count is None or count < 0 else min(left, count), self._offset + self._at)
-        self._at += len(data)
-        self._pace.moved(len(data))
-        self._progress(len(data))
-        return data
-
-    def seek(self, to: int, whence: int = os.SEEK_SET) -> int:
-        """Botocore measures bodies by it."""
-        self._at = to + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Where the next read begins."""
-        return self._at
-
-
 def send(target: Object, file: int, size: int, progress: Progress) -> Stored:
     """Store an open file under an exclusive name. Raises Taken, Absent (something else aborted it: begin anew), StoreError, StagingError."""
-    algorithm = target.requests.settings.algorithm
     if size <= SINGLE:
+        algorithm = target.requests.settings.algorithm
         value = _checksum(file, 0, size, algorithm)
-
-        def put(client: Any, body: Slice) -> Any:
-            return client.put_object(**target.names, Body=body, ContentLength=size, IfNoneMatch="*", **checksum_field(algorithm, value))
-
-        _send_slice(target, put, (file, 0, size), size, progress)
+        _send_slice(target, Target(target.key, (algorithm, digest.wire(algorithm, value))), (file, 0, size), size, progress)
         return Stored(size, digest.text(algorithm, value), algorithm)
-    upload = _Upload(target, file, size, progress)
-    return upload.run()
+    return _Upload(target, file, size, progress).run()
 
 
 def checksum_field(algorithm: str, value: int) -> Dict[str, str]:
@@ -123,13 +90,9 @@ class _Upload:
     def _send(self, part: Tuple[int, Tuple[int, int]]) -> None:
         number, (offset, length) = part
         value = _checksum(self._file, offset, length, self._algorithm)
-        names = dict(self._target.names, UploadId=self._id, PartNumber=number)
-
-        def put(client: Any, body: Slice) -> Any:
-            return client.upload_part(**names, Body=body, ContentLength=length, **checksum_field(self._algorithm, value))
-
-        reply = _send_slice(self._target, put, (self._file, offset, length), self._size, self._progress)
-        self._parts[number] = (length, value, {"PartNumber": number, "ETag": reply["ETag"], **checksum_field(self._algorithm, value)})
+        aim = Target(self._target.key, (self._algorithm, digest.wire(self._algorithm, value)), self._id, number)
+        etag = _send_slice(self._target, aim, (self._file, offset, length), self._size, self._progress)
+        self._parts[number] = (length, value, {"PartNumber": number, "ETag": etag, **checksum_field(self._algorithm, value)})
 
     def _complete(self) -> int:
         value = 0
@@ -145,7 +108,7 @@ class _Upload:
             ChecksumType="FULL_OBJECT",
             **checksum_field(self._algorithm, value),
         )
-        self._target.requests.run(lambda s3: s3.complete_multipart_upload(**fields), self._target.where)
+        self._target.requests.run(lambda s3: s3.complete_multipart_upload(**fields), self._target.where, conditional=True)
         return value
 
     def _abort(self) -> None:
@@ -155,9 +118,8 @@ class _Upload:
             pass  # the commit tidies up
 
 
-def _send_slice(target: Object, put: Any, part: Tuple[int, int, int], size: int, progress: Progress) -> Any:
-    """A request with a slice of a file as its body; bytes that are sent again count once."""
-    file, offset, length = part
+def _send_slice(target: Object, aim: Target, part: Tuple[int, int, int], size: int, progress: Progress) -> str:
+    """A request with a slice of a file as its body; its ETag. Bytes that are sent again count once."""
     counted, this_time = 0, 0
 
     def moved(count: int) -> None:
@@ -167,19 +129,19 @@ def _send_slice(target: Object, put: Any, part: Tuple[int, int, int], size: int,
             progress(this_time - counted)
             counted = this_time
 
-    def work(client: Any) -> Any:
+    def work(bodies: Bodies) -> str:
         nonlocal this_time
-        if os.fstat(file).st_size != size:
+        if os.fstat(part[0]).st_size != size:
             raise StagingError(errors.CHANGED, f"a staged file changed while it was stored to {target.where.uri}: expected {size} bytes")
         this_time = 0
         with target.requests.slots:
-            return put(client, Slice(file, offset, length, moved, Pace(target.requests.settings.timeout_s)))
+            return bodies.put(aim, Slice(part, moved, target.requests.settings.timeout_s))
 
-    return target.requests.run(work, target.where)
+    return target.requests.move(work, target.where, conditional=not aim.part)
 
 
 def _checksum(file: int, offset: int, length: int, algorithm: str) -> int:
-    value, at, buffer = 0, offset, bytearray(min(BLOCK, length))
+    value, at, buffer = 0, offset, bytearray(min(WINDOW, length))
     view = memoryview(buffer)
     while at < offset + length:
         count = os.preadv(file, [view[: min(len(view), offset + length - at)]], at)
@@ -188,6 +150,53 @@ def _checksum(file: int, offset: int, length: int, algorithm: str) -> int:
         value = digest.update(algorithm, view[:count], value)
         at += count
     return value
+
+
+def size(source: Object) -> Optional[int]:
+    """Of an object, by a GET of one byte: a HEAD that fails does not say whether the object or the bucket is missing. None when it is not there."""
+
+    def look(bodies: Bodies) -> int:
+        reply = bodies.get(source.key, 0, 0, None)
+        try:
+            while reply.read(1):
+                pass
+        finally:
+            reply.close()
+        return reply.total
+
+    try:
+        return source.requests.move(look, source.where)
+    except Absent:
+        return None
+    except Empty:
+        return 0
+
+
+def whole(source: Object) -> Optional[bytes]:
+    """A small object, compared with the checksum that the store keeps of it; None when it is not there. Raises StoreError."""
+    algorithm, timeout_s = source.requests.settings.algorithm, source.requests.settings.timeout_s
+
+    def read(bodies: Bodies) -> bytes:
+        reply, data, pace = bodies.whole(source.key, algorithm), bytearray(), Pace(timeout_s)
+        try:
+            while True:
+                block = reply.read(WINDOW)
+                if not block:
+                    break
+                data += block
+                pace.moved(len(block))
+        finally:
+            reply.close()
+        if reply.total not in (-1, len(data)):
+            raise Stalled(f"the reply ended after {len(data)} of {reply.total} bytes")
+        if reply.checksum and "-" not in reply.checksum and reply.checksum != digest.wire(algorithm, digest.update(algorithm, data)):
+            raise Stalled(f"{len(data)} bytes came that do not match their checksum")
+        return bytes(data)
+
+    try:
+        return source.requests.move(read, source.where)
+    except Absent:
+        return None
 
 
 def receive(source: Object, file: Optional[int], algorithm: str, progress: Progress) -> Optional[Stored]:
@@ -230,26 +239,25 @@ class _Range:
     def read(self, offset: int, length: int, etag: Optional[str]) -> None:
         """Up to `length` bytes from `offset`."""
         self.etag = etag
-        self._source.requests.run(lambda client: self._read(client, offset, length), self._source.where)
+        self._source.requests.move(lambda bodies: self._read(bodies, offset, length), self._source.where, conditional=etag is not None)
 
-    def _read(self, client: Any, offset: int, length: int) -> None:
-        condition = {"IfMatch": self.etag} if self.etag is not None else {}
-        with self._source.requests.slots:
+    def _read(self, bodies: Bodies, offset: int, length: int) -> None:
+        requests = self._source.requests
+        with requests.slots:
             if self.total and self.done >= min(length, self.total - offset):
                 return  # all of it came before the last try failed
-            reply = client.get_object(**self._source.names, Range=f"bytes={offset + self.done}-{offset + length - 1}", **condition)
-            self.etag = self.etag or reply["ETag"]
-            self.total = int(str(reply["ContentRange"]).rsplit("/", 1)[-1])
-            body, pace = reply["Body"], Pace(self._source.requests.settings.timeout_s)
+            reply = bodies.get(self._source.key, offset + self.done, offset + length - 1, self.etag)
             try:
+                self.etag, self.total = self.etag or reply.etag, reply.total
+                pace = Pace(requests.settings.timeout_s)
                 while True:
-                    block = body.read(BLOCK)
+                    block = reply.read(WINDOW)
                     if not block:
                         break
                     self._take(block, offset)
                     pace.moved(len(block))
             finally:
-                body.close()
+                reply.close()
         if self.done != min(length, self.total - offset):
             raise Stalled(f"the reply ended after {self.done} bytes")
 

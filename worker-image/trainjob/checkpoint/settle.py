@@ -31,7 +31,9 @@ def settle(store: Store, job_uid: str, resume_from: str, candidates: Sequence[Ca
     own = [c for c in unite(candidates) if c.note.id.run == claimed.run]
     committed = stored.newest_good(store, claimed.run, warnings)
     newer = [c for c in own if committed is None or c.note.id >= committed.id]
-    choice = choose(newer, _stored(store, newer, warnings), None if committed is None else committed.note)
+    # Of a committed one, what nobody holds is compared when it is read.
+    uncommitted = [c for c in newer if committed is None or c.note.id != committed.id]
+    choice = choose(newer, _stored(store, uncommitted, warnings), None if committed is None else committed.note)
     completed = runs.ended(store, claimed.run)
     if choice is not None:
         why = f"it goes on from checkpoint {choice.note.id} (step {choice.note.step}), {choice.source}"

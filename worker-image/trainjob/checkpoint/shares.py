@@ -19,8 +19,6 @@ from trainjob.checkpoint.sealed import seal, unseal
 from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import Progress
 
-_THREADS = 4
-
 
 class Share(NamedTuple):
     """What one rank contributes to a checkpoint."""
@@ -142,12 +140,12 @@ def fetch(store: Store, note: ReleaseNote, paths: Collection[str], into: str) ->
     if missing:
         raise DamagedError(f"{store.uri(layout.folder(note.id))}: no share records {missing[0]} any more; likely it was removed by retention")
     entries = [held[f.rank, f.path] for f in wanted]
-    transfer.each(entries, lambda entry: stored.fetch_file(store, layout.file_key(note.id, entry.path), entry, into, transfer.nothing), _THREADS)
+    transfer.each(entries, lambda entry: stored.fetch_file(store, layout.file_key(note.id, entry.path), entry, into, transfer.nothing), store.at_once)
 
 
 def _refuse_retired(store: Store, id_: CheckpointId) -> None:
     if store.size(layout.retired_key(id_)) is not None:
-        raise StoreError(errors.LOST, f"checkpoint {id_} has been removed by retention meanwhile: there is nothing left to store")
+        raise StoreError(errors.RETIRED, f"checkpoint {id_} has been removed by retention meanwhile: there is nothing left to store")
 
 
 def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
@@ -166,8 +164,8 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
             found, checksum = transfer.checksum(local.fileno(), progress, store.algorithm)
         duplicates[path] = FileEntry(path, found, checksum, store.algorithm, request.rank)
 
-    transfer.each([(path, size) for path, size in request.files], upload, _THREADS)
-    transfer.each([(path, size) for path, size in request.duplicates], compare, _THREADS)
+    transfer.each([(path, size) for path, size in request.files], upload, store.at_once)
+    transfer.each([(path, size) for path, size in request.duplicates], compare, store.at_once)
     store.flush()
     return ShareRecord(tuple(entries[p] for p in sorted(entries)), tuple(duplicates[p] for p in sorted(duplicates)))
 
@@ -211,15 +209,12 @@ def _entries(store: Store, note: ReleaseNote, records: Dict[int, ShareRecord]) -
 
 
 def _check_sizes(store: Store, prefix: str, manifest: Manifest) -> None:
-    sizes = store.sizes(prefix)
-    for entry in manifest.entries:
-        found = sizes.get(f"{prefix}/{entry.path}")
-        if found != entry.size:
-            what = "no such file" if found is None else f"{found} bytes"
-            raise StoreError(
-                errors.LOST,
-                f"{store.uri(f'{prefix}/{entry.path}')} was stored with {entry.size} bytes, found {what}; likely something else cleans up in this folder",
-            )
+    for entry, found in stored.wrong_sizes(store, prefix, manifest.entries):
+        what = "no such file" if found is None else f"{found} bytes"
+        raise StoreError(
+            errors.LOST,
+            f"{store.uri(f'{prefix}/{entry.path}')} was stored with {entry.size} bytes, found {what}; likely something else cleans up in this folder",
+        )
 
 
 def _differences(note: ReleaseNote, records: Dict[int, ShareRecord]) -> Tuple[str, ...]:

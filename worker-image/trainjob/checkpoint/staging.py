@@ -17,7 +17,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from trainjob.checkpoint import errors, layout, transfer, tree
+from trainjob.checkpoint import errors, layout, names, transfer, tree
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
@@ -58,15 +58,19 @@ class _Plan(NamedTuple):
 
     rank: int
     directory: str
+    given_away: bool
+    """Nobody needs its files any more, once they are staged."""
     movable: bool
+    """And they lie on the staging area's own file system."""
     files: List[TreeFile]
 
 
 class Staging:
-    """The staging area below `root` (made if need be)."""
+    """The staging area below `root` (made if need be), of a job with that storage (None: nowhere)."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, storage: Optional[str] = None) -> None:
         self.root = os.path.abspath(root)
+        self._name_problem = names.rule_for(storage)
         self._staged: Dict[CheckpointId, Set[NoteFile]] = {}
         try:
             os.makedirs(self.root, exist_ok=True)
@@ -86,6 +90,7 @@ class Staging:
             raise StagingError(errors.CONFLICT, f"checkpoint {id_} is staged and released already: an index is used once")
         self.drop(id_)
         plans = self._plan(sources)
+        self._check_names(id_, plans)
         merged = merge({p.rank: [(f.path, f.size) for f in p.files] for p in plans})
         found = {(p.rank, f.path): (p, f) for p in plans for f in p.files}
         warnings = list(merged.warnings) + self._compare(merged.duplicates, {f.path: f.rank for f in merged.files}, found)
@@ -102,10 +107,25 @@ class Staging:
         except BaseException:
             self.drop(id_)
             raise
+        for plan, file in chosen:
+            if plan.given_away and not plan.movable and not file.linked:
+                _remove(file.source)
         for files in listing.values():
             files.sort()
         self._staged[id_] = {NoteFile(path, size, rank) for rank, files in listing.items() for path, size in files}
         return StageResult(listing, warnings)
+
+    def checksums(self, id_: CheckpointId, paths: Sequence[str]) -> Dict[str, str]:
+        """Of files that were staged and are not released yet. Raises StagingError."""
+        out = {}
+        for path in paths:
+            staged = os.path.join(self.files_dir(id_), layout.checked_path(path))
+            try:
+                with open(staged, "rb", buffering=0) as file:
+                    out[path] = transfer.checksum(file.fileno())[1]
+            except OSError as error:
+                raise StagingError(*errors.explain(error, "read the staged file", staged, writing=False)) from error
+        return out
 
     def release(self, note: ReleaseNote) -> None:
         """Make a checkpoint count: what was staged here for it (perhaps nothing) and what everybody else holds. Raises StagingError."""
@@ -185,10 +205,17 @@ class Staging:
         plans = []
         for real, group in grouped.items():
             alone = not any(other != real and (_inside(other, real) or _inside(real, other)) for other in grouped)
-            movable = alone and all(s.may_move for s in group) and not _inside(real, self.root) and os.path.isdir(real)
-            movable = movable and os.stat(real).st_dev == os.stat(self.root).st_dev
-            plans.append(_Plan(group[0].rank, real, movable, tree.scan(group[0].directory, self.root)))
+            given_away = alone and all(s.may_move for s in group) and not _inside(real, self.root) and os.path.isdir(real)
+            movable = given_away and os.stat(real).st_dev == os.stat(self.root).st_dev
+            plans.append(_Plan(group[0].rank, real, given_away, movable, tree.scan(group[0].directory, self.root)))
         return plans
+
+    def _check_names(self, id_: CheckpointId, plans: Sequence[_Plan]) -> None:
+        for plan in plans:
+            for file in plan.files:
+                problem = self._name_problem(id_, file.path)
+                if problem is not None:
+                    raise StagingError(errors.INVALID, f"{os.path.join(plan.directory, file.path)!r} {problem}")
 
     @staticmethod
     def _compare(duplicates: Sequence[Any], owners: Mapping[str, int], found: Mapping[Tuple[int, str], Tuple[_Plan, TreeFile]]) -> List[str]:
@@ -209,6 +236,8 @@ class Staging:
         try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if move:
+                if not os.access(file.source, os.R_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file.source)
                 try:
                     os.rename(file.source, target)
                 except OSError as error:

@@ -8,7 +8,7 @@ StoreError. Paths are not tried again, object stores are, within a deadline.
 from __future__ import annotations
 
 import os
-from typing import Dict, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Tuple
 
 from trainjob.checkpoint import errors, transfer
 from trainjob.checkpoint.errors import StoreError
@@ -29,6 +29,11 @@ class Store(Protocol):
     @property
     def algorithm(self) -> str:
         """By what uploads are checksummed."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many files are best moved side by side."""
         ...
 
     def uri(self, key: str = "") -> str:
@@ -104,10 +109,11 @@ class Store(Protocol):
         ...
 
 
-def open_store(uri: str, retry_s: Optional[float] = None) -> Store:
+def open_store(uri: str, retry_s: Optional[float] = None, environ: Optional[Mapping[str, str]] = None) -> Store:
     """The store of a job's folder: s3://bucket/folder, an absolute path, or file:// and one. Touches nothing. Raises StoreError for anything else.
 
-    `retry_s`: how long an object store is tried, for callers that do not want to wait for it.
+    `retry_s`: how long an object store is tried, for callers that do not want to wait for it. `environ`: where its settings are read instead of
+    this process's environment.
     """
     from trainjob.checkpoint.path_store import PathStore
 
@@ -119,7 +125,7 @@ def open_store(uri: str, retry_s: Optional[float] = None) -> Store:
     if scheme == "s3":
         from trainjob.checkpoint.s3_store import S3Store
 
-        return S3Store(uri, retry_s)
+        return S3Store(uri, retry_s, environ)
     if scheme:
         raise StoreError(
             errors.INVALID,

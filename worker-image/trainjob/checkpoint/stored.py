@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 from trainjob.checkpoint import digest, errors, layout, transfer
 from trainjob.checkpoint.errors import DamagedError, StoreError
@@ -17,8 +17,6 @@ from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
 from trainjob.checkpoint.store import Store, Stored
 from trainjob.checkpoint.transfer import Progress
-
-_THREADS = 4
 
 
 def ids(store: Store, run: Optional[int] = None) -> List[CheckpointId]:
@@ -39,15 +37,21 @@ def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> 
     manifest = read_manifest(store, prefix, expected)
     if manifest is None:
         return None
-    mark = store.read(join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"))
-    if mark is not None:
-        raise DamagedError(f"checkpoint {store.uri(prefix)} was found damaged before: {_why(mark)}")
+    _refuse_marked(store, prefix)
+    for entry, found in wrong_sizes(store, prefix, manifest.entries):
+        raise _wrong_size(store, join(prefix, entry.path), entry, found)
+    return manifest
+
+
+def wrong_sizes(store: Store, prefix: str, entries: Sequence[FileEntry]) -> Iterator[Tuple[FileEntry, Optional[int]]]:
+    """Files that are not there in their size, each with what was found. A listing carries no checksum: what it says against a file is looked at again."""
     sizes = store.sizes(prefix)
-    for entry in manifest.entries:
+    for entry in entries:
         key = join(prefix, entry.path)
         if sizes.get(key) != entry.size:
-            raise _wrong_size(store, key, entry, sizes.get(key))
-    return manifest
+            found = store.size(key)
+            if found != entry.size:
+                yield entry, found
 
 
 def read_manifest(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Optional[Manifest]:
@@ -58,10 +62,22 @@ def read_manifest(store: Store, prefix: str, expected: Optional[CheckpointId] = 
         return None
     try:
         manifest = Manifest.loads(text)
-    except ValueError as error:
-        raise DamagedError(f"{store.uri(key)} is damaged: {error}") from None
+    except ValueError:
+        try:
+            manifest = Manifest.loads(store.read(key) or b"")  # once more, as with files: it may have been changed on its way here
+        except ValueError as error:
+            raise DamagedError(f"{store.uri(key)} is damaged: {error}") from None
     if expected not in (None, manifest.id):
         raise DamagedError(f"{store.uri(key)} is damaged: expected the manifest of {expected}, found that of {manifest.id}")
+    return manifest
+
+
+def head(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Manifest:
+    """The manifest of a checkpoint that nobody found damaged, its files not looked at. Raises DamagedError, or StoreError when there is no checkpoint."""
+    manifest = read_manifest(store, prefix, expected)
+    if manifest is None:
+        raise _no_checkpoint(store, prefix)
+    _refuse_marked(store, prefix)
     return manifest
 
 
@@ -86,12 +102,31 @@ def good(store: Store, run: int, warnings: List[str], upto: Optional[CheckpointI
 
 def verify(store: Store, prefix: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
     """Read every file and compare sizes and checksums. Raises DamagedError (and leaves the mark), or StoreError when there is no checkpoint."""
-    return _each(store, prefix, expected, lambda entry: _check(store, join(prefix, entry.path), entry, progress))
+    return _each(store, prefix, expected, lambda entry: check_file(store, join(prefix, entry.path), entry, progress))
 
 
 def fetch(store: Store, prefix: str, into: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
     """Bring every file into a local folder, comparing sizes and checksums on the way. Raises what `verify` raises."""
     return _each(store, prefix, expected, lambda entry: fetch_file(store, join(prefix, entry.path), entry, into, progress))
+
+
+def bring(store: Store, prefix: str, entries: Sequence[FileEntry], into: str, progress: Progress = transfer.nothing) -> str:
+    """Compare these files, downloading what cannot be read as it lies; the folder with them. Raises DamagedError (and leaves the mark), StoreError."""
+    folder = store.local(prefix)
+
+    def work(entry: FileEntry) -> None:
+        key = join(prefix, entry.path)
+        if folder is not None:
+            check_file(store, key, entry, progress)
+        else:
+            fetch_file(store, key, entry, into, progress)
+
+    try:
+        transfer.each(entries, work, store.at_once)
+    except DamagedError as error:
+        mark_damaged(store, prefix, str(error))
+        raise
+    return into if folder is None else folder
 
 
 def fetch_file(store: Store, key: str, entry: FileEntry, into: str, progress: Progress) -> None:
@@ -104,10 +139,8 @@ def _each(store: Store, prefix: str, expected: Optional[CheckpointId], work: Cal
     try:
         manifest = load(store, prefix, expected)
         if manifest is None:
-            raise StoreError(
-                errors.LOST, f"{store.uri(prefix)} holds no checkpoint: it has no {layout.RESERVED}/{layout.MANIFEST}; likely it was removed by retention."
-            )
-        transfer.each(manifest.entries, work, _THREADS)
+            raise _no_checkpoint(store, prefix)
+        transfer.each(manifest.entries, work, store.at_once)
     except DamagedError as error:
         mark_damaged(store, prefix, str(error))
         raise
@@ -123,7 +156,8 @@ def mark_damaged(store: Store, prefix: str, why: str) -> None:
             raise
 
 
-def _check(store: Store, key: str, entry: FileEntry, progress: Progress) -> None:
+def check_file(store: Store, key: str, entry: FileEntry, progress: Progress = transfer.nothing) -> None:
+    """Read one file through and compare. Raises DamagedError (and leaves no mark), StoreError."""
     _compare(store, key, entry, lambda: store.checksum(key, progress, entry.algorithm))
 
 
@@ -145,6 +179,18 @@ def _compare(store: Store, key: str, entry: FileEntry, read: Callable[[], Option
 def _wrong_size(store: Store, key: str, entry: FileEntry, found: Optional[int]) -> DamagedError:
     what = "no such file" if found is None else f"{found} bytes"
     return DamagedError(f"{store.uri(key)} is damaged: expected {entry.size} bytes, found {what}")
+
+
+def _refuse_marked(store: Store, prefix: str) -> None:
+    mark = store.read(join(prefix, f"{layout.RESERVED}/{layout.DAMAGED}"))
+    if mark is not None:
+        raise DamagedError(f"checkpoint {store.uri(prefix)} was found damaged before: {_why(mark)}")
+
+
+def _no_checkpoint(store: Store, prefix: str) -> StoreError:
+    return StoreError(
+        errors.LOST, f"{store.uri(prefix)} holds no checkpoint: it has no {layout.RESERVED}/{layout.MANIFEST}; likely it was removed by retention."
+    )
 
 
 def _why(mark: bytes) -> str:

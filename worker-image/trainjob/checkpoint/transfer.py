@@ -144,7 +144,12 @@ def each(items: Iterable[T], work: Callable[[T], None], threads: int) -> None:
     for thread in team:
         thread.join()
     if failed:
-        raise failed[0]
+        error = failed[0]
+        failed.clear()
+        try:
+            raise error
+        finally:
+            del error  # its traceback names this frame: together they would keep all that the callers hold
 
 
 def _next(waiting: queue.SimpleQueue[T]) -> Optional[Tuple[T]]:
