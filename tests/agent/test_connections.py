@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import zlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainjob.agent import files, master_port, peer_protocol
+from trainjob.agent import master_port, peer_protocol
 from trainjob.agent.config import Endpoint
-from trainjob.agent.files import Fetcher, FetchError, NotThere
 from trainjob.agent.frames import FrameConnection
 from trainjob.agent.http_post import Answer, PostConnection, PostError
 from trainjob.agent.peers import PeerServer
@@ -173,56 +169,6 @@ def test_what_is_no_answer_is_an_error(pieces: tuple[bytes, ...]) -> None:
             connection.close()
 
     asyncio.run(run())
-
-
-def serving(answer: Callable[[FrameConnection, wire.Message], None], test: Callable[[str], None]) -> None:
-    async def run() -> None:
-        server = PeerServer(answer)
-        await server.start("127.0.0.1")
-        server.know("secret", 1, None)
-        try:
-            await asyncio.to_thread(test, f"127.0.0.1:{server.port}")
-        finally:
-            server.close()
-
-    asyncio.run(run())
-
-
-def test_a_file_travels_whole(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(os.urandom(5_000_000))
-    tasks = []
-
-    def test(address: str) -> None:
-        with Fetcher(address, "secret", 1) as fetcher:
-            for name in ("a", "deep/b"):
-                fetcher.fetch("1-1-1", "path", 5_000_000, str(tmp_path / "got" / name))
-                assert (tmp_path / "got" / name).read_bytes() == source.read_bytes()
-
-    serving(lambda connection, message: tasks.append(asyncio.ensure_future(files.serve(connection, str(source)))), test)
-
-
-@pytest.mark.parametrize("fault", ["checksum", "short", "size", "refused", "gone"])
-def test_a_file_that_comes_damaged_is_refused(tmp_path: Path, fault: str) -> None:
-    content = b"x" * 100
-
-    def answer(connection: FrameConnection, message: wire.Message) -> None:
-        if fault == "gone":
-            connection.abort()
-        elif fault == "refused":
-            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
-        else:
-            connection.send({"op": peer_protocol.FILE, "size": 99 if fault == "size" else 100})
-            connection.send({"op": peer_protocol.DATA}, content[:50] if fault == "short" else content)
-            connection.send(
-                {"op": peer_protocol.END, "crc": zlib.crc32(b"other") if fault == "checksum" else zlib.crc32(content[:50] if fault == "short" else content)}
-            )
-
-    def test(address: str) -> None:
-        with Fetcher(address, "secret", 1) as fetcher, pytest.raises(NotThere if fault in ("size", "refused") else FetchError, match="path"):
-            fetcher.fetch("1-1-1", "path", 100, str(tmp_path / "got"))
-
-    serving(answer, test)
 
 
 def test_picked_master_ports_differ_and_are_given_back() -> None:

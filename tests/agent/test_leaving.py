@@ -26,7 +26,7 @@ def leader(site: Any) -> Leader:
 
 
 def site() -> Any:
-    spec = SimpleNamespace(storage="/store", keep=None, score_attribute=None, score_order="max")
+    spec = SimpleNamespace(storage="/store", keep=None, score_attribute=None, score_order="max", strict=False, on_upload_failure="Continue")
     config = SimpleNamespace(spec=spec, command=["python", "train.py"], host="127.0.0.1", job_uid="u", barrier_warn_s=30.0, any_master_port=True)
     silent = SimpleNamespace(say=lambda text: None)
     return SimpleNamespace(

@@ -81,8 +81,8 @@ def test_a_staged_checkpoint_that_could_not_be_stored_is_adopted_when_storage_is
         (rig.work / "go").touch()
         rig.wait_text(0, "acknowledged")
         rig.wait_text(1, "acknowledged")
-        rig.wait(lambda: rig.report(0)["warning"], "the trouble is told")
-        assert "1-1-1" in rig.report(0)["warning"] and rig.report(0)["uploads"] == 1
+        rig.wait(lambda: rig.report(0)["checkpoint_trouble"], "the trouble is told")
+        assert "1-1-1" in rig.report(0)["checkpoint_trouble"] and rig.report(0)["uploads"] == 1
         all_killed(rig)
         (store / "checkpoints").unlink()
         rig.run(2)
@@ -90,7 +90,7 @@ def test_a_staged_checkpoint_that_could_not_be_stored_is_adopted_when_storage_is
         rig.wait(lambda: resumed(rig, 0) and resumed(rig, 1), "resumed")
         assert resumed(rig, 1) == {"id": "1-1-1", "step": 1, "files": ["part-0", "part-1"], "bytes": 2}
         rig.wait(lambda: rig.report(0)["uploads"] == 0 and rig.report(1)["uploads"] == 0)
-        rig.wait(lambda: rig.report(0)["warning"] is None, "the trouble is over")
+        rig.wait(lambda: rig.report(0)["checkpoint_trouble"] is None, "the trouble is over")
 
 
 def test_an_upload_goes_on_in_hold(tmp_path: Path) -> None:
@@ -258,3 +258,16 @@ def test_checkpoints_in_quick_succession_do_not_flood_the_coordinator(tmp_path: 
             clocks = [r["clock"] for r in training if r["slot"] == slot]
             # Progress is posted once a second and superseded polls are posted anew; 80 small changes are not each worth a post.
             assert len(clocks) <= 8 + 3 * (clocks[-1] - clocks[0]), (slot, len(clocks))
+
+
+def test_what_killed_ranks_left_in_tmpdir_of_ours_goes_before_the_next_attempt(tmp_path: Path) -> None:
+    script = "import os, pathlib, tempfile, time, trainjob\nc = trainjob.get_context()\n" + (
+        "if c.get_attempt() == 1:\n    tempfile.mkdtemp(prefix='trainjob-shards-')\n    tempfile.mkdtemp(prefix='mine-')\n    os.kill(os.getpid(), 9)\n"
+        "while any(n.startswith('trainjob-') for n in os.listdir(tempfile.gettempdir())): time.sleep(0.02)\n"
+        "print('left', [n[:5] for n in os.listdir(tempfile.gettempdir())], flush=True)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "killed")
+        rig.run(2)
+        rig.wait_text(0, "left ['mine-']")

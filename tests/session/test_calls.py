@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import warnings
 from collections.abc import Callable
@@ -291,3 +292,63 @@ def test_a_child_process_that_inherits_the_environment_is_refused(start_agent: S
     monkeypatch.setenv(contract.ENV_RANK_PID, "1")
     with pytest.raises(trainjob.NotInWorkerError, match=r"started by rank 0 \(pid 1\)"):
         trainjob.report({})
+
+
+def write_files(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return folder
+
+
+def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin", ".trainjob/manifest.json"), lazy=True)
+    found = trainjob.get_checkpoint()
+    assert found is not None and found.step == 7
+    assert found.files() == ["a.bin", "deep/b.bin"]
+    assert repr(found) == "Checkpoint(id='1-1-9', uri=None)"
+    with pytest.raises(errors.CheckpointError, match=r"no file '\.trainjob/manifest\.json'"):
+        found.open(".trainjob/manifest.json")
+    assert found.get_metadata() == {}
+    assert agent.fetched == []
+    for _ in range(2):
+        with found.open("deep/b.bin") as file:
+            assert file.read() == b"deep/b.bin"
+    assert agent.fetched == [["deep/b.bin"]], "once"
+    found.bring(["a.bin", "deep/b.bin", "a.bin"])
+    assert agent.fetched == [["deep/b.bin"], ["a.bin"]]
+    with pytest.raises(errors.CheckpointError, match=r"has no file 'c\.bin'"):
+        found.bring(["a.bin", "c.bin"])
+    with pytest.raises(errors.CheckpointError, match="is not changed any more"):
+        found.set_metadata({"a": 1})
+    assert len(agent.fetched) == 2
+
+
+@pytest.mark.parametrize("use", ["path", "as_directory", "to_directory", "pickle"])
+def test_whatever_needs_a_folder_brings_all_of_a_lazy_checkpoint(start_agent: StartAgent, tmp_path: Path, use: str) -> None:
+    folder = write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin")
+    agent = start_agent(resume_from=folder, lazy=True)
+    found = trainjob.get_checkpoint()
+    assert found is not None
+    if use == "path":
+        assert found.path == str(folder)
+    elif use == "as_directory":
+        with found.as_directory() as path:
+            assert path == str(folder)
+    elif use == "to_directory":
+        assert Path(found.to_directory(str(tmp_path / "copy")), "deep/b.bin").read_bytes() == b"deep/b.bin"
+    else:
+        copy = pickle.loads(pickle.dumps(found))
+        assert copy.path == str(folder) and copy.files() == ["a.bin", "deep/b.bin"]
+    assert found.path == str(folder)
+    assert agent.fetched == [None]
+
+
+def test_a_lazy_checkpoint_that_outlived_its_attempt_says_so(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin"), lazy=True)
+    found = trainjob.get_checkpoint()
+    assert found is not None
+    (agent.root / "files.json").unlink()
+    with pytest.raises(errors.CheckpointError, match="goes with the attempt"):
+        found.files()

@@ -102,3 +102,23 @@ def test_other_schemes_and_file_systems_are_refused_in_words(folder: Path) -> No
         Checkpoint(str(folder), filesystem=object())
     with pytest.raises(CheckpointError, match=r"not made by Checkpoint\.from_dict"):
         Checkpoint(str(folder)).to_dict()
+
+
+def test_files_of_a_plain_folder_are_what_report_would_take(folder: Path) -> None:
+    (folder / ".trainjob").mkdir()
+    (folder / ".trainjob" / "rank-0.state").write_bytes(b"state")
+    checkpoint = Checkpoint.from_directory(str(folder))
+    assert checkpoint.files() == ["model.pt", "sub/vocab.txt"]
+    with checkpoint.open("sub/vocab.txt") as file:
+        assert file.read() == b"a b"
+        assert file.seek(2) == 2
+        assert file.read(1) == b"b"
+
+
+def test_a_plain_folder_has_nothing_outside_of_itself(folder: Path) -> None:
+    (folder.parent / "secret").write_text("not yours")
+    (folder / ".trainjob").mkdir()
+    (folder / ".trainjob" / "rank-0.state").write_bytes(b"state")
+    for name in ("../secret", str(folder / "model.pt"), ".trainjob/rank-0.state", "sub", "nothing"):
+        with pytest.raises(CheckpointError, match="has no file"):
+            Checkpoint(str(folder)).open(name)

@@ -153,6 +153,8 @@ class Interposed:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
+        if not callable(real):
+            return real
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1

@@ -75,6 +75,8 @@ class World:
     made: int = 0
     listening_since: datetime | None = T0 - timedelta(hours=1)
     refusals: tuple[str, ...] | None = ()
+    mute: set[int] = field(default_factory=set)
+    """Slots whose agents are not heard any more."""
 
     @classmethod
     def of(cls, **fields: Any) -> World:
@@ -142,8 +144,11 @@ class World:
         self.job = self.job.model_copy(update={"spec": self.job.spec.model_copy(update=fields), "metadata": metadata})
 
     def tick(self, s: float) -> World:
-        """Time passes."""
+        """Time passes; agents that are not mute poll once in 20 s."""
         self.now += seconds(s)
+        for slot, view in self.agents.items():
+            if slot not in self.mute and self.now - view.heard_at > seconds(contract.LONG_POLL_S):
+                self.agents[slot] = replace(view, heard_at=self.now)
         return self
 
     # --- The cluster ---
@@ -162,10 +167,13 @@ class World:
             elif not pod.scheduled and not pod.deleting:
                 self.set_pod(pod.slot, reason="Unschedulable", message="0/3 nodes are available: 3 Insufficient cpu.")
 
+    def annotate(self, annotations: dict[str, str]) -> None:
+        """The job has these annotations, and no others."""
+        self.job = self.job.model_copy(update={"metadata": self.job.metadata.model_copy(update={"annotations": annotations})})
+
     def ask_restart(self, token: str) -> None:
         """The user sets the annotation."""
-        metadata = self.job.metadata.model_copy(update={"annotations": {contract.ANNOTATION_RESTART: token}})
-        self.job = self.job.model_copy(update={"metadata": metadata})
+        self.annotate({contract.ANNOTATION_RESTART: token})
 
     def start_pods(self) -> None:
         """Pending pods get a node and run."""
@@ -175,7 +183,7 @@ class World:
                     pod.slot, phase=PodPhase.RUNNING, scheduled=True, scheduled_at=self.now, ready=True, node=f"node-{pod.slot}", reason=None, message=None
                 )
 
-    def fail_pod(self, slot: int, exit_code: int = 1, **fields: Any) -> None:
+    def fail_pod(self, slot: int, exit_code: int | None = 1, **fields: Any) -> None:
         self.set_pod(slot, phase=PodPhase.FAILED, exit_code=exit_code, finished_at=self.now, **fields)
 
     def lose_pod(self, slot: int) -> None:

@@ -7,6 +7,7 @@ kept for assertions. `with FakeAgent(tmp_path, world_size=2) as agent: ... agent
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -30,13 +31,15 @@ class _Call:
 
 
 class FakeAgent:
-    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with."""
+    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with, `lazy` whether its files have to be fetched."""
 
-    def __init__(self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None) -> None:
+    def __init__(self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None, lazy: bool = False) -> None:
         self.root = root
         self.world_size = world_size
         self.attempt = attempt
         self.resume_from = resume_from
+        self.lazy = lazy
+        self.fetched: list[list[str] | None] = []
         self.hellos: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
         self.rank_errors: list[dict[str, Any]] = []
@@ -137,7 +140,9 @@ class FakeAgent:
         if message["op"] == contract.OP_COLLECTIVE:
             return self._collective(rank, message, blob)
         if message["op"] == contract.OP_RESTORE:
-            return self._restore(message["id"])
+            return self._restore(rank, message["id"])
+        if message["op"] == contract.OP_FETCH:
+            return self._fetch(message)
         with self._changed:
             if message["op"] == contract.OP_HELLO:
                 self.hellos.append(message)
@@ -151,12 +156,24 @@ class FakeAgent:
             self._changed.notify_all()
         return None
 
-    def _restore(self, wanted: str | None) -> tuple[dict[str, Any], bytes]:
+    def _restore(self, rank: int, wanted: str | None) -> tuple[dict[str, Any], bytes]:
         path = self.resume_from if wanted is None else self.checkpoint_path(wanted)
-        found = None
+        found: dict[str, Any] | None = None
         if path is not None:
-            found = {"id": path.name, "path": str(path), "step": 7, "epoch": 1, "metrics": {"loss": 0.5}, "world_size": self.world_size, "position": 1}
+            states = [path / ".trainjob" / f"rank-{owner}.state" for owner in (rank, 0)]
+            state = next((str(state) for state in states if state.exists()), None)
+            found = {"id": path.name, "path": str(path), "state": state, "step": 7, "epoch": 1, "metrics": {"loss": 0.5}, "world_size": self.world_size}
+            if wanted is None and self.lazy:
+                self.root.mkdir(parents=True, exist_ok=True)
+                listing = self.root / "files.json"
+                listing.write_text(json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]))
+                found.update(path=None, listing=str(listing))
         return {"op": contract.OP_RESTORED, "checkpoint": found}, b""
+
+    def _fetch(self, message: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        with self._changed:
+            self.fetched.append(message["paths"])
+        return {"op": contract.OP_FETCHED, "folder": str(self.resume_from)}, b""
 
     def _collective(self, rank: int, message: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         n = message["n"]

@@ -124,6 +124,9 @@ class Kubelets:
         """See MemoryCluster; as of the last change."""
         return [found for (kind, _), found in self._watch.seen.items() if kind == "Pod"]
 
+    def add_node(self, name: str) -> None:
+        """No node is registered: the operator under test may not read them."""
+
     def bind_pod(self, namespace: str, name: str, node: str) -> None:
         """See MemoryCluster."""
         self._writes.put_nowait(lambda: start_pod(self._api, namespace, name, node, {"phase": "Pending"}))

@@ -7,6 +7,7 @@ and training are pretended. Everything runs in virtual time; randomness comes fr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -101,6 +102,7 @@ class World:
         """Preemptions; they count apart."""
         self.last_words = True
         """Ended agents leave termination messages."""
+        self.lost_nodes: set[str] = set()
         self.capacity: int | None = None
         """Pods that the nodes hold; None: any number."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -138,7 +140,7 @@ class World:
         if not metadata.get("ownerReferences"):
             return
         if change.type is ChangeType.ADDED and "deletionTimestamp" not in metadata:
-            self.spawn(self._bring_up(change.object))
+            self.spawn(self.bring_up(change.object))
         elif change.type is ChangeType.DELETED and uid in self.agents:
             self.agents[uid].die()
         elif "deletionTimestamp" in metadata and metadata["deletionGracePeriodSeconds"] > 0:
@@ -146,7 +148,7 @@ class World:
                 self.agents[uid].drain()
             self.spawn(self._take_down(change.object))
 
-    async def _bring_up(self, pod: Manifest) -> None:
+    async def bring_up(self, pod: Manifest) -> None:
         namespace, name, uid = _identity(pod)
         await asyncio.sleep(self.between(self.pace.schedule))
         try:
@@ -155,16 +157,23 @@ class World:
                 await asyncio.sleep(1.0 + self.rng.random())
             if self.cluster_uid(namespace, name) != uid:
                 return
-            self.cluster.bind_pod(namespace, name, f"node-{self.rng.randrange(4)}")
+            self.cluster.bind_pod(namespace, name, self.some_node())
             if self.capacity is not None:
                 self.cluster.set_pod_status(namespace, name, scheduled_status(self.clock.now().isoformat()))
             await asyncio.sleep(self.between(self.pace.start))
-            if self.cluster_uid(namespace, name) != uid or self._is_deleting(namespace, name):
+            if self.cluster_uid(namespace, name) != uid or self._is_deleting(namespace, name) or self._on_lost_node(self.pod(namespace, name)):
                 return
             self.cluster.set_pod_status(namespace, name, running_status())
         except NotFound:
             return
         self.start_agent(pod, boot=1)
+
+    def some_node(self) -> str:
+        """One that is not lost; nodes come up as they are needed."""
+        node = self.rng.choice([name for name in (f"node-{number}" for number in range(4)) if name not in self.lost_nodes])
+        with contextlib.suppress(Conflict):
+            self.cluster.add_node(node)
+        return node
 
     def _bound(self) -> int:
         """Pods that hold a place on a node."""
@@ -182,6 +191,8 @@ class World:
         """A deleted pod on a node: its agent has the grace period to end by itself."""
         namespace, name, uid = _identity(pod)
         deadline = self.clock.monotonic() + pod["metadata"]["deletionGracePeriodSeconds"]
+        if self._on_lost_node(pod):
+            return  # nobody is there to end it: it stays Terminating
         agent = self.agents.get(uid)
         if agent is not None:
             await wait_until(self.clock, deadline, agent.gone.wait())
@@ -190,6 +201,12 @@ class World:
             self.cluster.finalize_pod_deletion(namespace, name, uid)
         except (NotFound, Conflict):
             return
+
+    def pod(self, namespace: str, name: str) -> Manifest:
+        return next(pod for pod in self.cluster.pods(namespace) if pod["metadata"]["name"] == name)
+
+    def _on_lost_node(self, pod: Manifest) -> bool:
+        return pod["spec"].get("nodeName") in self.lost_nodes
 
     def cluster_uid(self, namespace: str, name: str) -> str | None:
         found = [pod["metadata"]["uid"] for pod in self.cluster.pods(namespace) if pod["metadata"]["name"] == name]
@@ -233,6 +250,67 @@ class World:
             self.cluster.remove_pod(agent.namespace, agent.pod_name, grace_s=0)
         except NotFound:
             return
+
+    def lose_node(self, node: str, *, noticed_after_s: float = 45.0, peers_after_s: float | None = 15.0) -> list[PuppetAgent]:
+        """A node vanishes with all that runs there, and nobody says a word: its pods' agents. Kubernetes notices, and so do peers."""
+        self.lost_nodes.add(node)
+        here = [agent for agent in self.agents.values() if self.pod(agent.namespace, agent.pod_name)["spec"].get("nodeName") == node]
+        if here:
+            self.evictions += 1  # one incident, of the machine's making
+        for agent in here:
+            agent.die()
+            if peers_after_s is not None:
+                self.spawn(self._peers_lose(agent, peers_after_s))
+        self.spawn(self.notice_lost_node(node, noticed_after_s))
+        return here
+
+    async def notice_lost_node(self, node: str, after_s: float) -> None:
+        """As the node controller does it: the node's condition, then the condition Ready of its pods, and no word of their containers."""
+        await asyncio.sleep(after_s)
+        if node not in self.lost_nodes:
+            return
+        self.cluster.set_node_ready(node, "Unknown", "NodeStatusUnknown")
+        for pod in self.cluster.pods():
+            conditions = pod["status"].get("conditions") or []
+            if self._on_lost_node(pod) and any(condition["type"] == "Ready" for condition in conditions):
+                marked = [{**condition, "status": "False"} if condition["type"] == "Ready" else condition for condition in conditions]
+                self.cluster.set_pod_status(pod["metadata"]["namespace"], pod["metadata"]["name"], {**pod["status"], "conditions": marked})
+
+    def restore_node(self, node: str) -> None:
+        """The node is back after a reboot: what was deleted goes, what had run has failed, what had not begun begins."""
+        if node not in self.lost_nodes:
+            return
+        self.lost_nodes.discard(node)
+        self.cluster.set_node_ready(node, "True", "KubeletReady")
+        for pod in self.cluster.pods():
+            namespace, name, uid = _identity(pod)
+            if pod["spec"].get("nodeName") != node or not pod["metadata"].get("ownerReferences"):
+                continue
+            if "deletionTimestamp" in pod["metadata"]:
+                with contextlib.suppress(NotFound, Conflict):
+                    self.cluster.finalize_pod_deletion(namespace, name, uid)
+            elif pod["status"]["phase"] == "Running" and uid not in self.agents:
+                self.incidents += 1
+                self.cluster.set_pod_status(namespace, name, ended_status(137, self.clock.now().isoformat()))
+            elif pod["status"]["phase"] == "Pending":
+                self.cluster.set_pod_status(namespace, name, running_status())
+                self.start_agent(pod, boot=1)
+
+    async def _peers_lose(self, gone: PuppetAgent, after_s: float) -> None:
+        """Rank 0's agent misses a member, members miss rank 0's agent."""
+        await asyncio.sleep(after_s)
+        group = self.groups.get((gone.job_uid, gone.attempt))
+        index = next((index for index, agent in group.members.items() if agent is gone), None) if group else None
+        if group is None or index is None:
+            return
+        for other, agent in group.members.items():
+            if agent.alive and agent.attempt == gone.attempt and 0 in (index, other):
+                agent.lost_peers.add(index)
+                agent.speak()
+
+    def mute(self, agent: PuppetAgent) -> None:
+        """The way from this worker to the coordinator is broken; it trains on."""
+        agent.muted = True
 
     def evict_pod(self, agent: PuppetAgent) -> None:
         """Preemption: DisruptionTarget, then a graceful delete. Counted apart."""
@@ -336,7 +414,8 @@ class PuppetAgent:
         self.alive = True
         self.attempt = 0
         self.ranks: list[dict[str, Any]] = []
-        self.joined = self.draining = self.completed = False
+        self.joined = self.draining = self.completed = self.muted = False
+        self.lost_peers: set[int] = set()
         self.progress: dict[str, Any] | None = None
         self.clock_error = world.rng.uniform(-3.0, 3.0)
         self._seq = 0
@@ -372,7 +451,11 @@ class PuppetAgent:
     async def _post(self) -> dict[str, Any] | None:
         self._seq += 1
         try:
+            if self.muted:
+                raise ConnectionError("no way to the coordinator")
             answer = await self.world.post(json.dumps(self.report()).encode())
+            if self.muted:
+                raise ConnectionError("no way from the coordinator")
         except ConnectionError:
             await asyncio.sleep(contract.SYNC_RETRY_S)
             if self.alive and self.quiet and self.world.clock.monotonic() - self._heard_at > LONELY_S:
@@ -405,6 +488,7 @@ class PuppetAgent:
             "quiet": self.quiet,
             "joined": self.joined,
             "ranks": self.ranks,
+            "lost_peers": sorted(self.lost_peers),
             "draining": self.draining,
             "completed": self.completed,
             "run": 1 if self.attempt else None,
@@ -431,6 +515,7 @@ class PuppetAgent:
                 await self._stop_ranks()
                 if self.alive:
                     self.attempt, self.ranks, self.joined, self.progress = instruction["attempt"], [], False, None
+                    self.lost_peers.clear()
                     self.world.join(self, instruction["attempt"], instruction["index"], instruction["workers"])
             case contract.DO_HOLD:
                 await self._stop_ranks()
@@ -478,8 +563,8 @@ def running_status() -> Manifest:
     """A pod whose trainer runs."""
     return {
         "phase": "Running",
-        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
-        "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "state": {"running": {}}}],
+        "conditions": [{"type": type_, "status": "True"} for type_ in ("PodScheduled", "ContainersReady", "Ready")],
+        "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "ready": True, "state": {"running": {}}}],
     }
 
 

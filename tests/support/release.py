@@ -1,15 +1,18 @@
 """The chart's release on the cluster under test: installed with Helm as an administrator does it, and asked how it is.
 
-TRAINJOB_HELM_ARGS has further words for each `helm upgrade --install`, for clusters whose images come from a registry.
+TRAINJOB_HELM_ARGS has further words for each `helm upgrade --install`, for clusters whose images come from a registry. With TRAINJOB_E2E_INSTALLED=1 the
+operator that runs is taken as it is: for one test again and again, and where others use the cluster too.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shlex
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,13 +66,21 @@ def what_it_says(namespace: str = NAMESPACE) -> str:
 
 
 @pytest.fixture(scope="session")
-def operator() -> Iterator[None]:
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A release of the chart as it stands here, rolled out anew so that it runs the images that are loaded now. It is left in place."""
-    _roll_out()
+    if not os.environ.get("TRAINJOB_E2E_INSTALLED"):
+        _roll_out(tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None)
     yield
 
 
 @functools.cache
-def _roll_out() -> None:
-    """Once in a session: pytest takes a fixture that several modules import for several fixtures."""
-    install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
+def _roll_out(shared: Path | None) -> None:
+    """Once in a session: pytest takes a fixture that several modules import for several fixtures. `shared`: a folder of all workers of this run."""
+    if shared is None:
+        install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
+        return
+    with open(shared / "rolled-out", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.tell() == 0:
+            install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
+            file.write("done")

@@ -92,6 +92,8 @@ RULE_CASES = (
     RuleCase("s3 endpoint", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"endpointURL": "minio:9000"}}}, "spec.checkpoint.s3.endpointURL"),
     RuleCase("s3 region", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"region": "eu west"}}}, "spec.checkpoint.s3.region"),
     RuleCase("s3 secret", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"credentialsSecret": "A_B"}}}, "spec.checkpoint.s3.credentialsSecret"),
+    RuleCase("s3 authority", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"caConfigMap": "store-ca"}}}, None),
+    RuleCase("s3 authority name", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"caConfigMap": "A_B"}}}, "spec.checkpoint.s3.caConfigMap"),
     RuleCase("resumeFrom none", {"spec.checkpoint.resumeFrom": "none"}, None),
     RuleCase("resumeFrom path", {"spec.checkpoint.resumeFrom": "/checkpoints/a/b/checkpoints/1-1-1"}, None),
     RuleCase("resumeFrom Auto", {"spec.checkpoint.resumeFrom": "Auto"}, "spec.checkpoint.resumeFrom"),

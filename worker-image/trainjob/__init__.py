@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         StorageError,
         TrainJobError,
     )
+    from trainjob.session.reported import ReportedCheckpoint, get_all_reported_checkpoints
     from trainjob.torch import enable_reproducibility, get_device, get_devices, init_process_group, prepare_data_loader, prepare_model
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "Kubernetes",
     "NotInWorkerError",
     "RankGoneError",
+    "ReportedCheckpoint",
     "Result",
     "RunConfig",
     "ScalingConfig",
@@ -70,6 +72,7 @@ __all__ = [
     "barrier",
     "broadcast_from_rank_zero",
     "enable_reproducibility",
+    "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
     "get_device",
@@ -84,6 +87,7 @@ __all__ = [
 _MODULES: Dict[str, str] = {
     "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero get_checkpoint get_context log report",
     "trainjob.session.checkpoint": "Checkpoint",
+    "trainjob.session.reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "trainjob.session.context": "TrainContext",
     "trainjob.session.errors": (
         "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError CollectiveError NotInWorkerError "

@@ -23,6 +23,7 @@ from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
     from trainjob.agent.attempt import Attempt
+    from trainjob.agent.files import FileServer
     from trainjob.agent.frames import FrameConnection
     from trainjob.agent.site import Site
 
@@ -52,6 +53,7 @@ class Agent:
         self._notes = BootNotes(config.work_dir)
         self._boot = self._notes.count_boot()
         self._peers = PeerServer(self._serve_file)
+        self._files: Optional[FileServer] = None
         self._sync = Sync(config, self.report, self._instructed, self._console.say)
         self._instruction: Optional[contract.Instruction] = None
         self._site: Optional[Site] = None
@@ -120,6 +122,7 @@ class Agent:
             "best": commits.best if commits is not None else None,
             "checkpoint_count": commits.count if commits is not None else 0,
             "warning": self._warning,
+            "checkpoint_trouble": commits.trouble[: contract.MESSAGE_LIMIT] if commits is not None and commits.trouble is not None else None,
         }
 
     # -- preparation ------------------------------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ class Agent:
             finishing.cancel()
 
     def _moved(self) -> int:
-        return self._site.storage.moved if self._site is not None and self._site.storage is not None else 0
+        return self._site.saving.moved if self._site is not None else 0
 
     # -- the end ----------------------------------------------------------------------------------------------------------
 
@@ -333,20 +336,16 @@ class Agent:
                 signal_group(rank.pid, number)
 
     def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
-        if message["op"] != peer_protocol.GET:
-            raise ValueError("only files are served on this connection")
-        task = asyncio.ensure_future(self._send_file(connection, str(message["id"]), str(message["path"])))
-        task.add_done_callback(lambda done: done.cancelled() or done.result())
-
-    async def _send_file(self, connection: FrameConnection, id_: str, path: str) -> None:
         from trainjob.agent import files
 
-        if self._site is not None:
-            _, folder, paths = await self._site.saving.path_of(id_)
-            if path in paths:
-                await files.serve(connection, os.path.join(folder, path))
-                return
-        connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+        if message["op"] != peer_protocol.GET:
+            raise ValueError("only files are served on this connection")
+        if self._site is None:
+            connection.send({"op": peer_protocol.REFUSED, "message": "nothing lies here"})
+            return
+        self._files = self._files or files.FileServer(self._site.saving)
+        task = asyncio.ensure_future(self._files.give(connection, message))
+        task.add_done_callback(lambda done: done.cancelled() or done.result())
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
         """A fault of ours, or a peer that sends nonsense: said, and survived."""

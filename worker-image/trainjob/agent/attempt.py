@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, Coroutine, Dict, List, Mapping, Optional, Sequence
+import shutil
+from typing import Any, Coroutine, Dict, List, Mapping, Optional, Sequence, TypeVar
 
-from trainjob.agent import peer_protocol, rank_command
+from trainjob.agent import code, peer_protocol, rank_command, witness
 from trainjob.agent.boot import BootNotes
 from trainjob.agent.leader import Leader
 from trainjob.agent.member import Member
@@ -20,7 +21,18 @@ from trainjob.agent.rank_command import AttemptPlace, CannotRun, RankPlace
 from trainjob.agent.ranks import Rank, RankGroup
 from trainjob.agent.restore import Origin, Restore
 from trainjob.agent.site import Site
+from trainjob.agent.storage import StorageChild, StorageError
 from trainjob_api import contract, wire
+
+T = TypeVar("T")
+_TYPES = {
+    contract.END_START: "CannotStart",
+    contract.END_STORAGE: "StorageError",
+    contract.END_NOT_SHARED: "StorageNotShared",
+    contract.END_LOST: "ContainerRestarted",
+    contract.END_DAMAGED: "CheckpointDamaged",
+}
+"""How an end that the agent decides is called where an exception's type would stand."""
 
 
 class Attempt:
@@ -173,8 +185,13 @@ class Attempt:
         self._starting = self._task(self._start(answer))
 
     def refused(self, kind: str, message: str) -> None:
-        """The attempt cannot begin."""
-        if not self._over and not self._group.ranks:
+        """The attempt cannot begin, or must not go on."""
+        if self._group.ranks:
+            self._end_all(kind, message)
+        elif not self._over:
+            self._over = True
+            if self._starting is not None:
+                self._starting.cancel()
             self._end_unstarted(kind, message)
 
     def completed(self) -> None:
@@ -190,13 +207,47 @@ class Attempt:
         """A rank's checkpoint cannot be read."""
         self._end_all(contract.END_STORAGE, message)
 
+    def unstored(self, message: str) -> None:
+        """What our ranks saved cannot be stored: their good ends are worth nothing."""
+        self._site.console.say(message)
+        for rank in self._group.ranks:
+            rank.overrule(contract.END_STORAGE, {"type": "StorageError", "message": message})
+        self._site.changed(True)
+
     # -- the ranks --------------------------------------------------------------------------------------------------------
+
+    async def _sees(self, answer: Mapping[str, Any]) -> bool:
+        """Whether the storage path is here what it is for rank 0's agent; if not, the word of that agent ends the attempt."""
+        site, claim = self._site, answer.get("claim")
+        if claim is None or site.storage is None or not witness.is_needed(site.config.spec.storage, answer["members"], self.index):
+            return True
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        looking = self._task(self._look(site.storage, claim, answered))
+        either: List[asyncio.Future[Any]] = [looking, answered]
+        await asyncio.wait(either, timeout=witness.PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        return await looking if answered.done() else not looking.done() or looking.result()
+
+    async def _look(self, storage: StorageChild, claim: Mapping[str, Any], answered: asyncio.Future[None]) -> bool:
+        seen, where = await witness.look(storage, claim, answered)
+        self._to_leader({"op": peer_protocol.SEEN, "pod": self._site.config.pod, "seen": seen, "where": where})
+        return seen
 
     async def _start(self, answer: Mapping[str, Any]) -> None:
         site, checkpoint = self._site, answer["checkpoint"]
+        if not await self._sees(answer):
+            return
+        try:
+            await code.bring(site)
+        except StorageError as error:
+            self._end_unstarted(contract.END_STORAGE, str(error))
+            return
         await site.saving.adopt(answer["adopt"], self.resumed_from)
         origin = Origin(checkpoint, answer["holders"], tuple(answer["members"]), self.processes, self._secret, self.number)
-        self.restore = Restore(site.saving, site.storage, os.path.join(site.config.work_dir, "restore", str(self.number)), origin, site.uri)
+        brought = os.path.join(site.config.work_dir, "restore")
+        # What an agent that was killed left there.
+        await asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(brought, ignore_errors=True))
+        self.restore = Restore(site.saving, site.storage, os.path.join(brought, str(self.number)), origin, site.uri)
+        self.restore.prepare()
         self._server = self._member.server = RankServer(self.number, site.socket_folder, self._greeted, self._called)
         await self._server.start()
         if self._plain:
@@ -204,6 +255,7 @@ class Attempt:
         tmp = os.path.join(site.config.work_dir, "tmp")
         for folder in (tmp, os.path.join(site.config.work_dir, "logs")):
             os.makedirs(folder, exist_ok=True)
+        _sweep(tmp)
         shared = AttemptPlace(
             self.number,
             self.run or 1,
@@ -213,6 +265,7 @@ class Attempt:
             self._server.path,
             site.socket_folder,
             tmp,
+            site.return_file,
         )
         self._fork_all(shared)
 
@@ -247,10 +300,9 @@ class Attempt:
 
     def _end_unstarted(self, kind: str, message: str) -> None:
         self._group.ranks = self._new_ranks()
-        types = {contract.END_START: "CannotStart", contract.END_STORAGE: "StorageError", contract.END_LOST: "ContainerRestarted"}
         self._site.console.say(message)
         for rank in self._group.ranks:
-            rank.end_without_process(kind, {"type": types.get(kind, kind), "message": message})
+            rank.end_without_process(kind, {"type": _TYPES.get(kind, kind), "message": message})
             self._rank_changed(rank)
 
     def _end_all(self, verdict: str, message: str) -> None:
@@ -259,11 +311,11 @@ class Attempt:
         self._site.console.say(message)
         for rank in self._group.ranks:
             if rank.error is None and rank.ended_at is None:
-                rank.error = {"type": "CheckpointDamaged" if verdict == contract.END_DAMAGED else "StorageError", "message": message[: contract.MESSAGE_LIMIT]}
+                rank.error = {"type": _TYPES.get(verdict, verdict), "message": message[: contract.MESSAGE_LIMIT]}
         self._stopping = self._task(self.stop(verdict, 0))
 
     @staticmethod
-    def _task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task whose fault is not lost."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda done: done.cancelled() or done.result())
@@ -302,3 +354,10 @@ class Attempt:
             self._told[rank.rank] = True
             self._member.ended(rank)
         self._site.changed(True)
+
+
+def _sweep(tmp: str) -> None:
+    """Our own temporary folders that ranks left which were killed while they saved. No rank of this worker lives yet; a thread removes what was listed."""
+    left = [os.path.join(tmp, name) for name in os.listdir(tmp) if name.startswith("trainjob-")]
+    for path in left:
+        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, path, True)

@@ -112,6 +112,7 @@ class Barrier:
         self._time_limit: Optional[Tuple[float, int]] = None
         self._released: Optional[Release] = None
         self._failed: Optional[Fail] = None
+        self._refusal: Optional[str] = None
 
     # -- inputs from ranks ------------------------------------------------------------------------------------------
 
@@ -173,6 +174,11 @@ class Barrier:
         """It could not be stored."""
         return [self._fail(contract.FAIL_STORAGE, message, ())] if self._is(COMMITTING, n) else []
 
+    def refuse_reports(self, message: str) -> List[Output]:
+        """Checkpoints cannot be stored, and the job is to fail for it: the report that waits for a place, and every later one."""
+        self._refusal = message
+        return [self._fail(contract.FAIL_STORAGE, message, ())] if self._phase == ADMITTING else []
+
     def rejoined(self, index: int) -> List[Output]:
         """An agent's connection is new: repeat what it may not have heard."""
         if index not in self._pending:
@@ -232,6 +238,8 @@ class Barrier:
         return tuple(r for r in sorted(self._ended) if r not in self._arrivals)
 
     def _complete(self) -> List[Output]:
+        if self._refusal is not None and next(iter(self._arrivals.values())).kind == contract.KIND_REPORT:
+            return [self._fail(contract.FAIL_STORAGE, self._refusal, ())]
         if any(a.mode is not None for a in self._arrivals.values()):
             self._phase = ADMITTING
             return [Admit(self.current)]

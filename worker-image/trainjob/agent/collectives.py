@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from trainjob.agent import barrier, peer_protocol
 from trainjob.agent.barrier import Arrival, Barrier
 from trainjob.agent.commits import Commits, shown_metrics
+from trainjob.agent.comparison import Comparison
 from trainjob.agent.history import History
 from trainjob.agent.missing import Missing
 from trainjob.agent.site import Site
+from trainjob.checkpoint import names
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import ReleaseNote
 from trainjob.checkpoint.merge import merge
@@ -42,9 +44,12 @@ class _Save:
     def __init__(self, id_: CheckpointId) -> None:
         self.id = id_
         self.listings: Dict[int, List[Any]] = {}
-        self.sharers: Set[int] = set()
+        self.staged_at: Dict[int, int] = {}
+        """The agent that staged a rank's files."""
         self.warnings: List[str] = []
         self.note: Optional[Dict[str, Any]] = None
+        self.comparison: Optional[Comparison] = None
+        """Goes on before anything is persisted (strict)."""
         self.handed_over = False
         """It is being committed while its ranks wait (SYNC)."""
 
@@ -117,13 +122,24 @@ class Collectives:
         for rank, files in message["files"].items():
             if files:
                 save.listings[int(rank)] = [(str(path), int(size)) for path, size in files]
-                save.sharers.add(index)
+                save.staged_at[int(rank)] = index
         save.warnings += [str(w) for w in message["warnings"]]
         self._carry_out(self._barrier.staged(index, message["n"]))
 
     def stage_failed(self, index: int, message: wire.Message) -> None:
         """An agent cannot stage."""
         self._carry_out(self._barrier.stage_failed(index, message["n"], f"Worker {index} cannot stage the checkpoint: {message['message']}"))
+
+    def compared(self, index: int, message: wire.Message) -> None:
+        """An agent has taken the checksums that were asked for."""
+        save, n = self._save, self._barrier.current
+        if save is None or save.comparison is None or message["n"] != n or not save.comparison.answered(index, message["sums"]):
+            return
+        differences, save.comparison = save.comparison.differences(), None
+        if differences:
+            self._refuse(n, differences)
+        else:
+            self._persist(barrier.Persist(n, tuple(range(self._facts.workers))))
 
     def persisted(self, index: int, n: int) -> None:
         """An agent has the release note on disk."""
@@ -138,6 +154,10 @@ class Collectives:
         """A checkpoint is not durable for now."""
         if self._save is not None and str(self._save.id) == id_:
             self._carry_out(self._barrier.commit_failed(self._barrier.current, why))
+
+    def refuse_reports(self, why: str) -> None:
+        """From now on every report() fails: the job is to fail because checkpoints cannot be stored."""
+        self._carry_out(self._barrier.refuse_reports(why))
 
     def rejoined(self, index: int) -> None:
         """An agent's connection is new."""
@@ -226,7 +246,7 @@ class Collectives:
             durable = save.handed_over and self._site.storage is not None
             saved = {"id": id_, "uri": self._site.uri(id_), "level": contract.DURABLE if durable else contract.STAGED}
             if not save.handed_over:
-                self._commits.released(save.note, save.sharers)
+                self._commits.released(save.note, set(save.staged_at.values()))
         now = time.time()
         row = self._row
         self.progress["position"] = position = self._facts.base_position + self._reports
@@ -253,17 +273,35 @@ class Collectives:
             self._tell(index, {"op": peer_protocol.STAGE, "n": output.n, "id": str(self._save.id)})
 
     def _persist(self, output: barrier.Persist) -> None:
-        assert self._save is not None
-        if self._save.note is None:
-            self._save.note = self._make_note(self._save)
+        save = self._save
+        assert save is not None
+        if save.note is None:
+            note = self._make_note(save)
+            save.note = note.to_json()
+            size = sum(len(f.path) + 16 for f in note.files)
+            if size > names.LISTING_LIMIT:
+                self._carry_out(self._barrier.stage_failed(0, output.n, names.too_many(len(note.files), size)))
+                return
+            if self._site.config.spec.strict and save.warnings:
+                self._refuse(output.n, save.warnings)
+                return
+            if self._site.config.spec.strict and note.duplicates:
+                save.comparison = Comparison(note, save.staged_at)
         for index in output.indices:
-            self._tell(index, {"op": peer_protocol.PERSIST, "n": output.n, "note": self._save.note})
+            if save.comparison is None:
+                self._tell(index, {"op": peer_protocol.PERSIST, "n": output.n, "note": save.note})
+            elif index in save.comparison.waiting:
+                self._tell(index, {"op": peer_protocol.COMPARE, "n": output.n, "id": str(save.id), "paths": save.comparison.questions[index]})
 
-    def _make_note(self, save: _Save) -> Dict[str, Any]:
+    def _refuse(self, n: int, differences: Sequence[str]) -> None:
+        """strict: what would be a warning fails the report, before anybody was told that it is saved."""
+        self._carry_out(self._barrier.stage_failed(0, n, f"Nothing was saved, as spec.checkpoint.strict is set: {'; '.join(differences)}"))
+
+    def _make_note(self, save: _Save) -> ReleaseNote:
         merged = merge(save.listings)
         save.warnings += merged.warnings
         row = self._row
-        note = ReleaseNote(
+        return ReleaseNote(
             id=save.id,
             parent=self._parent,
             step=row.get("step"),
@@ -277,7 +315,6 @@ class Collectives:
             duplicates=merged.duplicates,
             metadata=self._metadata[min(self._metadata)] if self._metadata else {},
         )
-        return note.to_json()
 
     def _hand_over(self) -> None:
         """SYNC: every agent stores its share at once, the ranks are answered when the manifest is there."""
@@ -285,7 +322,7 @@ class Collectives:
         assert save is not None and save.note is not None
         save.handed_over = True
         self._tell(None, {"op": peer_protocol.UPLOAD, "n": self._barrier.current})
-        self._commits.released(save.note, save.sharers)
+        self._commits.released(save.note, set(save.staged_at.values()))
         if self._site.storage is None:
             self._carry_out(self._barrier.committed(self._barrier.current))
 

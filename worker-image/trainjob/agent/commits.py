@@ -22,6 +22,9 @@ RETRY_S = 1.0
 RETRY_CAP_S = 10.0
 REFUSALS = ("readonly", "full", "unreadable")
 """Kinds of storage errors that a rank which waits for the commit (SYNC) is told of; others are tried again first."""
+HOPELESS = ("conflict", "invalid", "damaged", "lost")
+"""Kinds that trying again does not mend: what is stored is not what was shared. A few tries, as some file systems show things late."""
+HOPELESS_TRIES = 4
 Tell = Callable[..., None]
 
 
@@ -32,7 +35,7 @@ class Commits:
         self._site = site
         self._tell = tell
         self._run = run
-        self._attempt = attempt
+        # For the whole attempt: what it resumed from is read lazily, perhaps late.
         self._protected: Set[str] = set(protected)
         self._loop = asyncio.get_running_loop()
         self._uploads = Uploads(self._loop.time())
@@ -41,12 +44,21 @@ class Commits:
         self._committing: Set[str] = set()
         self._retaining = 0
         self._drained = asyncio.Event()
+        self._stored = asyncio.Event()
+        """A checkpoint is on its way no more."""
+        self._newest_metrics: Mapping[str, Any] = {}
         self._on_admitted: Callable[[], None] = lambda: None
         self._troubles: Set[str] = set()
         self.on_committed: Callable[[str], None] = lambda id_: None
         self.on_trouble: Callable[[str, str], None] = lambda id_, message: None
         """A checkpoint cannot be stored for now (id, why)."""
         self.on_drained: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[str], None] = lambda why: None
+        """onUploadFailure is Fail, and a checkpoint cannot be stored for good."""
+        self.trouble: Optional[str] = None
+        """Why checkpoints do not reach storage."""
+        self.failed: Optional[str] = None
+        """The job is to fail because of it."""
         self.latest: Optional[contract.CheckpointReport] = None
         self.best: Optional[contract.CheckpointReport] = None
         self.count = 0
@@ -68,6 +80,19 @@ class Commits:
             await asyncio.wait_for(self._drained.wait(), timeout_s)
         except asyncio.TimeoutError:
             pass
+
+    async def reported(self, timeout_s: Optional[float]) -> List[Dict[str, Any]]:
+        """The run's checkpoints on storage, oldest first, once those that are on their way are there (or the time is over). Raises StorageError."""
+        if self._site.storage is None:
+            return [] if self.latest is None else [{"id": self.latest["id"], "path": None, "metrics": self._newest_metrics}]
+        ids, deadline = set(self._uploads.queue), None if timeout_s is None else self._loop.time() + timeout_s
+        while ids.intersection(self._uploads.queue) and (deadline is None or self._loop.time() < deadline):
+            self._stored.clear()
+            try:
+                await asyncio.wait_for(self._stored.wait(), None if deadline is None else deadline - self._loop.time())
+            except asyncio.TimeoutError:
+                break
+        return list((await self._site.storage.call("reported", {"run": self._run}))["checkpoints"])
 
     def waits_only_for(self, lost: Set[int]) -> bool:
         """Whatever is on its way lacks the share of one of these members."""
@@ -97,7 +122,7 @@ class Commits:
         """A checkpoint is STAGED; its agents begin to store it."""
         id_ = str(note["id"])
         if self._site.storage is None:
-            self.latest, self.count = _shown(note, None), 1
+            self.latest, self.count, self._newest_metrics = _shown(note, None), 1, note["metrics"]
             self._site.changed(False)
         else:
             self._carry_out(self._uploads.released(self._loop.time(), id_, note, sharers, ranks))
@@ -131,11 +156,22 @@ class Commits:
             elif isinstance(output, uploads.CommitNow):
                 self._spawn_commit(output.id)
             else:
-                self._site.warn(f"Checkpoint {output.id} was dropped: {output.why}")
-                self._tell(None, {"op": peer_protocol.DROP, "id": output.id, "why": output.why})
-                self.on_trouble(output.id, output.why)
-                self._tell_drained()
+                self._drop(output)
         self._arm()
+
+    def _drop(self, dropped: uploads.Drop) -> None:
+        self.trouble = f"Checkpoint {dropped.id} was dropped: {dropped.why}"
+        self._stored.set()
+        self._site.changed(False)
+        self._tell(None, {"op": peer_protocol.DROP, "id": dropped.id, "why": dropped.why})
+        self.on_trouble(dropped.id, dropped.why)
+        self._fail_for_good(self.trouble)
+        self._tell_drained()
+
+    def _fail_for_good(self, why: str) -> None:
+        if self._site.config.spec.on_upload_failure == contract.FAIL and self.failed is None:
+            self.failed = f"{why}. The job fails because of it: spec.checkpoint.onUploadFailure is Fail."
+            self.on_failed(self.failed)
 
     def _arm(self) -> None:
         deadline = self._uploads.deadline()
@@ -152,7 +188,7 @@ class Commits:
         """Publish the manifest, however often it takes."""
         assert self._site.storage is not None
         # One nonce for all tries: a reply that was lost must not look like another's commit.
-        nonce, delay = os.urandom(8).hex(), RETRY_S
+        nonce, delay, hopeless = os.urandom(8).hex(), RETRY_S, 0
         while True:
             upload = self._uploads.upload(id_)
             if upload is None or upload.waiting:
@@ -164,6 +200,10 @@ class Commits:
                 reply = await self._site.storage.call("commit", request)
             except StorageError as error:
                 self._say_trouble(id_, f"Checkpoint {id_} cannot be committed: {error}", error.kind)
+                hopeless = hopeless + 1 if error.kind in HOPELESS else 0
+                if hopeless >= HOPELESS_TRIES:
+                    self._carry_out(self._uploads.lost(self._loop.time(), id_, str(error)))
+                    break
             else:
                 if self._after_commit(id_, upload.note, reply):
                     break
@@ -176,17 +216,14 @@ class Commits:
         if reply["committed"]:
             for text in reply.get("warnings") or ():
                 self._site.console.say(f"checkpoint {id_}: {text}")
-            if self._troubles:
-                self._troubles.clear()
-                self._site.warn(None)
+            self._troubles.clear()
+            self.trouble = None
             self.latest, self.count = _shown(note, self._site.uri(id_)), self.count + 1
-            if id_.startswith(f"{self._run}-{self._attempt}-"):
-                # What this attempt resumed from is needed until it has one of its own.
-                self._protected.clear()
             self.on_committed(id_)
             self._tell(None, {"op": peer_protocol.COMMITTED, "id": id_})
             self._background.spawn(self._retain())
             self._carry_out(self._uploads.committed(now, id_))
+            self._stored.set()
             return True
         missing = list(reply.get("missing") or ())
         if not missing:
@@ -226,7 +263,8 @@ class Commits:
         delay = RETRY_S
         while self._site.storage is not None:
             try:
-                await self._site.storage.call("end", {"run": self._run, "summary": summary})
+                returned = self._site.return_file if os.path.exists(self._site.return_file) else None
+                await self._site.storage.call("end", {"run": self._run, "summary": summary, "returned": returned})
                 return
             except StorageError as error:
                 self._site.warn(f"The run is over, but its end record cannot be written: {error}")
@@ -238,8 +276,12 @@ class Commits:
             self.on_trouble(id_, text)
         if text not in self._troubles:
             self._troubles.add(text)
+            # Only what is new: two workers' words in turns would be a status write each.
+            self.trouble = text
             self._site.console.say(text)
-            self._site.warn(text)
+            self._site.changed(False)
+        if self._uploads.still_for(self._loop.time()) >= uploads.STALL_S:
+            self._fail_for_good(f"{text} (no byte was stored for {self._uploads.still_for(self._loop.time()):.0f} s)")
 
 
 def shown_metrics(metrics: Mapping[str, Any]) -> Dict[str, float]:

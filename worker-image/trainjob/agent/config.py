@@ -37,6 +37,8 @@ class JobPart:
     keep: Optional[int]
     score_attribute: Optional[str]
     score_order: str
+    strict: bool = False
+    on_upload_failure: str = contract.CONTINUE
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class AgentConfig:
     any_master_port: bool
     barrier_warn_s: float
     spec: JobPart
+    code: Optional[str]
+    """Key of the packed code in the job's folder on storage; None: whatever there is to run is in the image or on a volume."""
     command: Tuple[str, ...]
     """The user's own."""
 
@@ -85,6 +89,7 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         any_master_port=environ.get(contract.ENV_MASTER_PORT_ANY) == "1",
         barrier_warn_s=reader.seconds(contract.ENV_BARRIER_WARN_S, contract.BARRIER_WARN_S),
         spec=reader.spec(contract.ENV_AGENT_SPEC),
+        code=environ.get(contract.ENV_CODE) or None,
         command=reader.command(arguments),
     )
     if reader.problems:
@@ -181,6 +186,8 @@ class _Reader:
                 keep=None if doc.get("keep") is None else int(doc["keep"]),
                 score_attribute=_text(doc, "score_attribute"),
                 score_order=_text(doc, "score_order") or "max",
+                strict=bool(doc.get("strict")),
+                on_upload_failure=_text(doc, "on_upload_failure") or contract.CONTINUE,
             )
         except (ValueError, TypeError) as error:
             self.problems.append(f"{name} is no AgentSpec as JSON ({error})")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
-from trainjob.agent import join, master_port, peer_protocol
+from trainjob.agent import join, master_port, peer_protocol, settling
 from trainjob.agent.background import Background
 from trainjob.agent.collectives import Collectives, Facts
 from trainjob.agent.commits import Commits
@@ -20,6 +20,7 @@ from trainjob.agent.master_port import MasterPort
 from trainjob.agent.rank_command import is_plain
 from trainjob.agent.site import Site
 from trainjob.agent.storage import StorageError
+from trainjob.agent.witness import OTHERS_S, Witnesses
 from trainjob_api import contract, wire
 
 SAY_WAITING_S = 60.0
@@ -57,6 +58,7 @@ class Leader:
         self.collectives: Optional[Collectives] = None
         self.commits: Optional[Commits] = None
         self._history: Optional[History] = None
+        self._witnesses = Witnesses()
         self._closed = False
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
@@ -106,6 +108,9 @@ class Leader:
             self._join.left(index)
         elif op == peer_protocol.DAMAGED:
             self._damaged(message)
+        elif op == peer_protocol.SEEN:
+            if self._witnesses.said(index, str(message["pod"]), bool(message["seen"]), str(message["where"])):
+                self._background.spawn(self._not_shared())
         elif self.collectives is not None and self.commits is not None:
             self._take_joined(op, index, message)
 
@@ -117,6 +122,8 @@ class Leader:
             self.collectives.staged(index, message)
         elif op == peer_protocol.STAGE_FAILED:
             self.collectives.stage_failed(index, message)
+        elif op == peer_protocol.COMPARED:
+            self.collectives.compared(index, message)
         elif op == peer_protocol.PERSISTED:
             self.collectives.persisted(index, message["n"])
         elif op == peer_protocol.LOG:
@@ -129,6 +136,8 @@ class Leader:
             self.commits.share_lost(index, str(message["id"]), str(message["message"]))
         elif op == peer_protocol.SHARE_FAILING:
             self.commits.share_failing(str(message["id"]), str(message["kind"]), f"worker {index}: {message['message']}")
+        elif op == peer_protocol.REPORTED:
+            self._background.spawn(self._tell_reported(index, int(message["rank"]), message.get("timeout_s")))
         elif op == peer_protocol.MOVED:
             self.commits.moved(index, int(message["bytes"]))
         else:
@@ -179,7 +188,7 @@ class Leader:
     async def _settle(self) -> None:
         candidates = join.candidates(tuple(self._requests))
         try:
-            settled = await self._settle_stored(candidates) if self._site.storage is not None else _settle_staged(candidates)
+            settled = await settling.settle(self._site, candidates)
             host = self._site.config.host
             spec = self._site.config.spec
             self._port = master_port.picked(host) if self._site.config.any_master_port else master_port.computed(spec.rendezvous_port, self._attempt)
@@ -190,7 +199,7 @@ class Leader:
             self._carry_out(self._join.failed(contract.END_START, f"No port for rank 0: {error}"))
             return
         chosen = settled["checkpoint"]
-        adopted = self._adopted(candidates, chosen, int(settled["run"]))
+        adopted = [] if self._site.storage is None else settling.adopted(candidates, chosen, int(settled["run"]))
         for text in [settled.get("why"), *(settled.get("warnings") or ())]:
             if text:
                 self._site.console.say(str(text))
@@ -203,28 +212,19 @@ class Leader:
             "master_addr": host,
             "master_port": self._port.port,
             "adopt": adopted,
+            "claim": settled.get("claim"),
         }
         if not settled["completed"]:
             self._begin(answer)
         self._carry_out(self._join.settled(answer))
 
-    async def _settle_stored(self, candidates: List[Dict[str, Any]]) -> Dict[str, Any]:
-        assert self._site.storage is not None
-        await self._site.storage.call("probe", {})
+    async def _not_shared(self) -> None:
+        """The storage path is another folder somewhere: nothing could be committed, whatever is tried."""
+        await asyncio.sleep(OTHERS_S)
         config = self._site.config
-        return await self._site.storage.call("settle", {"job_uid": config.job_uid, "resume_from": config.spec.resume_from, "candidates": candidates})
-
-    def _adopted(self, candidates: List[Dict[str, Any]], chosen: Optional[Mapping[str, Any]], run: int) -> List[Mapping[str, Any]]:
-        """Staged checkpoints of this run that go on to storage with this attempt, oldest first: complete, not newer than the chosen one."""
-        if self._site.storage is None or chosen is None or chosen["source"] != "staged":
-            return []
-        whole = [
-            c["note"]
-            for c in candidates
-            if {f[0] for f in c["note"]["files"]} <= {*c["held"], *(chosen.get("stored") or () if c["note"]["id"] == chosen["id"] else ())}
-        ]
-        key = _order(str(chosen["id"]))
-        return sorted((n for n in whole if _order(str(n["id"])) <= key and _order(str(n["id"]))[0] == run), key=lambda n: _order(str(n["id"])))
+        self.tell(
+            None, {"op": peer_protocol.REFUSED, "kind": contract.END_NOT_SHARED, "message": self._witnesses.verdict(str(config.spec.storage), config.pod)}
+        )
 
     def _begin(self, answer: Mapping[str, Any]) -> None:
         """Everything that must be there before the first rank can call."""
@@ -232,7 +232,7 @@ class Leader:
         self._run = int(answer["run"])
         position = int(chosen["note"]["position"]) if chosen is not None else 0
         chosen_id = None if chosen is None else str(chosen["id"])
-        parent = chosen_id if chosen_id is not None and _order(chosen_id)[0] <= self._run else None
+        parent = chosen_id if chosen_id is not None and settling.order(chosen_id)[0] <= self._run else None
         self._history = History(self._site.storage, self._run, self._attempt, position)
         self.commits = Commits(self._site, self.tell, self._run, self._attempt, () if chosen_id is None else (chosen_id,))
         facts = Facts(self._attempt, self._run, self._workers, self._processes, self._plain, position, parent)
@@ -240,6 +240,7 @@ class Leader:
         self.commits.on_committed = self.collectives.committed
         self.commits.on_trouble = self.collectives.commit_trouble
         self.commits.on_drained = self._maybe_end
+        self.commits.on_failed = self._uploads_failed
         for note in answer["adopt"]:
             holders = {r.member: h["held"] for r in self._requests for h in r.held if h["note"]["id"] == note["id"]}
             # Of duplicates nothing is held: the commit needs the ranks whose copies count.
@@ -262,12 +263,21 @@ class Leader:
             self._ok.add(rank)
             self._maybe_end()
 
+    def _uploads_failed(self, why: str) -> None:
+        assert self.collectives is not None
+        self.collectives.refuse_reports(why)
+        self._maybe_end()
+
     def _maybe_end(self) -> None:
         """All ranks ended with 0 and nothing is on its way to storage: the run is complete."""
         expected = self._workers * (self._processes if self._plain else 1)
         if len(self._ok) != expected or self.commits is None or self._ending:
             return
-        if self.commits.drained:
+        if self.commits.failed is not None:
+            # No rank is left that a report() could tell.
+            self._ending = True
+            self.tell(0, {"op": peer_protocol.UNSTORED, "message": self.commits.failed})
+        elif self.commits.drained:
             self._ending = True
             self._background.spawn(self._end())
         elif not self._impatient:
@@ -309,21 +319,15 @@ class Leader:
         while self.commits is not None and not self.commits.drained and not self.commits.waits_only_for(self.lost | self._left):
             await self.commits.until_drained(POLL_S)
 
+    async def _tell_reported(self, index: int, rank: int, timeout_s: Optional[float]) -> None:
+        """The run's checkpoints, as a rank asked for them."""
+        assert self.commits is not None
+        reply: Dict[str, Any] = {"op": peer_protocol.REPORTED_ARE, "rank": rank, "checkpoints": [], "error": None}
+        try:
+            reply["checkpoints"] = await self.commits.reported(timeout_s)
+        except StorageError as error:
+            reply["error"] = f"The run's checkpoints cannot be listed: {error}"
+        self.tell(index, reply)
+
     def _damaged(self, message: wire.Message) -> None:
         self.tell(None, {"op": peer_protocol.DAMAGED, "id": message["id"], "why": message["why"]})
-
-
-def _order(id_: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in id_.split("-"))
-
-
-def _settle_staged(candidates: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Without storage: run 1, and the newest checkpoint that the members hold whole."""
-    from trainjob.checkpoint.choose import Candidate, choose_staged
-    from trainjob.checkpoint.manifest import ReleaseNote
-
-    choice = choose_staged([Candidate(ReleaseNote.from_json(c["note"]), frozenset(c["held"])) for c in candidates])
-    if choice is None:
-        return {"run": 1, "completed": False, "checkpoint": None}
-    note = choice.note
-    return {"run": 1, "completed": False, "checkpoint": {"id": str(note.id), "source": "staged", "uri": None, "note": note.to_json(), "stored": []}}

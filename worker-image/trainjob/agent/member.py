@@ -17,6 +17,7 @@ from trainjob.agent.restore import Damaged, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.stacks import stacks_of
 from trainjob.agent.storage import StorageError
+from trainjob.checkpoint import names
 from trainjob.checkpoint.errors import StagingError
 from trainjob_api import contract, wire
 
@@ -42,6 +43,9 @@ class Duties(Protocol):
     def storage_unusable(self, message: str) -> None:
         """A rank's checkpoint cannot be read: its ranks end."""
 
+    def unstored(self, message: str) -> None:
+        """The ranks ended well, but the job fails as a checkpoint cannot be stored."""
+
     def completed(self) -> None:
         """The run's end record is written."""
 
@@ -66,21 +70,26 @@ class Member:
         """Under a launcher: as its ranks were told."""
         self._notes: Dict[int, Mapping[str, Any]] = {}
         self._ends: Dict[int, wire.Message] = {}
+        self._listings: Dict[int, wire.Message] = {}
+        """Of ranks that wait for the list of the run's checkpoints."""
         self._background = Background()
         self._from_leader: Dict[str, Callable[[wire.Message, bytes], None]] = {
             peer_protocol.RELEASE: self._release,
             peer_protocol.FAIL: self._fail,
             peer_protocol.STAGE: lambda m, b: self._once(m, peer_protocol.STAGED, lambda: self._stage(int(m["n"]), str(m["id"]))),
+            peer_protocol.COMPARE: lambda m, b: self._once(m, peer_protocol.COMPARED, lambda: self._compare(int(m["n"]), str(m["id"]), m["paths"])),
             peer_protocol.PERSIST: lambda m, b: self._once(m, peer_protocol.PERSISTED, lambda: self._persist(int(m["n"]), m["note"])),
             peer_protocol.UPLOAD: lambda m, b: self._upload(m["n"]),
             peer_protocol.STACKS: lambda m, b: self._background.spawn(self._stacks(m)),
             peer_protocol.MISSING: lambda m, b: self._missing(str(m["text"]), m["ranks"]),
+            peer_protocol.REPORTED_ARE: lambda m, b: self._reported(m),
             peer_protocol.COMMITTED: lambda m, b: self._background.spawn(site.saving.committed(str(m["id"]))),
             peer_protocol.DROP: lambda m, b: self._background.spawn(self._drop(m)),
             peer_protocol.SHARE: lambda m, b: self._background.spawn(site.saving.share_again(str(m["id"]))),
             peer_protocol.JOINED: lambda m, b: duties.joined(m),
             peer_protocol.REFUSED: lambda m, b: duties.refused(str(m["kind"]), str(m["message"])),
             peer_protocol.DAMAGED: lambda m, b: duties.damaged(str(m["id"]), str(m["why"])),
+            peer_protocol.UNSTORED: lambda m, b: duties.unstored(str(m["message"])),
             peer_protocol.COMPLETED: lambda m, b: duties.completed(),
         }
 
@@ -95,7 +104,12 @@ class Member:
             if rank == 0:
                 self._send({"op": peer_protocol.LOG, "rows": message["rows"]})
         elif op == contract.OP_RESTORE:
-            self._background.spawn(self._restore(rank, message.get("id")))
+            self._background.spawn(self._restore(rank, self._given(rank, message.get("id"))))
+        elif op == contract.OP_FETCH:
+            self._background.spawn(self._restore(rank, self._fetched(str(message["id"]), message.get("paths"))))
+        elif op == contract.OP_REPORTED:
+            self._listings[rank] = {"op": peer_protocol.REPORTED, "rank": rank, "timeout_s": message.get("timeout_s")}
+            self._send(self._listings[rank])
         elif op != contract.OP_ERROR:
             raise ValueError(f"unknown operation {op!r}")
 
@@ -134,6 +148,8 @@ class Member:
             self._send(message)
         for arrival, blob in self._waiting.values():
             self._send(arrival, blob)
+        for listing in self._listings.values():
+            self._send(listing)
         self._site.saving.tell_shared()
 
     async def hand_in(self) -> None:
@@ -170,6 +186,15 @@ class Member:
                     self.server.send(rank, reply, b"" if rank == 0 else blob)
         self._upload(n)
         self._forget_save(n)
+
+    def _reported(self, message: wire.Message) -> None:
+        rank = int(message["rank"])
+        if self._listings.pop(rank, None) is None or self.server is None:
+            return
+        if message.get("error"):
+            self.server.send(rank, {"op": contract.OP_FAILED, "reason": contract.FAIL_STORAGE, "message": message["error"], "ranks": []})
+        else:
+            self.server.send(rank, {"op": contract.OP_REPORTED_ARE, "checkpoints": message["checkpoints"]})
 
     def _upload(self, n: int) -> None:
         note = self._notes.pop(n, None)
@@ -224,7 +249,20 @@ class Member:
             self._answer(n, peer_protocol.STAGED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": str(error)})
             return
         listing = {str(rank): [[path, size] for path, size in found] for rank, found in files.items()}
+        size = sum(len(path) + 16 for found in files.values() for path, _ in found)
+        if size > names.LISTING_LIMIT:
+            text = names.too_many(sum(map(len, files.values())), size)
+            self._answer(n, peer_protocol.STAGED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": text})
+            return
         self._answer(n, peer_protocol.STAGED, {"op": peer_protocol.STAGED, "n": n, "files": listing, "warnings": warnings})
+
+    async def _compare(self, n: int, id_: str, paths: Mapping[str, Sequence[str]]) -> None:
+        try:
+            sums = {rank: await self._site.saving.checksums(id_, wanted) for rank, wanted in paths.items()}
+        except StagingError as error:
+            self._answer(n, peer_protocol.COMPARED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": str(error)})
+            return
+        self._answer(n, peer_protocol.COMPARED, {"op": peer_protocol.COMPARED, "n": n, "sums": sums})
 
     async def _persist(self, n: int, note: Mapping[str, Any]) -> None:
         try:
@@ -255,11 +293,20 @@ class Member:
         self._site.console.say(f"checkpoint {message['id']} is not stored: {message['why']}")
         await self._site.saving.dropped(str(message["id"]))
 
-    async def _restore(self, rank: int, id_: Optional[str]) -> None:
-        restore = self._duties.restore
-        assert restore is not None and self.server is not None
+    async def _given(self, rank: int, id_: Optional[str]) -> wire.Message:
+        assert self._duties.restore is not None
+        return {"op": contract.OP_RESTORED, "checkpoint": await self._duties.restore.bring(id_, rank)}
+
+    async def _fetched(self, id_: str, paths: Optional[Sequence[str]]) -> wire.Message:
+        assert self._duties.restore is not None
         try:
-            found = await restore.bring(id_)
+            return {"op": contract.OP_FETCHED, "folder": await self._duties.restore.fetch(id_, paths)}
+        except KeyError as error:
+            return {"op": contract.OP_FAILED, "reason": contract.FAIL_STAGING, "message": f"checkpoint {id_} has no file {error}", "ranks": []}
+
+    async def _restore(self, rank: int, answer: Coroutine[Any, Any, wire.Message]) -> None:
+        try:
+            reply = await answer
         except Damaged as error:
             self._send({"op": peer_protocol.DAMAGED, "id": error.id, "why": str(error)})
             self._duties.damaged(error.id, str(error))
@@ -267,4 +314,5 @@ class Member:
         except StorageError as error:
             self._duties.storage_unusable(f"The checkpoint cannot be read: {error}")
             return
-        self.server.send(rank, {"op": contract.OP_RESTORED, "checkpoint": found})
+        if self.server is not None:
+            self.server.send(rank, reply)

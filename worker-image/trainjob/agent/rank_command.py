@@ -13,7 +13,7 @@ import trainjob_api
 from trainjob_api import command, contract
 
 SESSION_MODULE = "trainjob.session.rank"
-AGENT_ONLY = (contract.ENV_PARENT_FD, contract.ENV_TOKEN_FILE, contract.ENV_COORDINATOR, contract.ENV_AGENT_SPEC)
+AGENT_ONLY = (contract.ENV_PARENT_FD, contract.ENV_TOKEN_FILE, contract.ENV_COORDINATOR, contract.ENV_AGENT_SPEC, contract.ENV_CODE)
 """What ranks have no business with."""
 
 
@@ -45,6 +45,7 @@ class AttemptPlace(NamedTuple):
     socket_path: str
     stack_folder: str
     tmp: str
+    return_file: str = ""
 
 
 def is_plain(words: Sequence[str]) -> bool:
@@ -90,6 +91,7 @@ def environment(base: Mapping[str, str], words: Sequence[str], place: RankPlace,
             contract.ENV_ATTEMPT: str(shared.attempt),
             contract.ENV_RUN: str(shared.run),
             contract.ENV_STORAGE: shared.storage or "",
+            contract.ENV_RETURN_FILE: shared.return_file,
             contract.ENV_AGENT_SOCKET: shared.socket_path,
             contract.ENV_STACK_FILE: stack_file(shared.stack_folder, place.rank),
             contract.ENV_AGENT_PID: str(os.getpid()),

@@ -63,13 +63,18 @@ class Rank:
 
     def accuse(self, kind: str, error: RankError) -> None:
         """The rank's own word about what is about to end it (OP_ERROR)."""
-        self.error_kind = contract.END_START if kind == contract.END_START else contract.END_EXCEPTION
+        self.error_kind = kind if kind in (contract.END_START, contract.END_STORAGE) else contract.END_EXCEPTION
         self.error = bounded(error)
 
     def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
         """There never was a process, or nobody knows it any more."""
         self.state, self.kind, self.ended_at = contract.RANK_ENDED, kind, time.time()
         self.error = None if error is None else bounded(error)
+
+    def overrule(self, kind: str, error: RankError) -> None:
+        """It ended well, and yet that is no success."""
+        if self.kind == contract.END_OK:
+            self.kind, self.error = kind, bounded(error)
 
     def take_status(self, status: int) -> None:
         """The wait status; `kind` follows when the last words are read."""

@@ -1,32 +1,30 @@
-"""Brings a checkpoint to this worker for its ranks: from the own staging, from peers' agents, from storage, in this order.
+"""Which checkpoint a rank is given, and where its files are: in the own staging, or brought to this worker by `gathering`.
 
-Called by `member` for OP_RESTORE. One fetch per checkpoint, however many ranks ask. What travels is verified; damage is an error of its own kind,
-which ends the attempt uncounted, so that all ranks always load the same checkpoint.
+Called by `member` for OP_RESTORE and OP_FETCH. What an attempt resumes from is brought only as far as ranks ask for it, once for all of them; a checkpoint
+that was released meanwhile, and everything of a job without storage, at once. Damage is an error of its own kind, which ends the attempt
+uncounted, so that all ranks always load the same checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from trainjob.agent.files import Fetcher, FetchError, NotThere
+from trainjob.agent.files import Peer
+from trainjob.agent.gathering import GONE, Damaged, Gathering, Sources, ask
 from trainjob.agent.saving import Saving
 from trainjob.agent.storage import StorageChild, StorageError
-from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.layout import state_path
+from trainjob.checkpoint.manifest import ReleaseNote
 
-FETCH_TRIES = 3
-FETCH_PAUSE_S = 0.5
+__all__ = ["Damaged", "Origin", "Restore"]
 
-
-class Damaged(Exception):
-    """The checkpoint does not verify, or its files are gone. The next join sees it too and chooses another: what is damaged on storage is
-    marked there, and of what is staged only files of full size count."""
-
-    def __init__(self, id_: str, message: str) -> None:
-        super().__init__(message)
-        self.id = id_
+THREADS = 16
+"""Connections to peers at a time. Threads of their own: those of the loop serve peers that fetch from us."""
 
 
 class Origin(NamedTuple):
@@ -43,6 +41,16 @@ class Origin(NamedTuple):
     attempt: int
 
 
+class _Found(NamedTuple):
+    """A checkpoint that ranks may read."""
+
+    note: ReleaseNote
+    folder: str
+    gathering: Optional[Gathering]
+    """None: all of it lies in the folder."""
+    lazy: bool
+
+
 class Restore:
     """One per attempt."""
 
@@ -52,125 +60,124 @@ class Restore:
         self._folder = folder
         self._origin = origin
         self._uri = uri
-        self._found: Dict[str, asyncio.Future[Dict[str, Any]]] = {}
+        self._found: Dict[str, asyncio.Future[_Found]] = {}
+        self._gatherings: List[Gathering] = []
+        self._threads = ThreadPoolExecutor(THREADS, "fetch")
 
-    async def bring(self, id_: Optional[str]) -> Optional[Dict[str, Any]]:
-        """The `restored` reply's checkpoint. Raises Damaged, StorageError."""
+    def prepare(self) -> None:
+        """Look what is in the checkpoint that is resumed while the ranks start: the storage child takes a second to be ready. Trouble is told to who asks."""
+        if self._origin.checkpoint is not None and self._storage is not None:
+            self._begin(str(self._origin.checkpoint["id"])).add_done_callback(lambda found: found.cancelled() or found.exception())
+
+    async def bring(self, id_: Optional[str], rank: int) -> Optional[Dict[str, Any]]:
+        """The `restored` reply's checkpoint for a rank, its own state brought. Raises Damaged, StorageError."""
         chosen = self._origin.checkpoint
         if id_ is None:
             if chosen is None:
                 return None
             id_ = str(chosen["id"])
-        if id_ not in self._found:
-            self._found[id_] = asyncio.ensure_future(self._bring(id_))
-        return await asyncio.shield(self._found[id_])
+        found = await self._find(id_)
+        return self._reply(id_, found, await self._state(found, rank))
+
+    async def fetch(self, id_: str, paths: Optional[Sequence[str]]) -> str:
+        """The folder in which these files of a checkpoint that was given out are now (None: all of them). Raises Damaged, StorageError, KeyError."""
+        found = await self._find(id_)
+        if found.gathering is not None:
+            await found.gathering.bring(found.gathering.paths if paths is None else paths)
+        return found.folder
 
     def close(self) -> None:
         """The attempt is over: what was brought may go."""
         for task in self._found.values():
             task.cancel()
+        for gathering in self._gatherings:
+            gathering.close()
+        self._threads.shutdown(wait=False)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _bring(self, id_: str) -> Dict[str, Any]:
-        chosen = self._origin.checkpoint
-        is_chosen = chosen is not None and chosen["id"] == id_
-        note, staged, paths = await self._saving.path_of(id_)
-        if note is None and is_chosen and chosen is not None and chosen.get("note"):
+    async def _find(self, id_: str) -> _Found:
+        return await asyncio.shield(self._begin(id_))
+
+    def _begin(self, id_: str) -> asyncio.Future[_Found]:
+        if id_ not in self._found:
+            self._found[id_] = asyncio.ensure_future(self._look(id_))
+        return self._found[id_]
+
+    async def _look(self, id_: str) -> _Found:
+        chosen = self._origin.checkpoint if self._origin.checkpoint is not None and self._origin.checkpoint["id"] == id_ else None
+        note, staged, own = await self._saving.path_of(id_)
+        if note is None and chosen is not None and chosen.get("note"):
             note = ReleaseNote.from_json(dict(chosen["note"]))
-        if note is not None and staged and set(paths) >= {f.path for f in note.files}:
-            return self._reply(id_, note, staged)
-        if is_chosen and chosen is not None and chosen["source"] == "stored":
-            return await self._from_storage(id_, chosen)
-        if note is None:
-            if self._storage is not None:
-                return await self._from_storage(id_, {})
-            raise Damaged(id_, "it is neither staged here nor is it what this attempt resumes from")
-        try:
-            return self._reply(id_, note, await self._assemble(id_, note, staged, paths))
-        except NotThere as error:
-            # Its agent told otherwise at the join: the file changed since. The next join sees that.
-            raise Damaged(id_, str(error)) from error
-        except FetchError as error:
-            return await self._instead(id_, error)
+        if note is not None and staged and set(own) >= {f.path for f in note.files}:
+            return _Found(note, staged, None, False)
+        gathering = Gathering(await self._sources(id_, chosen, note, staged, own), self._storage, os.path.join(self._folder, id_), self._threads)
+        self._gatherings.append(gathering)
+        lazy = chosen is not None and self._storage is not None
+        if lazy:
+            await asyncio.get_running_loop().run_in_executor(None, self._list, gathering)
+        else:
+            await gathering.bring(gathering.paths)
+        return _Found(gathering.note, gathering.folder, gathering, lazy)
 
-    async def _instead(self, id_: str, error: FetchError) -> Dict[str, Any]:
-        """Peers do not give it. What they hold is as good as before: whatever storage says now is no verdict on the checkpoint."""
-        text = f"checkpoint {id_} cannot be brought to this worker: {error}"
+    async def _sources(self, id_: str, chosen: Optional[Mapping[str, Any]], note: Optional[ReleaseNote], staged: str, own: Tuple[str, ...]) -> Sources:
+        stored = chosen is not None and chosen["source"] == "stored"
+        where = {"uri": chosen["uri"]} if chosen is not None and stored and chosen.get("uri") else {"checkpoint": id_}
+        manifest = await self._manifest(id_, where, needed=stored or note is None)
+        if manifest is None:
+            if note is None:
+                raise Damaged(id_, "it is neither staged here nor is it what this attempt resumes from")
+            return Sources(note, staged, own, self._holders(note, chosen))
+        note = ReleaseNote.from_json(manifest["note"])
+        if manifest["path"] is not None and stored:
+            return Sources(note, "", (), {}, where, {}, str(manifest["path"]))
+        sums = {str(path): (str(checksum), str(algorithm)) for path, checksum, algorithm in manifest["sums"]}
+        return Sources(note, staged, own, self._holders(note, chosen), where, sums)
+
+    async def _manifest(self, id_: str, where: Mapping[str, Any], needed: bool) -> Optional[Dict[str, Any]]:
+        """What storage knows of it. None: it is not committed (yet), or storage does not say and it is to be had without."""
         if self._storage is None:
-            raise StorageError("unreadable", text) from error
+            return None
         try:
-            return await self._from_storage(id_, {"uri": self._uri(id_)})
-        except (StorageError, Damaged) as trouble:
-            raise StorageError("unreadable", f"{text}; nor is it to be had from storage: {trouble}") from trouble
-
-    async def _from_storage(self, id_: str, chosen: Mapping[str, Any]) -> Dict[str, Any]:
-        assert self._storage is not None
-        where = {"uri": chosen["uri"]} if chosen.get("uri") else {"checkpoint": id_}
-        into = os.path.join(self._folder, id_)
-        # What was put together there from other places, and came to nothing.
-        await asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(into, ignore_errors=True))
-        try:
-            found = await self._storage.call("verify", {**where, "into": into})
+            return await ask(self._storage, "manifest", where)
         except StorageError as error:
-            if error.kind in ("damaged", "lost"):
+            if not needed:
+                return None
+            if error.kind in GONE:
                 raise Damaged(id_, str(error)) from error
             raise
-        return self._reply(id_, ReleaseNote.from_json(found["note"]), str(found["path"]))
 
-    async def _assemble(self, id_: str, note: ReleaseNote, staged: str, own: Tuple[str, ...]) -> str:
-        """A folder with every file: links to our own, fetched copies of the others. Raises FetchError, NotThere."""
-        target = os.path.join(self._folder, id_)
-        chosen = self._origin.checkpoint if self._origin.checkpoint is not None and self._origin.checkpoint["id"] == id_ else None
-        stored = set(chosen.get("stored") or ()) if chosen is not None else set()
-        lacking = [f for f in note.files if f.path not in own]
-        by_peer: Dict[str, List[NoteFile]] = {}
-        for file in lacking:
-            if file.path not in stored:
-                by_peer.setdefault(self._holder(file, id_, chosen is not None), []).append(file)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, _link, staged, own, target)
-        if stored:
-            await self._fetch_stored(note, sorted(stored.intersection(f.path for f in lacking)), target)
-        for attempt in range(FETCH_TRIES):
-            try:
-                await self._fetch_all(id_, by_peer, target)
-                break
-            except FetchError:
-                if attempt == FETCH_TRIES - 1:
-                    raise
-                await asyncio.sleep(FETCH_PAUSE_S)
-        return target
+    def _holders(self, note: ReleaseNote, chosen: Optional[Mapping[str, Any]]) -> Dict[str, Peer]:
+        """Who has which file in its staging: as the join said, or the agent of the rank that saved it."""
+        secret, attempt, members = self._origin.secret, self._origin.attempt, self._origin.members
+        if chosen is not None:
+            return {path: Peer(address, secret, attempt) for address, paths in self._origin.holders.items() for path in paths}
+        indices = {f.path: f.rank // self._origin.processes for f in note.files}
+        return {path: Peer(members[index], secret, attempt) for path, index in indices.items() if index < len(members)}
 
-    async def _fetch_stored(self, note: ReleaseNote, paths: List[str], target: str) -> None:
-        """Files of a checkpoint without manifest that only storage has."""
-        assert self._storage is not None
-        try:
-            await self._storage.call("fetch", {"note": note.to_json(), "paths": paths, "into": target})
-        except StorageError as error:
-            if error.kind in ("damaged", "lost"):
-                raise NotThere(str(error)) from error
-            raise FetchError(f"from storage: {error}") from error
+    async def _state(self, found: _Found, rank: int) -> Optional[str]:
+        """Path of what the library saved for a rank, inside the folder; that of rank 0 for one that was not there."""
+        known = {f.path for f in found.note.files}
+        path = next((path for path in (state_path(rank), state_path(0)) if path in known), None)
+        if path is not None and found.gathering is not None:
+            await found.gathering.bring([path])
+        return path
 
-    async def _fetch_all(self, id_: str, by_peer: Mapping[str, List[NoteFile]], target: str) -> None:
-        loop = asyncio.get_running_loop()
-        secret, attempt = self._origin.secret, self._origin.attempt
-        await asyncio.gather(*(loop.run_in_executor(None, _fetch, (peer, secret, attempt), id_, files, target) for peer, files in by_peer.items()))
+    def _listing(self, id_: str) -> str:
+        return os.path.join(self._folder, f"{id_}.files.json")
 
-    def _holder(self, file: NoteFile, id_: str, chosen: bool) -> str:
-        if chosen:
-            for address, paths in self._origin.holders.items():
-                if file.path in paths:
-                    return address
-            raise NotThere(f"no member holds {file.path}")
-        index = file.rank // self._origin.processes
-        if index >= len(self._origin.members):
-            raise NotThere(f"rank {file.rank}, which saved {file.path}, is no rank of this attempt")
-        return self._origin.members[index]
+    def _list(self, gathering: Gathering) -> None:
+        """The names of all files, for ranks that ask for few of them."""
+        os.makedirs(self._folder, exist_ok=True)
+        with open(self._listing(gathering.id), "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(gathering.paths, file)
 
-    def _reply(self, id_: str, note: ReleaseNote, path: str) -> Dict[str, Any]:
+    def _reply(self, id_: str, found: _Found, state: Optional[str]) -> Dict[str, Any]:
+        note = found.note
         return {
             "id": id_,
-            "path": path,
+            "path": None if found.lazy else found.folder,
+            "listing": self._listing(id_) if found.lazy else None,
+            "state": None if state is None else os.path.join(found.folder, state),
             "uri": self._uri(id_),
             "step": note.step,
             "epoch": note.epoch,
@@ -179,26 +186,3 @@ class Restore:
             "position": note.position,
             "metadata": dict(note.metadata),
         }
-
-
-def _link(staged: str, paths: Tuple[str, ...], target: str) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    try:
-        _link_all(staged, paths, target)
-    except OSError as error:
-        raise FetchError(f"{target}: {error.strerror or error}") from error
-
-
-def _link_all(staged: str, paths: Tuple[str, ...], target: str) -> None:
-    os.makedirs(target)
-    for path in paths:
-        link = os.path.join(target, path)
-        os.makedirs(os.path.dirname(link), exist_ok=True)
-        # A symbolic link: nothing is copied, and torch.save over it is refused by nobody, as in any folder that is only to be read.
-        os.symlink(os.path.join(staged, path), link)
-
-
-def _fetch(peer: Tuple[str, str, int], id_: str, files: List[NoteFile], target: str) -> None:
-    with Fetcher(*peer) as fetcher:
-        for file in files:
-            fetcher.fetch(id_, file.path, file.size, os.path.join(target, file.path))

@@ -7,12 +7,13 @@ stored goes on while ranks are killed, held and started again. What belongs to t
 from __future__ import annotations
 
 import asyncio
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from trainjob.agent import peer_protocol
 from trainjob.agent.storage import StorageChild, StorageError
-from trainjob.checkpoint.errors import LOST, StagingError
+from trainjob.checkpoint.errors import CHANGED, CONFLICT, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import ReleaseNote
 from trainjob.checkpoint.staging import Source, Staging
@@ -20,6 +21,8 @@ from trainjob_api import wire
 
 RETRY_S = 1.0
 RETRY_CAP_S = 10.0
+HOPELESS = (CHANGED, CONFLICT, INVALID, RETIRED)
+"""Kinds of errors that trying again does not mend: this checkpoint cannot be stored, the next one can."""
 T = TypeVar("T")
 
 
@@ -27,7 +30,7 @@ class Saving:
     """One per agent."""
 
     def __init__(self, root: str, storage: Optional[StorageChild], changed: Callable[[bool], None]) -> None:
-        self._staging = Staging(root)
+        self._staging = Staging(root, None if storage is None else storage.storage)
         self._staging.sweep()
         self._storage = storage
         self._changed = changed
@@ -41,6 +44,10 @@ class Saving:
         self._idle.set()
         self._newest: Optional[CheckpointId] = None
         self._protected: Optional[str] = None
+        self.moved = 0
+        """Bytes stored so far. What a try moves again that one before it had moved does not count: a full disk must not look like progress."""
+        self._furthest: Tuple[Tuple[str, int], int] = (("", -1), 0)
+        """The share (checkpoint, rank) that is being stored, and how far any try has come."""
         self.to_leader: Callable[[wire.Message], None] = lambda message: None
         """Set by each attempt."""
 
@@ -74,6 +81,10 @@ class Saving:
         result = await self._in_thread(self._staging.stage, CheckpointId.parse(id_), given, states)
         self._staged_ranks[id_] = tuple(sorted(rank for rank, files in result.files.items() if files))
         return result.files, result.warnings
+
+    async def checksums(self, id_: str, paths: Sequence[str]) -> Dict[str, str]:
+        """Of staged files of a report that is not released yet. Raises StagingError."""
+        return await self._in_thread(self._staging.checksums, CheckpointId.parse(id_), paths)
 
     async def abandon(self, id_: str) -> None:
         """The report failed."""
@@ -166,8 +177,9 @@ class Saving:
             try:
                 await self._store(note, ranks)
             except StorageError as error:
-                if error.kind == LOST and (await self.path_of(id_))[0] is None:
-                    self._queue.pop(id_, None)
+                if error.kind in HOPELESS or (error.kind == LOST and not await self._is_whole(note, ranks)):
+                    if self._queue.pop(id_, None) is not None:
+                        self._changed(not self._queue)
                     self.to_leader({"op": peer_protocol.SHARE_LOST, "id": id_, "message": str(error)})
                     continue
                 self.to_leader({"op": peer_protocol.SHARE_FAILING, "id": id_, "kind": error.kind, "message": str(error)})
@@ -184,10 +196,23 @@ class Saving:
         assert self._storage is not None
         for rank in ranks:
             where = {"checkpoint": str(note.id), "rank": rank, "staged": self._staging.files_dir(note.id)}
-            await self._storage.call("share", {**where, **note.share_of(rank)}, self._moved)
+            share = (str(note.id), rank)
+            if self._furthest[0] != share:
+                self._furthest = (share, 0)
+            await self._storage.call("share", {**where, **note.share_of(rank)}, functools.partial(self._moved, self._storage.moved))
 
-    def _moved(self, total: int) -> None:
-        self.to_leader({"op": peer_protocol.MOVED, "bytes": total})
+    def _moved(self, before: int, total: int) -> None:
+        """The bytes that the storage child had moved before this try of a share, and now."""
+        share, furthest = self._furthest
+        if total - before > furthest:
+            self._furthest = (share, total - before)
+            self.moved += total - before - furthest
+            self.to_leader({"op": peer_protocol.MOVED, "bytes": self.moved})
+
+    async def _is_whole(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> bool:
+        """Whether what we are to store of it still lies here as it was released."""
+        held = await self._in_thread(self._staging.held, note.id)
+        return held is not None and set(held.paths) >= {f.path for f in note.files if f.rank in ranks}
 
     # -- the staging area's size --------------------------------------------------------------------------------------
 

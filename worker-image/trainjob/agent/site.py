@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -29,6 +30,13 @@ class Site:
     """The state that is reported to the coordinator is another; True: say so at once."""
     warn: Callable[[Optional[str]], None]
     """Trouble that does not stop training; None: it is over."""
+    code_is_here: bool = False
+    """What `tj submit` left in the job's storage has been unpacked."""
+
+    @property
+    def return_file(self) -> str:
+        """Where rank 0 leaves what its function returned."""
+        return os.path.join(self.config.work_dir, "returned")
 
     def uri(self, checkpoint: str) -> Optional[str]:
         """Where a checkpoint is, or will be, on storage."""

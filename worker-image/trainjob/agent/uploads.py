@@ -71,6 +71,10 @@ class Uploads:
         self._queue[id_] = Upload(note, sharers, ranks)
         return self._commit_head()
 
+    def still_for(self, now: float) -> float:
+        """Seconds since a byte was stored that had not been stored before."""
+        return now - self._moved_at
+
     def admit(self, now: float) -> List[Output]:
         """A report wants to save: at once, or when there is a place."""
         self._asking = True

@@ -16,6 +16,7 @@ from typing import Any, Dict, Mapping, Optional, Set, TypeVar, Union
 from trainjob import session
 from trainjob.session import rank_state
 from trainjob.session.checkpoint import Checkpoint
+from trainjob.session.contents import Brought
 from trainjob.session.context import TrainContext
 from trainjob.session.errors import CheckpointError
 from trainjob.session.link import link
@@ -116,15 +117,24 @@ def get_checkpoint() -> Optional[Checkpoint]:
     if not _position.asked:
         found = line.restore(None)
         if found is not None:
-            _position.current = Checkpoint.from_restored(found)
-            rank_state.load(_position.current.path, line.context.rank)
+            _position.current = Checkpoint.from_restored(found, _lazily(found))
+            if found.get("state"):
+                rank_state.load(found["state"])
         _position.asked = True
     if _position.released_id is not None:
         wanted, _position.released_id = _position.released_id, None
         found = line.restore(wanted)
         if found is not None:
-            _position.current = Checkpoint.from_restored(found)
+            _position.current = Checkpoint.from_restored(found, _lazily(found))
     return _position.current
+
+
+def _lazily(found: Mapping[str, Any]) -> Optional[Brought]:
+    """For a checkpoint whose files the agent brings when they are asked for."""
+    if not found.get("listing"):
+        return None
+    id_ = str(found["id"])
+    return Brought(str(found["listing"]), lambda paths: link().fetch(id_, paths))
 
 
 def barrier(timeout_s: Optional[float] = None) -> None:

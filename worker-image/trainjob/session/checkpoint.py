@@ -2,11 +2,12 @@
 
 User code makes one with from_directory() or from_dict(); `calls` hands it to the agent and makes those that
 get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop.
-It copies nothing by itself and never changes a folder that was committed; one at s3:// is brought here when its files are first asked for.
+It copies nothing by itself and never changes a folder that was committed; files of one at s3:// are brought here when they are first asked for.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import pickle
@@ -14,14 +15,15 @@ import shutil
 import tempfile
 import weakref
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Mapping, Optional
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
+from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 
 DICT_FILE = "checkpoint.pkl"
 METADATA_FILE = ".metadata.json"
 """Travels as a file among the user's (Ray's name for it too), so that any copy of the folder keeps it."""
-OWN_FOLDER = ".trainjob"
+_MANIFEST = f"{OWN_FOLDER}/manifest.json"
 _S3 = "s3://"
 
 
@@ -35,20 +37,28 @@ class Checkpoint:
     def __init__(self, path: str, filesystem: Optional[Any] = None) -> None:
         if filesystem is not None:
             raise CheckpointError("Checkpoint(filesystem=...) is not supported: give the path of a folder that this machine can read.")
-        self.path: str = _local(path)
+        self._path: Optional[str] = _local(path)
         self.id: Optional[str] = None
         self.uri: Optional[str] = None
         self.step: Optional[int] = None
         self.epoch: Optional[int] = None
         self.metrics: Optional[Dict[str, Any]] = None
         self.world_size: Optional[int] = None
-        self._copy: Optional[str] = None
+        self._contents: Optional[Contents] = None
         self.owned = False
         """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last handle."""
 
     def __repr__(self) -> str:
         name = f"id={self.id!r}, " if self.id else ""
-        return f"Checkpoint({name}path={self.path!r})"
+        place = f"path={self._path!r}" if self._path is not None else f"uri={self.uri!r}"
+        return f"Checkpoint({name}{place})"
+
+    @property
+    def path(self) -> str:
+        """Where it lies. Of one whose files the agent brings when they are asked for, a folder with all of them, once they are here."""
+        if self._path is None:
+            self._path = self._contents_of().folder()
+        return self._path
 
     @classmethod
     def from_directory(cls, path: str) -> Checkpoint:
@@ -74,21 +84,47 @@ class Checkpoint:
         return checkpoint
 
     @classmethod
-    def from_restored(cls, found: Mapping[str, Any]) -> Checkpoint:
-        """The handle for a `restored` reply of the agent."""
-        checkpoint = cls(str(found["path"]))
+    def from_restored(cls, found: Mapping[str, Any], contents: Optional[Contents] = None) -> Checkpoint:
+        """The handle for a `restored` reply of the agent; `contents`: of one that is not here yet."""
+        checkpoint = cls(str(found["path"] or ""))
+        if contents is not None:
+            checkpoint._path, checkpoint._contents = None, contents
         for name in ("id", "uri", "step", "epoch", "metrics", "world_size"):
             setattr(checkpoint, name, found.get(name))
         return checkpoint
 
     def to_dict(self) -> Dict[str, Any]:
         """What from_dict() was given. Unpickles: only for checkpoints of your own."""
-        file_path = os.path.join(self._folder(), DICT_FILE)
-        if not os.path.exists(file_path):
-            raise CheckpointError(f"{self.path} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with as_directory().")
-        with open(file_path, "rb") as file:
+        if not self._contents_of().has(DICT_FILE):
+            raise CheckpointError(f"{self!r} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with as_directory().")
+        with self.open(DICT_FILE) as file:
             data: Dict[str, Any] = pickle.load(file)
         return data
+
+    def files(self) -> List[str]:
+        """Relative paths of the files that were saved, sorted. Of a committed checkpoint only its manifest is read."""
+        return self._contents_of().files()
+
+    def bring(self, paths: Iterable[str]) -> None:
+        """Get several of its files in one go, side by side, for the open() calls that follow. Raises what open() raises."""
+        contents, names = self._contents_of(), list(dict.fromkeys(map(os.path.normpath, paths)))
+        for name in names:
+            if not contents.has(name):
+                raise CheckpointError(_no_such_file(repr(self), name, contents.files()))
+        contents.bring(names)
+
+    def open(self, path: Union[str, os.PathLike[str]]) -> BinaryIO:
+        """One of its files, to be read: brought here alone if it is not here yet, and compared with the manifest if there is one.
+
+        Raises CheckpointError when there is no such file, or when it is damaged.
+        """
+        name = os.path.normpath(os.fspath(path))
+        self.bring([name])
+        local = self._contents_of().file(name)
+        try:
+            return open(local, "rb")
+        except OSError as error:
+            raise CheckpointError(f"{local}, which is {name} of {self!r}, cannot be read: {error.strerror or error}") from error
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
@@ -113,51 +149,43 @@ class Checkpoint:
 
     def get_metadata(self) -> Dict[str, Any]:
         """The metadata that was set before report(); empty when none was."""
-        try:
-            with open(os.path.join(self._folder(), METADATA_FILE), encoding="utf-8") as file:
-                found = json.load(file)
-        except FileNotFoundError:
+        if not self._contents_of().has(METADATA_FILE):
             return {}
+        try:
+            with self.open(METADATA_FILE) as file:
+                found = json.load(file)
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"The metadata in {self.path}/{METADATA_FILE} cannot be read: {error}") from error
+            raise CheckpointError(f"The metadata in {METADATA_FILE} of {self!r} cannot be read: {error}") from error
         return dict(found)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata (JSON values); before report()."""
-        folder = self._folder()
-        if self.id is not None or os.path.isdir(os.path.join(folder, OWN_FOLDER)):
+        if self.id is not None or os.path.isdir(os.path.join(self._folder(), OWN_FOLDER)):
             raise CheckpointError(
-                f"{self.path} is a committed checkpoint and is not changed any more: set its metadata before report(), or copy it with to_directory()."
+                f"{self!r} is a committed checkpoint and is not changed any more: set its metadata before report(), or copy it with to_directory()."
             )
         try:
             text = json.dumps(dict(metadata))
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"Checkpoint metadata must be JSON values: {error}") from error
-        with open(os.path.join(folder, METADATA_FILE), "w", encoding="utf-8") as file:
+        with open(os.path.join(self._folder(), METADATA_FILE), "w", encoding="utf-8") as file:
             file.write(text)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Merge into the metadata; before report()."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
-    def _brought(self) -> str:
-        """A temporary folder with the files of one at s3://, verified; it goes with this handle."""
-        if self._copy is None:
-            from trainjob.checkpoint import catalogue
-            from trainjob.checkpoint.errors import StoreError
-
-            folder = tempfile.mkdtemp(prefix="trainjob-checkpoint-")
-            weakref.finalize(self, shutil.rmtree, folder, True)
-            try:
-                catalogue.download(self.path, folder)
-            except StoreError as error:
-                raise CheckpointError(f"The checkpoint {self.path} cannot be brought here: {error}") from error
-            self._copy = folder
-        return self._copy
+    def _contents_of(self) -> Contents:
+        if self._contents is None:
+            if not self.path.startswith(_S3) and not os.path.exists(os.path.join(self._there(), _MANIFEST)):
+                return PlainFolder(self.path)  # not kept: it may be committed meanwhile
+            self._contents = Committed(self.path)
+        return self._contents
 
     def _folder(self) -> str:
-        if self.path.startswith(_S3):
-            return self._brought()
+        return self._contents_of().folder() if self.path.startswith(_S3) else self._there()
+
+    def _there(self) -> str:
         if not os.path.isdir(self.path):
             raise CheckpointError(
                 f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns the saved one), or retention (keep) deleted it."
@@ -165,8 +193,16 @@ class Checkpoint:
         return self.path
 
     def __getstate__(self) -> Dict[str, Any]:
-        # A copy in another process must not think that the temporary folder is its own.
-        return {**self.__dict__, "owned": False, "_copy": None}
+        # A copy in another process must not think that temporary folders are its own.
+        return {**self.__dict__, "_path": self.path, "owned": False, "_contents": None}
+
+
+def _no_such_file(what: str, name: str, known: List[str]) -> str:
+    if not known:
+        return f"{what} has no file {name!r}: it is empty."
+    near = difflib.get_close_matches(name, known, 3, 0.5) or [path for path in known if os.path.basename(path) == os.path.basename(name)][:3]
+    listed = ", ".join(repr(path) for path in near or known[:3])
+    return f"{what} has no file {name!r}. {'The nearest' if near else 'It begins with'}: {listed}; files() lists all {len(known)}."
 
 
 def _local(path: str) -> str:

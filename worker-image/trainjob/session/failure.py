@@ -149,6 +149,8 @@ def tell_agent(kind: str, error: BaseException) -> None:
     """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an agent (a boot by hand) nobody is told."""
     from trainjob.session.link import link
 
+    if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):
+        kind = contract.END_STORAGE
     message = {"op": contract.OP_ERROR, "kind": kind, **describe(error)}
     try:
         line = link()

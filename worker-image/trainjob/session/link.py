@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
-from typing import Any, Deque, Dict, List, Optional, Tuple, Type
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Type
 
 from trainjob.session import context, errors, stacks
 from trainjob_api import contract, wire
@@ -72,11 +72,23 @@ class Link:
             return self._exchange(message, blob)
 
     def restore(self, checkpoint_id: Optional[str]) -> Optional[Dict[str, Any]]:
-        """The attempt's own checkpoint (None) or a released one, verified and on local disk; None: there is none to resume from."""
+        """The attempt's own checkpoint (None) or a released one: verified and on local disk (`path`), or to be fetched (`listing`); None: there is none."""
         with self._calling:
             reply, _ = self._exchange({"op": contract.OP_RESTORE, "id": checkpoint_id}, b"")
         found: Optional[Dict[str, Any]] = reply.get("checkpoint")
         return found
+
+    def fetch(self, checkpoint_id: str, paths: Optional[Sequence[str]]) -> str:
+        """The local folder in which these files of a restored checkpoint (None: all) are now, verified."""
+        with self._calling:
+            reply, _ = self._exchange({"op": contract.OP_FETCH, "id": checkpoint_id, "paths": paths}, b"")
+        return str(reply["folder"])
+
+    def reported(self, timeout_s: Optional[float]) -> List[Dict[str, Any]]:
+        """The run's checkpoints on storage, once those that were reported before are there, or the time is over."""
+        with self._calling:
+            reply, _ = self._exchange({"op": contract.OP_REPORTED, "timeout_s": timeout_s}, b"")
+        return list(reply["checkpoints"])
 
     def _exchange(self, message: wire.Message, blob: bytes) -> wire.Frame:
         self.post(message, blob)

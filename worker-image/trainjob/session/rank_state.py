@@ -14,8 +14,6 @@ from typing import Any, Callable, Dict
 
 from trainjob.session.errors import CheckpointError
 
-FOLDER = ".trainjob"
-
 
 @dataclass(frozen=True)
 class Saved:
@@ -70,14 +68,9 @@ def collect(world_size: int) -> bytes:
     return pickle.dumps({"world_size": world_size, "states": states}, protocol=4)
 
 
-def load(checkpoint_path: str, rank: int) -> None:
-    """Read this rank's states from a checkpoint and hand them to their providers. A checkpoint without any is fine."""
-    for owner in (rank, 0):
-        path = os.path.join(checkpoint_path, FOLDER, f"rank-{owner}.state")
-        if os.path.exists(path):
-            break
-    else:
-        return
+def load(path: str) -> None:
+    """Read states from the file of a checkpoint that holds this rank's (or those of rank 0) and hand them to their providers."""
+    owner = int(os.path.basename(path)[len("rank-") : -len(".state")])
     try:
         with open(path, "rb") as file:
             content = pickle.load(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainjob.compat.absent import names
 
-_OURS = "Checkpoint CheckpointConfig CheckpointUploadMode FailureConfig Result RunConfig ScalingConfig TrainContext TrainingFailedError UserCallback get_checkpoint get_context report"
+_OURS = "Checkpoint CheckpointConfig CheckpointUploadMode FailureConfig Result RunConfig ScalingConfig TrainContext TrainingFailedError UserCallback get_all_reported_checkpoints get_checkpoint get_context report"
 _HOMES = dict.fromkeys(_OURS.split(), "trainjob")
 _HOMES["torch"] = f"{__name__}.torch"
 _HOMES["collective"] = f"{__name__}.collective"
@@ -16,7 +16,6 @@ _HINTS = {
     "SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
     "LoggingConfig": "the output of all ranks is shown with a prefix; use the logging module",
     "BackendConfig": "the nearest thing is ray.train.torch.TorchConfig",
-    "get_all_reported_checkpoints": "the nearest thing is Result.best_checkpoints, or ray.train.get_checkpoint() inside a rank",
     "lightning": _TORCH,
     "huggingface": _TORCH,
     "tensorflow": "the nearest thing is ray.train.torch",

@@ -1,0 +1,243 @@
+"""Files from one agent to another: whole, from where they broke off, or with the reason why not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.cut_proxy import CutProxy
+from trainjob.agent import files, peer_protocol
+from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Stop
+from trainjob.agent.frames import FrameConnection
+from trainjob.agent.peers import PeerServer
+from trainjob.agent.saving import Saving
+from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
+from trainjob_api import wire
+
+Answer = Callable[[FrameConnection, wire.Message], None]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PAUSE_S", 0.0)
+
+
+def serving(answer: Answer, test: Callable[[str], None]) -> None:
+    async def run() -> None:
+        server = PeerServer(answer)
+        await server.start("127.0.0.1")
+        server.know("secret", 1, None)
+        try:
+            await asyncio.to_thread(test, f"127.0.0.1:{server.port}")
+        finally:
+            server.close()
+
+    asyncio.run(run())
+
+
+def giving(source: Path, asked: list[int] | None = None) -> Answer:
+    """Serves one file, whatever is asked for, and notes from where on."""
+    tasks = []
+
+    def answer(connection: FrameConnection, message: wire.Message) -> None:
+        if asked is not None:
+            asked.append(int(message["offset"]))
+        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), int(message["offset"]))))
+
+    return answer
+
+
+def fetch(address: str, target: Path, size: int, stop: Stop | None = None) -> int:
+    with Fetcher(Peer(address, "secret", 1), stop or Stop()) as fetcher:
+        return fetcher.fetch("1-1-1", "path", size, str(target))
+
+
+def test_a_file_travels_whole(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(5_000_000))
+
+    def test(address: str) -> None:
+        with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
+            for name in ("a", "deep/b"):
+                assert fetcher.fetch("1-1-1", "path", 5_000_000, str(tmp_path / "got" / name)) == zlib.crc32(source.read_bytes())
+                assert (tmp_path / "got" / name).read_bytes() == source.read_bytes()
+
+    serving(giving(source), test)
+
+
+def test_a_link_in_the_way_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"new")
+    (tmp_path / "staged").write_bytes(b"old")
+    (tmp_path / "target").symlink_to(tmp_path / "staged")
+    serving(giving(tmp_path / "source"), lambda address: fetch(address, tmp_path / "target", 3) and None)
+    assert (tmp_path / "target").read_bytes() == b"new"
+    assert (tmp_path / "staged").read_bytes() == b"old"
+
+
+class Tearing(CutProxy):
+    """Lets so many bytes through on each connection, then breaks it."""
+
+    def __init__(self, target: str, budget: int) -> None:
+        self.budget = budget
+        super().__init__(target)
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        left = self.budget
+        with contextlib.suppress(OSError):
+            while left > 0 and (data := source.recv(min(left, 65536))):
+                sink.sendall(data)
+                left -= len(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    source, asked = tmp_path / "source", []
+    source.write_bytes(os.urandom(6 * files.CHUNK))
+
+    def test(address: str) -> None:
+        proxy = Tearing(address, 5 * files.CHUNK // 2)
+        try:
+            fetch(proxy.address, tmp_path / "got", 6 * files.CHUNK)
+        finally:
+            proxy.close()
+
+    serving(giving(source, asked), test)
+    assert (tmp_path / "got").read_bytes() == source.read_bytes()
+    assert asked == [0, 2 * files.CHUNK, 4 * files.CHUNK]
+
+
+def test_a_peer_that_never_gives_a_whole_piece_is_given_up(tmp_path: Path) -> None:
+    source, asked = tmp_path / "source", []
+    source.write_bytes(os.urandom(2 * files.CHUNK))
+
+    def test(address: str) -> None:
+        proxy = Tearing(address, files.CHUNK // 2)
+        try:
+            with pytest.raises(FetchError, match=r"path of checkpoint 1-1-1 from 127\.0\.0\.1"):
+                fetch(proxy.address, tmp_path / "got", 2 * files.CHUNK)
+        finally:
+            proxy.close()
+
+    serving(giving(source, asked), test)
+    assert asked == [0] * files.TRIES
+
+
+def test_what_came_damaged_is_asked_for_once_more_from_its_begin(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 100)
+    asked: list[int] = []
+    honest = giving(source, asked)
+
+    def answer(connection: FrameConnection, message: wire.Message) -> None:
+        if asked:
+            honest(connection, message)
+            return
+        asked.append(-1)
+        connection.send({"op": peer_protocol.FILE, "size": 100})
+        connection.send({"op": peer_protocol.DATA}, b"y" * 100)
+        connection.send({"op": peer_protocol.END, "crc": zlib.crc32(b"x" * 100)})
+
+    serving(answer, lambda address: fetch(address, tmp_path / "got", 100) and None)
+    assert (tmp_path / "got").read_bytes() == b"x" * 100
+    assert asked == [-1, 0]
+
+
+@pytest.mark.parametrize("fault", ["checksum", "nothing", "size", "refused", "unreadable", "gone"])
+def test_a_file_that_does_not_come_is_said(tmp_path: Path, fault: str) -> None:
+    content = b"x" * 100
+
+    def answer(connection: FrameConnection, message: wire.Message) -> None:
+        if fault == "gone":
+            connection.abort()
+        elif fault == "refused":
+            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+        else:
+            connection.send({"op": peer_protocol.FILE, "size": 99 if fault == "size" else 100})
+            if fault == "unreadable":
+                connection.send({"op": peer_protocol.REFUSED, "message": "the disk fails"})
+                return
+            connection.send({"op": peer_protocol.DATA}, b"" if fault == "nothing" else content)
+            connection.send({"op": peer_protocol.END, "crc": zlib.crc32(b"other") if fault == "checksum" else 0})
+
+    def test(address: str) -> None:
+        with pytest.raises(NotThere if fault in ("size", "refused", "unreadable") else FetchError, match="path"):
+            fetch(address, tmp_path / "got", 100)
+
+    serving(answer, test)
+
+
+def test_who_shows_another_secret_gets_nothing(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"secret weights")
+
+    def test(address: str) -> None:
+        with Fetcher(Peer(address, "guessed", 1), Stop()) as fetcher, pytest.raises(FetchError):
+            fetcher.fetch("1-1-1", "path", 14, str(tmp_path / "got"))
+
+    serving(giving(tmp_path / "source"), test)
+    assert (tmp_path / "got").read_bytes() == b""
+
+
+def test_a_stop_ends_who_waits_for_a_silent_peer(tmp_path: Path) -> None:
+    stop, waiting = Stop(), threading.Event()
+
+    def test(address: str) -> None:
+        failed: list[Exception] = []
+
+        def work() -> None:
+            try:
+                fetch(address, tmp_path / "got", 100, stop)
+            except FetchError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert waiting.wait(10)
+        stop.set()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert failed
+
+    serving(lambda connection, message: waiting.set(), test)
+
+
+def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
+    async def run() -> None:
+        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None)
+        given = tmp_path / "given"
+        given.mkdir()
+        (given / "part").write_bytes(b"part")
+        await saving.stage("1-1-1", [(0, str(given), False)], {})
+        note = ReleaseNote(CheckpointId(1, 1, 1), None, 1, None, None, {}, 0.0, 1, 1, (NoteFile("part", 4, 0), NoteFile("other", 4, 1)))
+        await saving.persist(note.to_json())
+        server, tasks = files.FileServer(saving), []
+        peers = PeerServer(lambda connection, message: tasks.append(asyncio.ensure_future(server.give(connection, message))))
+        await peers.start("127.0.0.1")
+        peers.know("secret", 1, None)
+        address = f"127.0.0.1:{peers.port}"
+
+        def test() -> None:
+            with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
+                fetcher.fetch("1-1-1", "part", 4, str(tmp_path / "got"))
+                assert (tmp_path / "got").read_bytes() == b"part"
+                for id_, path in (("1-1-1", "other"), ("1-1-1", "../released.json"), ("1-1-2", "part")):
+                    with pytest.raises(NotThere, match="does not lie here"):
+                        fetcher.fetch(id_, path, 4, str(tmp_path / "nothing"))
+
+        try:
+            await asyncio.to_thread(test)
+        finally:
+            peers.close()
+            saving.close()
+
+    asyncio.run(run())

@@ -1,0 +1,254 @@
+"""Files of one checkpoint from peers and storage: a peer that fails is no verdict as long as storage has the file, and each file comes once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.checkpoint import note_of
+from support.reading import committed, overwrite, store_shares
+from trainjob.agent import files, peer_protocol
+from trainjob.agent.files import Peer
+from trainjob.agent.frames import FrameConnection
+from trainjob.agent.gathering import Damaged, Gathering, Sources
+from trainjob.agent.peers import PeerServer
+from trainjob.agent.storage import StorageError
+from trainjob.checkpoint import bringing
+from trainjob.checkpoint.errors import CheckpointError
+from trainjob.checkpoint.operations import perform
+from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.transfer import nothing
+from trainjob_api import wire
+
+FILES = {"a": (b"a" * 100, 0), "deep/b": (b"b" * 100, 1), "c": (b"c" * 100, 2)}
+NOTE = note_of("1-1-1", {path: (len(data), rank) for path, (data, rank) in FILES.items()})
+SUMS = {path: (f"{zlib.crc32(data):08x}", "crc32") for path, (data, _) in FILES.items()}
+COMMITTED = {"checkpoint": "1-1-1"}
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PAUSE_S", 0.0)
+    bringing._manifests.clear()
+
+
+class Child:
+    """The storage child's operations, in this process; notes what was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.deaths = 0
+        """How often it is killed while it works."""
+
+    async def call(self, op: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append((op, tuple(fields.get("paths") or ())))
+        if self.deaths:
+            self.deaths -= 1
+            raise StorageError("child", "the storage child ended while it worked")
+        try:
+            return await asyncio.to_thread(perform, {"op": op, "storage": self._store.uri(), **fields}, nothing)
+        except CheckpointError as error:
+            raise StorageError(error.kind, str(error)) from error
+
+
+class PeerAgent:
+    """An agent that holds these files."""
+
+    def __init__(self, held: Mapping[str, bytes]) -> None:
+        self.held = dict(held)
+        self.asked: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def give(self, connection: FrameConnection, message: wire.Message) -> None:
+        path = str(message["path"])
+        self.asked.append(path)
+        if path not in self.held:
+            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+            return
+        data = self.held[path]
+        connection.send({"op": peer_protocol.FILE, "size": len(data)})
+        connection.send({"op": peer_protocol.DATA}, data)
+        connection.send({"op": peer_protocol.END, "crc": zlib.crc32(data)})
+
+
+Test = Callable[[Gathering, PeerAgent, "Child | None"], Awaitable[None]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    from trainjob.checkpoint.store import open_store
+
+    return open_store(str(tmp_path / "store"))
+
+
+def gathering(tmp_path: Path, test: Test, *, peer: PeerAgent, store: Store | None, held: str = "a deep/b", reachable: bool = True, **sources: Any) -> None:
+    sources = {"staged": "", "own": (), **sources}
+
+    async def run() -> None:
+        server = PeerServer(peer.give)
+        await server.start("127.0.0.1")
+        server.know("secret", 1, None)
+        threads = ThreadPoolExecutor(4)
+        address = Peer(f"127.0.0.1:{server.port}", "secret", 1)
+        if not reachable:
+            server.close()
+        child = None if store is None else Child(store)
+        storage: Any = child
+        work = Gathering(Sources(NOTE, holders=dict.fromkeys(held.split(), address), **sources), storage, str(tmp_path / "into"), threads)
+        try:
+            await test(work, peer, child)
+        finally:
+            work.close()
+            server.close()
+            threads.shutdown()
+
+    asyncio.run(run())
+
+
+def here(tmp_path: Path) -> dict[str, bytes]:
+    return {path.relative_to(tmp_path / "into").as_posix(): path.read_bytes() for path in (tmp_path / "into").rglob("*") if path.is_file()}
+
+
+WHOLE = {path: data for path, (data, _) in FILES.items()}
+
+
+def test_each_file_comes_once_from_the_nearest_place_however_many_ask(tmp_path: Path, store: Store) -> None:
+    committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await asyncio.gather(*(work.bring(paths) for paths in (["a"], ["c", "a"], work.paths, work.paths)))
+        assert sorted(peer.asked) == ["a", "deep/b"]
+        assert child is not None and child.asked == [("verify", ("c",))]
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
+    assert here(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("trouble", ["unreachable", "refused", "other bytes"])
+def test_what_a_peer_does_not_give_comes_from_storage(tmp_path: Path, store: Store, trouble: str) -> None:
+    committed(store, tmp_path / "staged", FILES)
+    peer = PeerAgent({**WHOLE, "a": b"!" * 100} if trouble == "other bytes" else {"deep/b": WHOLE["deep/b"]})
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(work.paths)
+        assert child is not None
+        from_storage = {path for op, paths in child.asked if op == "verify" for path in paths}
+        assert from_storage == (set(WHOLE) if trouble == "unreachable" else {"a", "c"})
+
+    gathering(tmp_path, test, peer=peer, store=store, reachable=trouble != "unreachable", committed=COMMITTED, sums=SUMS)
+    assert here(tmp_path) == WHOLE
+
+
+def test_bytes_of_a_peer_are_compared_by_the_manifests_own_algorithm(tmp_path: Path, store: Store) -> None:
+    committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(["a"])
+        assert child is not None and [op for op, _ in child.asked] == ["compare", "verify"], "it has another checksum, and storage has the right bytes"
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums={**SUMS, "a": ("0" * 16, "crc64nvme")})
+    assert here(tmp_path) == {"a": WHOLE["a"]}
+
+
+def test_what_is_not_committed_yet_comes_from_finished_shares(tmp_path: Path, store: Store) -> None:
+    for path, (data, _) in FILES.items():
+        (tmp_path / "staged" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "staged" / path).write_bytes(data)
+    store_shares(store, tmp_path / "staged", NOTE)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(work.paths)
+        assert child is not None and child.asked == [("fetch", ("c",))]
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store)
+    assert here(tmp_path) == WHOLE
+
+
+def test_damage_on_storage_is_damage(tmp_path: Path, store: Store) -> None:
+    uri = committed(store, tmp_path / "staged", FILES)
+    overwrite(uri, "c", b"!" * 100)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(["a"])
+        with pytest.raises(Damaged, match="c is damaged"):
+            await work.bring(["c"])
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
+
+
+def test_what_neither_peers_nor_storage_give_is_damage_only_if_a_peer_says_that_it_is_gone(tmp_path: Path, store: Store) -> None:
+    async def gone(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        with pytest.raises(Damaged, match="does not lie here"):
+            await work.bring(["a"])
+
+    async def silent(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        with pytest.raises(StorageError, match="cannot be brought to this worker"):
+            await work.bring(["a"])
+
+    for there in (store, None):
+        gathering(tmp_path, gone, peer=PeerAgent({}), store=there)
+        gathering(tmp_path, silent, peer=PeerAgent({}), store=there, reachable=False)
+
+
+def test_a_failure_is_tried_anew_by_the_next_who_asks(tmp_path: Path) -> None:
+    peer = PeerAgent({})
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        with pytest.raises(Damaged):
+            await work.bring(["a"])
+        peer.held["a"] = WHOLE["a"]
+        await work.bring(["a"])
+        with pytest.raises(KeyError):
+            await work.bring(["../outside"])
+
+    gathering(tmp_path, test, peer=peer, store=None)
+    assert here(tmp_path) == {"a": WHOLE["a"]}
+
+
+@pytest.mark.parametrize("deaths", [2, 3])
+def test_a_storage_child_that_is_killed_is_asked_again_but_not_for_ever(tmp_path: Path, store: Store, deaths: int) -> None:
+    committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        assert child is not None
+        child.deaths = deaths
+        if deaths == 3:
+            with pytest.raises(StorageError, match="the storage child ended"):
+                await work.bring(["c"])
+        else:
+            await work.bring(["c"])
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
+
+
+def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: Store) -> None:
+    committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(["a"])
+        assert (tmp_path / "into/a").is_symlink() and peer.asked == []
+        shutil.rmtree(tmp_path / "staged")
+        await work.bring(["a", "c"])
+        assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
+        assert peer.asked == ["a"] and child is not None and child.asked == [("verify", ("c",))]
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, staged=str(tmp_path / "staged"), own=("a", "c"), committed=COMMITTED, sums=SUMS)
+
+
+def test_a_mounted_checkpoint_is_compared_where_it_lies(tmp_path: Path, store: Store) -> None:
+    uri = committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(["a"])
+        assert work.folder == uri and peer.asked == []
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED, in_place=uri)
+    assert not (tmp_path / "into").exists()

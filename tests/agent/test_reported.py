@@ -1,0 +1,64 @@
+"""get_all_reported_checkpoints(): what the ranks see agrees with Result and the catalogue; it waits for what is on its way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent_rig import Rig
+from trainjob.launch.result import Result
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import json, os, pathlib, tempfile, time, trainjob
+c = trainjob.get_context()
+def save(i, **options):
+    folder = tempfile.mkdtemp()
+    pathlib.Path(folder, f"part-{c.rank}").write_text(str(i))
+    trainjob.report({"loss": 1 / i, "eval": {"acc": i}}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=i, **options)
+def tell(**options):
+    found = trainjob.get_all_reported_checkpoints(**options)
+    rows = [[one.checkpoint.id, one.checkpoint.step, one.metrics, sorted(one.checkpoint.files())] for one in found]
+    print("told", json.dumps(rows), flush=True)
+"""
+
+
+def told(rig: Rig, slot: int) -> list[Any]:
+    return [json.loads(line.split("told ", 1)[1]) for line in rig.text(slot).splitlines() if "| told [" in line]
+
+
+def test_the_list_agrees_with_result_and_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+    script = HEAD + "tell()\nfor i in range(1, 4): save(i)\nif c.rank == 1: tell()\n"
+    with Rig(tmp_path, script=script, storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert told(rig, 0) == [[]]
+        files = ["part-0", "part-1"]
+        assert told(rig, 1) == [[], [[f"1-1-{i}", i, {"loss": 1 / i, "eval": {"acc": i}}, files] for i in (1, 2, 3)]]
+    result = Result.from_path(tmp_path / "store")
+    assert [[checkpoint.id, checkpoint.step, metrics, sorted(checkpoint.files())] for checkpoint, metrics in result.best_checkpoints] == told(rig, 1)[1]
+
+
+def test_storage_that_is_away_ends_the_wait_when_the_time_is_over(tmp_path: Path) -> None:
+    script = HEAD + "while not os.path.exists('go'): time.sleep(0.02)\nsave(1)\ntell(timeout_s=0.2)\n"
+    store = tmp_path / "store"
+    with Rig(tmp_path, script=script, storage=store, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0), "running")
+        (store / "checkpoints").write_text("in the way")
+        (rig.work / "go").touch()
+        rig.wait(lambda: told(rig, 0) == [[]], "the time is over")
+        (store / "checkpoints").unlink()
+        rig.wait(rig.completed, "stored once it is back")
+
+
+def test_without_storage_the_newest_is_told(tmp_path: Path) -> None:
+    script = HEAD + "save(1)\nsave(2)\ntell()\n"
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert told(rig, 0) == [[["1-1-2", 2, {"loss": 0.5, "eval": {"acc": 2}}, ["part-0"]]]]

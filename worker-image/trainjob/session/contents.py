@@ -1,0 +1,224 @@
+"""Where the files of a checkpoint handle come from, for `Checkpoint.files()`, `open()` and `as_directory()`.
+
+Three kinds: a plain folder, a checkpoint that was committed to a path or a bucket, and one that a worker's agent brings (`Brought`). Of a committed
+one, each file is compared with the manifest before it is handed out. Made by `checkpoint` alone; changes nothing that is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Protocol, Sequence, Set
+
+from trainjob.session.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from trainjob.checkpoint.manifest import FileEntry
+
+OWN_FOLDER = ".trainjob"
+
+
+class Contents(Protocol):
+    """The files of one handle. Every method may raise CheckpointError."""
+
+    def files(self) -> List[str]:
+        """Relative paths of the user's files, sorted."""
+        ...
+
+    def has(self, path: str) -> bool:
+        """Whether a path is one of `files()`."""
+        ...
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """Have several of them here, and compared, at the price of one request."""
+        ...
+
+    def file(self, path: str) -> str:
+        """The local path of one of them, brought here and compared if need be."""
+        ...
+
+    def folder(self) -> str:
+        """A local folder with all of them."""
+        ...
+
+
+def of_the_user(path: str) -> bool:
+    """Whether a committed file came from a rank, and not from this library."""
+    return not path.startswith(f"{OWN_FOLDER}/")
+
+
+class Once:
+    """Does a piece of work once per name, however many threads ask for it; what failed is tried anew by the next who asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: Dict[str, Future[None]] = {}
+
+    def __call__(self, names: Iterable[str], work: Callable[[List[str]], None]) -> None:
+        """`work` on those that nobody has begun; returns when all of them are done. Raises what it raised, to whoever waits for it."""
+        with self._lock:
+            others = [self._begun[name] for name in names if name in self._begun]
+            mine = [name for name in names if name not in self._begun]
+            done: Future[None] = Future()
+            self._begun.update(dict.fromkeys(mine, done))
+        if mine:
+            try:
+                work(mine)
+            except BaseException as error:
+                with self._lock:
+                    for name in mine:
+                        del self._begun[name]
+                done.set_exception(error)
+                raise
+            done.set_result(None)
+        for other in others:
+            other.result()
+
+
+class PlainFolder:
+    """Files as they lie in a folder that nobody committed: before report(), or staged."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def files(self) -> List[str]:
+        """What report() would take."""
+        found: List[str] = []
+        for folder, folders, files in os.walk(self._path):
+            if folder == self._path and OWN_FOLDER in folders:
+                folders.remove(OWN_FOLDER)
+            found += (os.path.relpath(os.path.join(folder, name), self._path) for name in files)
+        return sorted(found)
+
+    def has(self, path: str) -> bool:
+        """Without looking at the others."""
+        return not os.path.isabs(path) and path.split(os.sep)[0] not in (os.pardir, OWN_FOLDER) and os.path.isfile(os.path.join(self._path, path))
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """They are here."""
+
+    def file(self, path: str) -> str:
+        """As it lies there."""
+        return os.path.join(self._path, path)
+
+    def folder(self) -> str:
+        """The folder itself."""
+        return self._path
+
+
+class Committed:
+    """A checkpoint with a manifest, on a path or in a bucket. What is downloaded goes with this object."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._once = Once()
+        self._read: Optional[Dict[str, FileEntry]] = None
+        self._copies: Optional[str] = None
+        self._lock = threading.Lock()
+
+    def files(self) -> List[str]:
+        """As the manifest lists them."""
+        return sorted(filter(of_the_user, self._entries()))
+
+    def has(self, path: str) -> bool:
+        """By the manifest."""
+        return of_the_user(path) and path in self._entries()
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """Those of a bucket side by side."""
+        self._once(paths, self._bring)
+
+    def file(self, path: str) -> str:
+        """Compared on its first use; a file of a bucket is downloaded."""
+        self._once([path], self._bring)
+        return os.path.join(self._place(), path)
+
+    def folder(self) -> str:
+        """All files, those brought that have not been."""
+        self._once(self._entries(), self._bring)
+        return self._place()
+
+    def _bring(self, paths: List[str]) -> None:
+        from trainjob.checkpoint import catalogue
+        from trainjob.checkpoint.errors import StoreError
+
+        entries = self._entries()
+        try:
+            catalogue.bring(self._uri, [entries[path] for path in paths], self._place())
+        except StoreError as error:
+            raise CheckpointError(f"The checkpoint {self._uri} cannot be brought here: {error}") from error
+
+    def _entries(self) -> Dict[str, FileEntry]:
+        from trainjob.checkpoint import catalogue
+        from trainjob.checkpoint.errors import StoreError
+
+        with self._lock:
+            if self._read is None:
+                try:
+                    self._read = {entry.path: entry for entry in catalogue.read_manifest(self._uri).entries}
+                except StoreError as error:
+                    raise CheckpointError(f"The checkpoint {self._uri} cannot be read: {error}") from error
+            return self._read
+
+    def _place(self) -> str:
+        """Where the files lie: the checkpoint's own folder, or a temporary one, made at the first download."""
+        if "://" not in self._uri:
+            return self._uri
+        with self._lock:
+            if self._copies is None:
+                self._copies = tempfile.mkdtemp(prefix="trainjob-checkpoint-")
+                weakref.finalize(self, shutil.rmtree, self._copies, True)
+            return self._copies
+
+
+class Brought:
+    """What an attempt resumes from: this worker's agent brings its files, each once for all ranks."""
+
+    def __init__(self, listing: str, fetch: Callable[[Optional[List[str]]], str]) -> None:
+        """`listing`: JSON file with the paths of all files. `fetch` gives the folder with the files that are named (None: all)."""
+        self._listing = listing
+        self._fetch = fetch
+        self._once = Once()
+        self._names: Optional[Set[str]] = None
+        self._folder = ""
+
+    def files(self) -> List[str]:
+        """As the agent knows them."""
+        return sorted(self._known())
+
+    def has(self, path: str) -> bool:
+        """By the same list."""
+        return path in self._known()
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """The agent gets them side by side."""
+        self._once(paths, self._bring)
+
+    def file(self, path: str) -> str:
+        """Asks the agent on the first use, and again for what only lay in its staging and has left it."""
+        self._once([path], self._bring)
+        if not os.path.exists(os.path.join(self._folder, path)):
+            self._bring([path])
+        return os.path.join(self._folder, path)
+
+    def folder(self) -> str:
+        """Everything."""
+        self._once([""], lambda _: self._bring(None))
+        return self._folder
+
+    def _bring(self, paths: Optional[List[str]]) -> None:
+        self._folder = self._fetch(paths)
+
+    def _known(self) -> Set[str]:
+        if self._names is None:
+            try:
+                with open(self._listing, encoding="utf-8") as file:
+                    self._names = set(filter(of_the_user, json.load(file)))
+            except OSError as error:
+                raise CheckpointError(f"What is in the checkpoint cannot be read any more: {error}. It goes with the attempt that resumed from it.") from error
+        return self._names

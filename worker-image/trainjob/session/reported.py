@@ -1,0 +1,37 @@
+"""get_all_reported_checkpoints(): what the run has saved so far, as storage has it. Exported lazily by `trainjob`.
+
+The agents answer from the same reading of the job's folder as Result and the command line. No collective: any rank may ask, alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from trainjob.session.checkpoint import Checkpoint
+from trainjob.session.link import link
+
+
+class ReportedCheckpoint(NamedTuple):
+    """A checkpoint and the metrics of its report (rank 0's)."""
+
+    checkpoint: Checkpoint
+    metrics: Dict[str, Any]
+
+
+def get_all_reported_checkpoints(consistency_mode: Any = None, timeout_s: Optional[float] = None) -> List[ReportedCheckpoint]:
+    """All checkpoints of this run that are on storage and whole, oldest first; those that retention removed are not among them.
+
+    Waits until what was reported before is stored (or given up), no longer than `timeout_s`; then whatever is there is returned. A job
+    without storage has its newest one alone. `consistency_mode` is accepted for Ray Train's sake: everything in the list is committed.
+
+    Raises StorageError when storage cannot be read.
+    """
+    if timeout_s is not None and not timeout_s >= 0:
+        raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds from 0 (None: wait without a limit)")
+    line = link()
+    out: List[ReportedCheckpoint] = []
+    for row in line.reported(timeout_s):
+        found = row if row.get("path") else line.restore(str(row["id"]))
+        if found is not None:
+            out.append(ReportedCheckpoint(Checkpoint.from_restored(found), dict(row["metrics"])))
+    return out
