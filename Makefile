@@ -7,11 +7,14 @@ STAMP := $(VENV)/.installed
 # One intra-op thread: ranks share this machine's cores.
 export OMP_NUM_THREADS ?= 1
 
+# Images of containers often forbid Python to keep compiled modules. Tests start thousands of processes: each would compile ours again.
+COMPILED = env -u PYTHONDONTWRITEBYTECODE
+
 # The test cluster's tool (tests/cluster).
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format crds chart docs bench bench-k8s cluster cluster-down images push e2e clean
+.PHONY: help setup demo test lint format crds chart docs bench bench-k8s bench-checkpoint cluster cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,8 +32,9 @@ demo: $(STAMP) ## Train digits on two local workers, kill one, watch it come bac
 	@$(BIN)/python examples/digits/demo.py
 
 test: $(STAMP) ## All tests, with their skips counted
+	@$(CLUSTER) binaries || echo "test: tests that need them fail or skip with the reason"
 	@echo "test: unit, property, simulation and real-process tests"
-	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	@$(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -56,6 +60,9 @@ bench: $(STAMP) ## Measure, one line a figure
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes
+
+bench-checkpoint: $(STAMP) ## What saving and restoring cost; BENCH_ARGS="--rounds 1 --scale 0.1" for a quick look
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.checkpoint $(BENCH_ARGS)
 
 cluster: $(STAMP) ## A real Kubernetes on this machine (kind), with the images loaded
 	@$(CLUSTER) up

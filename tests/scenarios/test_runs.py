@@ -178,8 +178,11 @@ def test_the_same_name_twice_at_once_is_refused(stage: Stage) -> None:
         with pytest.raises(local.LaunchError, match="running already"):
             stage.run(stage.job("--steps", "3"))
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        try:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
 
 
 def test_retention_keeps_the_best_and_the_latest(stage: Stage) -> None:
