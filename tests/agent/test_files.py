@@ -9,13 +9,15 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from support.cut_proxy import CutProxy
 from trainjob.agent import files, peer_protocol
-from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Stop
+from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Piece, Stop, joined, make_room, pieces_of
 from trainjob.agent.frames import FrameConnection
 from trainjob.agent.peers import PeerServer
 from trainjob.agent.saving import Saving
@@ -51,14 +53,27 @@ def giving(source: Path, asked: list[int] | None = None) -> Answer:
     def answer(connection: FrameConnection, message: wire.Message) -> None:
         if asked is not None:
             asked.append(int(message["offset"]))
-        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), int(message["offset"]))))
+        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), message)))
 
     return answer
 
 
+def whole(size: int, path: str = "path") -> Piece:
+    return Piece(path, size, 0, size)
+
+
 def fetch(address: str, target: Path, size: int, stop: Stop | None = None) -> int:
+    make_room(str(target))
     with Fetcher(Peer(address, "secret", 1), stop or Stop()) as fetcher:
-        return fetcher.fetch("1-1-1", "path", size, str(target))
+        return fetcher.fetch("1-1-1", whole(size), str(target))
+
+
+def send_bytes(connection: FrameConnection, size: int, data: bytes, crc: int | None) -> None:
+    """As an agent answers a GET for a whole file."""
+    connection.send({"op": peer_protocol.FILE, "size": size, "count": len(data)})
+    assert connection._transport is not None
+    connection._transport.write(data)
+    connection.send({"op": peer_protocol.END, "crc": crc})
 
 
 def test_a_file_travels_whole(tmp_path: Path) -> None:
@@ -68,7 +83,8 @@ def test_a_file_travels_whole(tmp_path: Path) -> None:
     def test(address: str) -> None:
         with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
             for name in ("a", "deep/b"):
-                assert fetcher.fetch("1-1-1", "path", 5_000_000, str(tmp_path / "got" / name)) == zlib.crc32(source.read_bytes())
+                make_room(str(tmp_path / "got" / name))
+                assert fetcher.fetch("1-1-1", whole(5_000_000), str(tmp_path / "got" / name)) == zlib.crc32(source.read_bytes())
                 assert (tmp_path / "got" / name).read_bytes() == source.read_bytes()
 
     serving(giving(source), test)
@@ -114,23 +130,74 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path) -> 
 
     serving(giving(source, asked), test)
     assert (tmp_path / "got").read_bytes() == source.read_bytes()
-    assert asked == [0, 2 * files.CHUNK, 4 * files.CHUNK]
+    assert asked[0] == 0 and len(asked) == 3, "each connection gave two and a half blocks"
+    assert all(2 * files.CHUNK < later - earlier < 5 * files.CHUNK // 2 for earlier, later in pairwise(asked))
 
 
-def test_a_peer_that_never_gives_a_whole_piece_is_given_up(tmp_path: Path) -> None:
-    source, asked = tmp_path / "source", []
-    source.write_bytes(os.urandom(2 * files.CHUNK))
+def test_a_peer_that_gives_no_byte_is_given_up(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def answer(connection: FrameConnection, message: wire.Message) -> None:
+        asked.append(int(message["offset"]))
+        connection.send({"op": peer_protocol.FILE, "size": 100, "count": 100})
+        connection.close()
 
     def test(address: str) -> None:
-        proxy = Tearing(address, files.CHUNK // 2)
-        try:
-            with pytest.raises(FetchError, match=r"path of checkpoint 1-1-1 from 127\.0\.0\.1"):
-                fetch(proxy.address, tmp_path / "got", 2 * files.CHUNK)
-        finally:
-            proxy.close()
+        with pytest.raises(FetchError, match=r"path of checkpoint 1-1-1 from 127\.0\.0\.1"):
+            fetch(address, tmp_path / "got", 100)
 
-    serving(giving(source, asked), test)
+    serving(answer, test)
     assert asked == [0] * files.TRIES
+
+
+def test_pieces_over_several_connections_make_the_file(tmp_path: Path) -> None:
+    source, size = tmp_path / "source", 5 * files.PIECE + 17
+    source.write_bytes(os.urandom(size))
+    pieces = pieces_of("path", size)
+    assert len(pieces) == files.STREAMS
+    make_room(str(tmp_path / "got"))
+    sums = []
+
+    def test(address: str) -> None:
+        def bring(piece: Piece) -> tuple[Piece, int]:
+            with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
+                return piece, fetcher.fetch("1-1-1", piece, str(tmp_path / "got"), summed=piece.start > 0)
+
+        with ThreadPoolExecutor(len(pieces)) as threads:
+            sums.extend(threads.map(bring, reversed(pieces)))
+
+    serving(giving(source), test)
+    assert (tmp_path / "got").read_bytes() == source.read_bytes()
+    assert joined(sums) == zlib.crc32(source.read_bytes())
+
+
+@pytest.mark.parametrize("size", [0, 1, files.PIECE, files.PIECE + 1, 4 * files.PIECE, 400 * files.PIECE])
+def test_pieces_cover_a_file_once(size: int) -> None:
+    pieces = pieces_of("path", size)
+    assert len(pieces) <= files.STREAMS
+    assert [p.start for p in pieces] == [sum(q.length for q in pieces[:n]) for n in range(len(pieces))]
+    assert sum(p.length for p in pieces) == size
+
+
+def test_a_file_that_shrinks_while_it_is_sent_does_not_come_torn(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"x" * 50)
+
+    def answer(connection: FrameConnection, message: wire.Message) -> None:
+        async def send() -> None:
+            with open(tmp_path / "source", "rb") as file:  # noqa: ASYNC230 - a test
+                left = 100 - int(message["offset"])
+                connection.send({"op": peer_protocol.FILE, "size": 100, "count": left})
+                await connection.send_file(file, 100 - left, left)
+
+        tasks.append(asyncio.ensure_future(send()))
+
+    tasks: list[asyncio.Future[None]] = []
+
+    def test(address: str) -> None:
+        with pytest.raises(FetchError, match=r"closed|reset"):
+            fetch(address, tmp_path / "got", 100)
+
+    serving(answer, test)
 
 
 def test_what_came_damaged_is_asked_for_once_more_from_its_begin(tmp_path: Path) -> None:
@@ -144,16 +211,14 @@ def test_what_came_damaged_is_asked_for_once_more_from_its_begin(tmp_path: Path)
             honest(connection, message)
             return
         asked.append(-1)
-        connection.send({"op": peer_protocol.FILE, "size": 100})
-        connection.send({"op": peer_protocol.DATA}, b"y" * 100)
-        connection.send({"op": peer_protocol.END, "crc": zlib.crc32(b"x" * 100)})
+        send_bytes(connection, 100, b"y" * 100, zlib.crc32(b"x" * 100))
 
     serving(answer, lambda address: fetch(address, tmp_path / "got", 100) and None)
     assert (tmp_path / "got").read_bytes() == b"x" * 100
     assert asked == [-1, 0]
 
 
-@pytest.mark.parametrize("fault", ["checksum", "nothing", "size", "refused", "unreadable", "gone"])
+@pytest.mark.parametrize("fault", ["checksum", "nothing", "size", "refused", "gone"])
 def test_a_file_that_does_not_come_is_said(tmp_path: Path, fault: str) -> None:
     content = b"x" * 100
 
@@ -163,15 +228,11 @@ def test_a_file_that_does_not_come_is_said(tmp_path: Path, fault: str) -> None:
         elif fault == "refused":
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
         else:
-            connection.send({"op": peer_protocol.FILE, "size": 99 if fault == "size" else 100})
-            if fault == "unreadable":
-                connection.send({"op": peer_protocol.REFUSED, "message": "the disk fails"})
-                return
-            connection.send({"op": peer_protocol.DATA}, b"" if fault == "nothing" else content)
-            connection.send({"op": peer_protocol.END, "crc": zlib.crc32(b"other") if fault == "checksum" else 0})
+            data = b"" if fault == "nothing" else content
+            send_bytes(connection, 99 if fault == "size" else 100, data, zlib.crc32(b"other") if fault == "checksum" else zlib.crc32(data))
 
     def test(address: str) -> None:
-        with pytest.raises(NotThere if fault in ("size", "refused", "unreadable") else FetchError, match="path"):
+        with pytest.raises(NotThere if fault in ("size", "refused") else FetchError, match="path"):
             fetch(address, tmp_path / "got", 100)
 
     serving(answer, test)
@@ -182,7 +243,8 @@ def test_who_shows_another_secret_gets_nothing(tmp_path: Path) -> None:
 
     def test(address: str) -> None:
         with Fetcher(Peer(address, "guessed", 1), Stop()) as fetcher, pytest.raises(FetchError):
-            fetcher.fetch("1-1-1", "path", 14, str(tmp_path / "got"))
+            make_room(str(tmp_path / "got"))
+            fetcher.fetch("1-1-1", whole(14), str(tmp_path / "got"))
 
     serving(giving(tmp_path / "source"), test)
     assert (tmp_path / "got").read_bytes() == b""
@@ -228,11 +290,13 @@ def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
 
         def test() -> None:
             with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
-                fetcher.fetch("1-1-1", "part", 4, str(tmp_path / "got"))
+                make_room(str(tmp_path / "got"))
+                make_room(str(tmp_path / "nothing"))
+                fetcher.fetch("1-1-1", whole(4, "part"), str(tmp_path / "got"))
                 assert (tmp_path / "got").read_bytes() == b"part"
                 for id_, path in (("1-1-1", "other"), ("1-1-1", "../released.json"), ("1-1-2", "part")):
                     with pytest.raises(NotThere, match="does not lie here"):
-                        fetcher.fetch(id_, path, 4, str(tmp_path / "nothing"))
+                        fetcher.fetch(id_, whole(4, path), str(tmp_path / "nothing"))
 
         try:
             await asyncio.to_thread(test)

@@ -74,8 +74,9 @@ class PeerAgent:
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
             return
         data = self.held[path]
-        connection.send({"op": peer_protocol.FILE, "size": len(data)})
-        connection.send({"op": peer_protocol.DATA}, data)
+        connection.send({"op": peer_protocol.FILE, "size": len(data), "count": len(data)})
+        assert connection._transport is not None
+        connection._transport.write(data)
         connection.send({"op": peer_protocol.END, "crc": zlib.crc32(data)})
 
 

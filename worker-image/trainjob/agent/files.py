@@ -12,14 +12,19 @@ import socket
 import threading
 import weakref
 import zlib
-from typing import BinaryIO, FrozenSet, Iterator, MutableMapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent import peer_protocol
 from trainjob.agent.frames import FrameConnection
 from trainjob.agent.saving import Saving
+from trainjob.checkpoint import digest
 from trainjob_api import wire
 
 CHUNK = 1024 * 1024
+STREAMS = 4
+"""Connections to one peer at a time."""
+PIECE = 16 << 20
+"""Files are divided among connections in pieces not smaller than this."""
 SOCKET_TIMEOUT_S = 30.0
 TRIES = 3
 """In a row, without a byte between them."""
@@ -38,10 +43,6 @@ class _Broken(Exception):
     """The transfer stopped; the next try goes on from there."""
 
 
-class _Corrupt(Exception):
-    """What came is not what was sent."""
-
-
 class FileServer:
     """What this agent serves. What lies here of a checkpoint is looked up once for all of its files that are asked for together."""
 
@@ -51,39 +52,45 @@ class FileServer:
 
     async def give(self, connection: FrameConnection, message: wire.Message) -> None:
         """Answer a GET."""
-        id_, path, offset = str(message["id"]), str(message["path"]), int(message.get("offset") or 0)
+        id_, path = str(message["id"]), str(message["path"])
         held = self._held.get(connection)
         if held is None or held[0] != id_:
             _, folder, paths = await self._saving.path_of(id_)
             held = self._held[connection] = (id_, folder, frozenset(paths))
         if path in held[2]:
-            await serve(connection, os.path.join(held[1], path), offset)
+            await serve(connection, os.path.join(held[1], path), message)
         else:
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
 
 
-async def serve(connection: FrameConnection, path: str, offset: int = 0) -> None:
-    """Send one file from there to its end; if it cannot be read, say so."""
+async def serve(connection: FrameConnection, path: str, message: wire.Message) -> None:
+    """Send what a GET asks for of one file; if it cannot be read, say so."""
     loop = asyncio.get_running_loop()
     try:
-        with open(path, "rb") as file:  # noqa: ASYNC230 - opened once, read in a thread
-            connection.send({"op": peer_protocol.FILE, "size": os.fstat(file.fileno()).st_size})
-            file.seek(offset)
-            checksum = 0
-            while connection.open:
-                chunk, checksum = await loop.run_in_executor(None, _read, file, checksum)
-                if not chunk:
-                    break
-                connection.send({"op": peer_protocol.DATA}, chunk)
-                await connection.drained()
+        with open(path, "rb") as file:  # noqa: ASYNC230 - opened once, its bytes are read by the kernel and by a thread
+            size = os.fstat(file.fileno()).st_size
+            start, offset = int(message["start"]), int(message["offset"])
+            end = min(start + int(message["length"]), size)
+            count = max(0, end - offset)
+            summing = loop.run_in_executor(None, _sum, file.fileno(), start, end) if message["sum"] else None
+            connection.send({"op": peer_protocol.FILE, "size": size, "count": count})
+            try:
+                await connection.send_file(file, offset, count)
+            finally:
+                checksum = None if summing is None else await summing
         connection.send({"op": peer_protocol.END, "crc": checksum})
     except OSError as error:
         connection.send({"op": peer_protocol.REFUSED, "message": f"{path}: {error.strerror or error}"})
 
 
-def _read(file: BinaryIO, checksum: int) -> Tuple[bytes, int]:
-    chunk = file.read(CHUNK)
-    return chunk, zlib.crc32(chunk, checksum)
+def _sum(file: int, start: int, end: int) -> int:
+    buffer, checksum = bytearray(CHUNK), 0
+    while start < end:
+        count = os.preadv(file, [memoryview(buffer)[: min(CHUNK, end - start)]], start)
+        if not count:
+            break
+        checksum, start = zlib.crc32(memoryview(buffer)[:count], checksum), start + count
+    return checksum
 
 
 class Peer(NamedTuple):
@@ -92,6 +99,40 @@ class Peer(NamedTuple):
     address: str
     secret: str
     attempt: int
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of a checkpoint, and how large the whole file is."""
+
+    path: str
+    size: int
+    start: int
+    length: int
+
+
+def pieces_of(path: str, size: int) -> List[Piece]:
+    """A large file goes over several connections at once."""
+    step = max(PIECE, -(-size // STREAMS))
+    return [Piece(path, size, start, min(step, size - start)) for start in range(0, size, step)] or [Piece(path, 0, 0, 0)]
+
+
+def joined(sums: Sequence[Tuple[Piece, int]]) -> int:
+    """The file's crc32 from those of its pieces."""
+    total = 0
+    for piece, checksum in sorted(sums):
+        total = digest.combine(digest.CRC32, total, checksum, piece.length) if piece.start else checksum
+    return total
+
+
+def make_room(target: str) -> None:
+    """An empty file, its folders made; of a link that was there not what it leads to. Raises FetchError."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if os.path.lexists(target):
+            os.unlink(target)
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        raise FetchError(f"{target}: {error.strerror or error}") from error
 
 
 class Stop:
@@ -136,6 +177,7 @@ class Fetcher:
         self._peer = peer
         self._stop = stop
         self._sock: Optional[socket.socket] = None
+        self._room = bytearray(CHUNK)
 
     def __enter__(self) -> Fetcher:
         return self
@@ -143,58 +185,68 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._drop()
 
-    def fetch(self, checkpoint: str, path: str, size: int, target: str) -> int:
-        """Write the peer's file to `target`; its crc32. Raises FetchError, NotThere."""
+    def fetch(self, checkpoint: str, piece: Piece, target: str, summed: bool = True) -> int:
+        """Write a piece of the peer's file into `target` (see make_room); its crc32. `summed`: the peer's own checksum of it is compared, for who
+        knows no other. Raises FetchError, NotThere."""
         try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.lexists(target):
-                os.unlink(target)  # of a link not what it leads to
-            with open(target, "xb") as file:
-                return self._fetch(checkpoint, path, size, file)
+            file = os.open(target, os.O_WRONLY)
+            try:
+                return self._fetch(checkpoint, piece, file, summed)
+            finally:
+                os.close(file)
         except OSError as error:
             raise FetchError(f"{target}: {error.strerror or error}") from error
 
-    def _fetch(self, checkpoint: str, path: str, size: int, file: BinaryIO) -> int:
+    def _fetch(self, checkpoint: str, piece: Piece, file: int, summed: bool) -> int:
         got, checksum, idle = 0, 0, 0
         while True:
             before = got
+            request = {"id": checkpoint, "path": piece.path, "start": piece.start, "length": piece.length, "offset": piece.start + got, "sum": summed}
             try:
-                for chunk in self._ask(checkpoint, path, size, got):
-                    file.write(chunk)
+                for chunk in self._ask({"op": peer_protocol.GET, **request}, piece, piece.length - got):
+                    _write(file, chunk, piece.start + got)
                     got, checksum = got + len(chunk), zlib.crc32(chunk, checksum)
-                if got == size:
+                theirs = self._end()
+                if not summed or theirs == checksum:
                     return checksum
-                raise _Broken(f"{got} of {size} bytes came")
-            except _Corrupt as error:
-                # Somewhere in what came: all of it again.
-                got, checksum = 0, 0
-                file.seek(0)
-                file.truncate()
-                trouble: Exception = error
+                got, checksum = 0, 0  # somewhere in what came: all of it again
+                trouble = f"it came damaged: its checksum is not {theirs:08x}"
             except _Broken as error:
-                trouble = error
+                trouble = str(error)
             self._drop()
             idle = 0 if got > before else idle + 1
             if idle >= TRIES or self._stop.wait(PAUSE_S if idle else 0):
-                raise FetchError(f"{path} of checkpoint {checkpoint} from {self._peer.address}: {trouble}") from trouble
+                raise FetchError(f"{piece.path} of checkpoint {checkpoint} from {self._peer.address}: {trouble}")
 
-    def _ask(self, checkpoint: str, path: str, size: int, offset: int) -> Iterator[bytes]:
-        """The file's bytes from there on. Raises _Broken, _Corrupt, NotThere."""
-        first = self._exchange({"op": peer_protocol.GET, "id": checkpoint, "path": path, "offset": offset})
-        if first.get("op") != peer_protocol.FILE or first.get("size") != size:
+    def _ask(self, request: wire.Message, piece: Piece, left: int) -> Iterator[memoryview]:
+        """The bytes that are left, each block valid until the next. Raises _Broken, NotThere."""
+        first = self._exchange(request)
+        if first.get("op") != peer_protocol.FILE or first.get("size") != piece.size:
             found = first.get("message") or f"{first.get('size')} bytes"
-            raise NotThere(f"{path} of checkpoint {checkpoint} at the agent {self._peer.address}: {found}, expected {size} bytes")
-        checksum = 0
-        while True:
-            message, chunk = self._receive()
-            if message.get("op") == peer_protocol.END:
-                if message.get("crc") != checksum:
-                    raise _Corrupt(f"it came damaged: checksum {checksum:08x}, expected {message.get('crc'):08x}")
-                return
-            if message.get("op") != peer_protocol.DATA:
-                raise NotThere(f"{path} from {self._peer.address}: {message.get('message')}")
-            checksum = zlib.crc32(chunk, checksum)
-            yield chunk
+            raise NotThere(f"{piece.path} of checkpoint {request['id']} at the agent {self._peer.address}: {found}, expected {piece.size} bytes")
+        if first.get("count") != left:
+            raise _Broken(f"{first.get('count')} bytes are offered where {left} are asked for")
+        room = memoryview(self._room)
+        while left:
+            count = self._read_into(room[: min(left, CHUNK)])
+            left -= count
+            yield room[:count]
+
+    def _end(self) -> Any:
+        message = self._receive()[0]
+        if message.get("op") != peer_protocol.END:
+            raise _Broken(str(message.get("message") or f"it ends with {message.get('op')}"))
+        return message.get("crc")
+
+    def _read_into(self, room: memoryview) -> int:
+        assert self._sock is not None
+        try:
+            count = self._sock.recv_into(room)
+        except OSError as error:
+            raise _Broken(str(error)) from error
+        if not count:
+            raise _Broken("the other side closed the connection")
+        return count
 
     def _exchange(self, request: wire.Message) -> wire.Message:
         try:
@@ -220,3 +272,9 @@ class Fetcher:
         if sock is not None:
             self._stop.closed(sock)
             sock.close()
+
+
+def _write(file: int, data: memoryview, at: int) -> None:
+    while data:
+        done = os.pwrite(file, data, at)
+        data, at = data[done:], at + done

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Callable, Optional, cast
+from typing import BinaryIO, Callable, Optional, cast
 
 from trainjob_api import wire
 
@@ -85,6 +85,17 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Send one frame; silently nothing on a closed connection (its end is told by `on_closed`)."""
         if self._transport is not None:
             self._transport.write(wire.encode(message, blob))
+
+    async def send_file(self, file: BinaryIO, offset: int, count: int) -> None:
+        """Send bytes of a file as they are, without reading them. Where that fails the connection is closed: the other side waits for just so many."""
+        if self._transport is None or not count:
+            return
+        try:
+            sent = await asyncio.get_running_loop().sendfile(self._transport, file, offset, count)
+        except (OSError, RuntimeError):  # the other side went away, or we are closing
+            sent = -1
+        if sent != count:
+            self.abort()
 
     def close(self) -> None:
         """Close after what was sent has left."""

@@ -11,12 +11,10 @@ import os
 from concurrent.futures import Executor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Stop
+from trainjob.agent.files import STREAMS, Fetcher, FetchError, NotThere, Peer, Piece, Stop, joined, make_room, pieces_of
 from trainjob.agent.storage import StorageChild, StorageError
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
 
-STREAMS = 4
-"""Connections to one peer at a time."""
 CHILD_TRIES = 3
 GONE = ("damaged", "lost")
 Sum = Tuple[str, str]
@@ -116,29 +114,43 @@ class Gathering:
         by_peer: Dict[Peer, List[NoteFile]] = {}
         for file in files:
             by_peer.setdefault(self._sources.holders[file.path], []).append(file)
-        loop, refused, unseen = asyncio.get_running_loop(), {}, {}
-        shares = [(peer, share) for peer, wanted in by_peer.items() for share in _shared_out(wanted)]
+        loop = asyncio.get_running_loop()
+        refused = await loop.run_in_executor(self._threads, self._make_room, [f.path for f in files])
+        shares = [(peer, share) for peer, wanted in by_peer.items() for share in _shared_out([f for f in wanted if f.path not in refused])]
+        sums: Dict[str, List[Tuple[Piece, int]]] = {}
         for given in await asyncio.gather(*(loop.run_in_executor(self._threads, self._fetch, peer, share) for peer, share in shares)):
-            for path, found in given.items():
+            for piece, found in given.items():
                 if isinstance(found, Exception):
-                    refused[path] = found
-                elif not self._agrees(path, found):
-                    unseen[path] = self._sources.sums[path]
+                    refused[piece.path] = found
+                else:
+                    sums.setdefault(piece.path, []).append((piece, found))
+        unseen = {path: self._sources.sums[path] for path, found in sums.items() if path not in refused and not self._agrees(path, joined(found))}
         for path in await self._compared(unseen):
             refused[path] = FetchError(f"{path} came from {self._sources.holders[path].address} with other bytes than the manifest says")
         return refused
 
-    def _fetch(self, peer: Peer, files: Sequence[NoteFile]) -> Dict[str, Any]:
-        """In a thread: the crc32 of each file that came, or why it did not."""
-        found: Dict[str, Any] = {}
+    def _make_room(self, paths: Sequence[str]) -> Dict[str, Exception]:
+        """In a thread, before several connections write into one file. Where that fails: why."""
+        refused: Dict[str, Exception] = {}
+        for path in paths:
+            try:
+                make_room(os.path.join(self.folder, path))
+            except FetchError as error:
+                refused[path] = error
+        return refused
+
+    def _fetch(self, peer: Peer, pieces: Sequence[Piece]) -> Dict[Piece, Any]:
+        """In a thread: the crc32 of each piece that came, or why it did not."""
+        found: Dict[Piece, Any] = {}
         with Fetcher(peer, self._stop) as fetcher:
-            for file in files:
+            for piece in pieces:
+                summed = piece.path not in self._sources.sums  # what the manifest knows is compared with that
                 try:
-                    found[file.path] = fetcher.fetch(self.id, file.path, file.size, os.path.join(self.folder, file.path))
+                    found[piece] = fetcher.fetch(self.id, piece, os.path.join(self.folder, piece.path), summed)
                 except (FetchError, NotThere) as error:
-                    found[file.path] = error
+                    found[piece] = error
                     if isinstance(error, FetchError):
-                        return {**dict.fromkeys((f.path for f in files), error), **found}
+                        return {**dict.fromkeys(pieces, error), **found}
         return found
 
     def _agrees(self, path: str, crc32: int) -> bool:
@@ -215,12 +227,13 @@ async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict
     return await storage.call(op, fields)
 
 
-def _shared_out(files: Sequence[NoteFile]) -> List[List[NoteFile]]:
+def _shared_out(files: Sequence[NoteFile]) -> List[List[Piece]]:
     """Files of one peer among a few connections, by size."""
-    shares: List[List[NoteFile]] = [[] for _ in range(min(STREAMS, len(files)))]
+    pieces = [piece for f in files for piece in pieces_of(f.path, f.size)]
+    shares: List[List[Piece]] = [[] for _ in range(min(STREAMS, len(pieces)))]
     sizes = [0] * len(shares)
-    for file in sorted(files, key=lambda f: -f.size):
+    for piece in sorted(pieces, key=lambda p: -p.length):
         least = sizes.index(min(sizes))
-        shares[least].append(file)
-        sizes[least] += file.size + 1
+        shares[least].append(piece)
+        sizes[least] += piece.length + 1
     return shares

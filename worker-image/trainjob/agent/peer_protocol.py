@@ -89,9 +89,9 @@ COMPLETED = "completed"
 
 # on a connection for files
 GET = "get"
-"""{id, path, offset?} -> FILE {size of the whole file} | REFUSED {message}, then DATA frames with blobs from the offset on, then END {crc of these}"""
+"""{id, path, start, length, offset, sum}: of a file's bytes from `start` on, `length` many, those from `offset` (in the file) on
+-> REFUSED {message} | FILE {size of the whole file, count}, then `count` bytes as they are, then END {crc: crc32 from `start` on if `sum`, else null}"""
 FILE = "file"
-DATA = "data"
 END = "end"
 
 
