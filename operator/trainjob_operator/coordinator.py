@@ -120,6 +120,8 @@ class Coordinator:
         self._roster = Roster(master_key)
         self._limit = RateLimit[JobKey]()
         self._polls: dict[JobKey, dict[str, _Poll]] = {}
+        self._asked: set[tuple[JobKey, str]] = set()
+        """Pods whose next word is waited for."""
         self._rechecks: set[JobKey] = set()
         self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
@@ -154,6 +156,7 @@ class Coordinator:
     def forget(self, key: JobKey) -> None:
         """A read found no such job: its agents are sent home."""
         self._roster.forget(key)
+        self._asked = {asked for asked in self._asked if asked[0] != key}
         self._recheck(key)
         self._silence.forget(key)
 
@@ -209,10 +212,14 @@ class Coordinator:
         """Take a report in and answer with the agent's instruction: at once if it has not acknowledged it, else when it changes,
         a newer report of the same pod comes, or the long poll is over. Raises Outdated."""
         news = self._roster.accept(report, self._clock.now())
-        if news is News.MATTERS:
+        was_asked = (report.key, report.pod_uid) in self._asked
+        self._asked.discard((report.key, report.pod_uid))
+        if news is News.MATTERS or was_asked:
             self._enqueue(report.key, 0.0)
+        if news is News.MATTERS:
             self._recheck_soon(report.key)
-            self._ask_lost_peers(report)
+            self._ask(report.key, self._roster.lost_peers(report))
+            self._ask(report.key, self._roster.who_knows_progress(report))
         elif news is News.PROGRESS:
             self._enqueue(report.key, PROGRESS_EVERY_S)
         poll = self._open(report)
@@ -273,11 +280,13 @@ class Coordinator:
     def _silence_due(self, key: JobKey, after: datetime) -> datetime | None:
         return self._roster.silence_due(key, after, self.listening_since)
 
-    def _ask_lost_peers(self, report: Report) -> None:
-        """Who cannot be reached by a peer is asked to speak for itself: its open poll is answered, and if it lives it polls anew."""
-        for uid in self._roster.lost_peers(report):
-            poll = self._polls.get(report.key, {}).get(uid)
-            if poll is not None:
+    def _ask(self, key: JobKey, pod_uids: Iterable[str]) -> None:
+        """Have agents speak: those whom a peer cannot reach, and rank 0's, which knows how far training came, when a rank of another breaks.
+        An open poll is answered, and an agent that lives polls anew."""
+        for uid in pod_uids:
+            poll = self._polls.get(key, {}).get(uid)
+            if poll is not None and not poll.answered.is_set():
+                self._asked.add((key, uid))
                 poll.answered.set()
 
     def _refused(self, why: str) -> None:

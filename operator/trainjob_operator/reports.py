@@ -161,6 +161,11 @@ class Report(_Part):
         return self.namespace, self.job
 
     @property
+    def has_broken_ranks(self) -> bool:
+        """Whether a rank ended here other than well or because it was stopped."""
+        return any(rank.state == contract.RANK_ENDED and rank.kind not in (contract.END_OK, contract.END_STOPPED) for rank in self.ranks)
+
+    @property
     def order(self) -> tuple[int, int]:
         """(boot, seq): a lower one is older."""
         return self.boot, self.seq

@@ -137,6 +137,15 @@ class Roster:
         lost = {members[index] for index in report.lost_peers if index < len(members)}
         return [uid for uid, slot in known.slots.items() if slot in lost]
 
+    def who_knows_progress(self, report: Report) -> list[str]:
+        """UID of the pod of rank 0, when another member reports that a rank of the running attempt broke."""
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        if known is None or attempt is None or attempt.number != report.attempt or not report.has_broken_ranks:
+            return []
+        members = parse_slots(attempt.members)
+        return [uid for uid, slot in known.slots.items() if slot in members[:1] and uid != report.pod_uid]
+
     # --- What agents are told -----------------------------------------------------------------------------------------------
 
     def is_unknown(self, report: Report) -> bool:

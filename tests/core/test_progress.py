@@ -10,6 +10,7 @@ import pytest
 from support.core import T0, World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport
+from trainjob_operator.core.decide import LAST_WORD_S
 
 
 def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> None:
@@ -69,6 +70,43 @@ def test_position_is_a_high_water_mark() -> None:
     world.break_rank(1, raised(1, "ValueError"))
     world.turn()
     assert world.status.failures.since_progress == 1, "report 4 had been reached before"
+
+
+def test_an_end_waits_for_the_leader_who_knows_of_progress() -> None:
+    """A worker that breaks again and again, but after a new report each time, is not replaced for breaking without progress."""
+    world = World.of(workers=2).run().tick(60)
+    for position in (3, 6, 9):
+        world.tick(1).break_rank(1, raised(1, "ValueError"), unheard=True)
+        decision = world.turn()
+        assert (world.attempt.state, decision.requeue_after) == ("Running", seconds(LAST_WORD_S)), "not known yet"
+        world.tick(0.01).report(position)
+        world.turn()
+        assert (world.status.history[-1].position, world.status.failures.since_progress) == (position, 0)
+        world.run()
+    assert world.status.slots == "0-1" and world.status.failures.counted == 3
+
+
+def test_an_end_does_not_wait_for_a_leader_for_ever() -> None:
+    world = World.of(workers=2).run().tick(60).tick(1)
+    world.break_rank(1, raised(1, "ValueError"), unheard=True)
+    world.turn()
+    assert world.attempt.number == 1
+    world.tick(LAST_WORD_S).turn()
+    assert (world.attempt.number, world.status.failures.since_progress) == (2, 1)
+
+
+@pytest.mark.parametrize("case", ["the leader's own rank", "progress is known", "the leader has spoken since", "the leader's pod is gone"])
+def test_an_end_that_nobody_can_say_more_of_is_acted_upon_at_once(case: str) -> None:
+    world = World.of(workers=2).run().tick(60)
+    if case == "progress is known":
+        world.report(1)
+    world.tick(1)
+    broken = 0 if case == "the leader's own rank" else 1
+    world.break_rank(broken, raised(broken, "ValueError", at=world.now), unheard=case != "the leader has spoken since")
+    if case == "the leader's pod is gone":
+        world.lose_pod(0)
+    world.turn()
+    assert world.status.failures.counted == 1
 
 
 def test_words_about_an_older_attempt_do_not_enter() -> None:

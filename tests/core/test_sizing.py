@@ -8,6 +8,7 @@ import pytest
 
 from support.core import World, is_steady, raised
 from trainjob_api import contract
+from trainjob_operator.core.decide import FIRST_WORD_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
 from trainjob_operator.core.naming import parse_slots
 from trainjob_operator.core.sizing import KEPT_FINISHED
@@ -106,6 +107,8 @@ def test_without_everyone_the_end_is_written_first() -> None:
     del world.agents[0]  # a new operator: this agent has not synced yet
     world.break_rank(1, raised(1, "ValueError"))
     world.turn()
+    assert world.attempt.state == "Running", "rank 0's agent may know of progress"
+    world.tick(FIRST_WORD_S).turn()
     assert (world.attempt.number, world.attempt.state) == (1, "Ended")
     world.sync(0, attempt=1, quiet=False)
     world.turn()

@@ -458,3 +458,19 @@ def test_a_lost_peer_that_polls_is_asked_to_speak_at_once() -> None:
         await asyncio.wait_for(poll, 1.0)
 
     on_bench(test)
+
+
+def test_rank_0s_agent_is_asked_to_speak_when_a_rank_of_another_breaks() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(attempt=1), pods(0, 1))
+        poll = bench.waiting(slot=0, seq=2, acknowledged=await bench.told(slot=0), attempt=1)
+        await bench.told(slot=1, attempt=1, ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_STOPPED}])
+        await passes(1.0)
+        assert not poll.done(), "it stopped its ranks because it was told to"
+        await bench.told(slot=1, seq=2, attempt=1, ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}])
+        await asyncio.wait_for(poll, 1.0)
+        bench.turns.clear()
+        bench.waiting(slot=0, seq=3, acknowledged=await bench.told(slot=0, seq=3, attempt=1), attempt=1)
+        assert [delay for _, _, delay in bench.turns] == [0.0], "a turn waits for that word, even if it says nothing new"
+
+    on_bench(test)

@@ -219,9 +219,12 @@ class World:
             elif word["do"] in (contract.DO_HOLD, contract.DO_EXIT):
                 self.agents[slot] = replace(view, quiet=True)
 
-    def break_rank(self, slot: int, *reports: RankReport) -> None:
-        """Ranks of a member end."""
+    def break_rank(self, slot: int, *reports: RankReport, unheard: bool = False) -> None:
+        """Ranks of a member end. Rank 0's agent is asked to speak then, and does, unless it is to go `unheard`."""
         self.sync(slot, ranks=reports)
+        leader = parse_slots(self.attempt.members)[0]
+        if leader in self.agents and leader not in self.mute and not unheard:
+            self.sync(leader)
 
     def report(self, position: int, **fields: Any) -> None:
         """Rank 0's agent tells of a report."""

@@ -22,7 +22,9 @@ WHY_LIMIT = 1000
 """Characters of the sentence that is logged."""
 
 LAST_WORD_S = 1.0
-"""How long a completed job waits for what rank 0's agent has to say last."""
+"""How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
+FIRST_WORD_S = 10.0
+"""The same where that agent has not spoken to this leader yet: the next attempt cannot begin before it has."""
 
 Rule = Callable[[Turn], None]
 
@@ -92,6 +94,10 @@ def something_broke(turn: Turn) -> None:
     if isinstance(found, Undecided):
         turn.wake(found.until)
         return turn.say(found.sentence)
+    until = _leaders_word_until(turn, found)
+    if until is not None and turn.now < until:
+        turn.wake(until)
+        return turn.say(f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came")
     progress.take_progress(turn, at_end=True)
     return _pay(turn, found, _record(turn))
 
@@ -129,6 +135,20 @@ RULES: tuple[Rule, ...] = (
 
 
 # --- What they share -----------------------------------------------------------------------------------------------------------
+
+
+def _leaders_word_until(turn: Turn, incident: Incident) -> datetime | None:
+    """Until when the end of a rank waits for rank 0's agent: it alone tells of progress, and another agent's word of an end may overtake it.
+
+    Without that a worker that broke after a new report would be charged as one that broke without any.
+    """
+    members, reporter = turn.members(), turn.word(incident.slot) if incident.slot is not None else None
+    if turn.plain or incident.rank is None or reporter is None or incident.slot == members[0] or members[0] not in turn.kids.live:
+        return None
+    leader = turn.word(members[0])
+    if progress.has_progressed(turn.status, leader) or (leader is not None and aware(leader.heard_at) >= aware(incident.time)):
+        return None
+    return after(reporter.heard_at, LAST_WORD_S if leader is not None else FIRST_WORD_S)
 
 
 def _record(turn: Turn) -> budget.Record:

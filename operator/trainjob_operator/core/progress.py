@@ -66,10 +66,12 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     return None
 
 
-def has_progressed(status: TrainJobStatus) -> bool:
-    """Whether the newest attempt brought a report that none before it had reached. Asked before its end is written."""
+def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> bool:
+    """Whether the newest attempt brought a report that none before it had reached, by what is written or by the word of rank 0's agent.
+    Asked before its end is written."""
     before = status.history[-1].position if status.history else 0
-    return status.progress.position > (before or 0)
+    told = _count(leader.progress.get("position")) if leader is not None and leader.progress else None
+    return max(status.progress.position, told or 0) > (before or 0)
 
 
 def _leader(turn: Turn) -> AgentView | None:
