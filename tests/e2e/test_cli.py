@@ -110,13 +110,14 @@ def test_following_goes_through_restart_scale_and_a_lost_pod_and_misses_nothing(
     user.tj("restart long")
     followed.until("attempt 2 goes on from")
     followed.until("[RestartRequested]")
+    e2e.eventually("a line of attempt 2", lambda: followed.out.count("r00 | from") == 2)
     user.tj("scale long 3")
     followed.until("3 workers, 3 ranks [Scaled]")
-    followed.until("r00 | from", 60)
+    e2e.eventually("a line of attempt 3", lambda: followed.out.count("r00 | from") == 3)
     e2e.kubectl("delete", "pod", "long-0", "-n", user.namespace, "--wait=false")
     followed.until("attempt 4 started")
     followed.until("attempt 4 goes on from")
-    e2e.eventually("a step of attempt 4", lambda: followed.out.count("r00 | from") == 4)
+    e2e.eventually("a line of attempt 4", lambda: followed.out.count("r00 | from") == 4)
     user.tj("cancel long")
     assert followed.process.wait(60) == contract.CLI_STOPPED
     assert "Cancelled" in user.tj("list").stdout
