@@ -287,7 +287,9 @@ def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
     assert Manifest.loads((any_shell.folder / "out" / ".trainjob" / "manifest.json").read_bytes()).id == CheckpointId(1, 1, 2)
     assert "1-1-2 is whole" in any_shell.tj("checkpoints", "verify", "./out").out
     assert "checkpoint 1-1-2" in any_shell.tj("checkpoints", "show", "./out").out
-    assert (any_shell.folder / "out" / "model.pt").read_bytes() == (Path(Checkpoint("out").to_directory()) / "model.pt").read_bytes()
+    assert (any_shell.folder / "out" / "model.pt").read_bytes() == (
+        Path(Checkpoint("out").to_directory(str(any_shell.folder / "copied"))) / "model.pt"
+    ).read_bytes()
     again = any_shell.checkpoints("download", "-o", "out")
     assert (again.code, "3 of 3 files are here already" in again.err) == (contract.CLI_OK, True)
     other = any_shell.checkpoints("download", "1-1-1", "-o", "out")
