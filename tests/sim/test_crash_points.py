@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from support.simulation import NAMESPACE, Simulation, manifest
+from support.simulation import NAMESPACE, Death, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.memory import Call, Moment
 
-RESTART_S = 1.0
 READS_EVERY = 15
 """Dying around a read differs from dying around the write beside it only in time: a sample of them is enough."""
 
@@ -52,7 +51,7 @@ def ending(job: TrainJob, sim: Simulation) -> Ending:
 async def story(die_at: Point | None) -> tuple[Ending, list[tuple[Call, Moment]]]:
     async with Simulation(seed=7) as sim:
         if die_at is not None:
-            sim.on_call = _Death(sim, die_at)
+            sim.on_call = Death(sim, *die_at)
         sim.cluster.create_job(manifest(workers=3, podCleanup="All"))
         training = sim.world.training("digits")
         training.length = 40
@@ -68,25 +67,6 @@ async def story(die_at: Point | None) -> tuple[Ending, list[tuple[Call, Moment]]
         assert sim.cluster.pods(NAMESPACE) == []
         assert sim.job() == job
         return ending(job, sim), sim.calls
-
-
-class _Death:
-    """Kills the operator at one point, once."""
-
-    def __init__(self, sim: Simulation, at: Point) -> None:
-        self._sim = sim
-        self._at = at
-
-    async def __call__(self, call: Call, moment: Moment) -> None:
-        if len(self._sim.calls) - 1 == self._at[0]:
-            assert moment is self._at[1]
-            self._sim.kill_operator()
-            self._sim.world.spawn(self._start_again())
-            await asyncio.Event().wait()  # this very call belongs to the process that dies
-
-    async def _start_again(self) -> None:
-        await asyncio.sleep(RESTART_S)
-        self._sim.start_operator()
 
 
 @pytest.fixture(scope="module")

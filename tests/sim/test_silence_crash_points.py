@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from support.puppets import Pace
-from support.simulation import NAMESPACE, Simulation, manifest
+from support.simulation import NAMESPACE, Death, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_operator.memory import Call, Moment
 
-RESTART_S = 1.0
 Ending = tuple[str | None, int, int, tuple[str | None, ...], str, int]
 
 
@@ -23,7 +22,7 @@ async def story(die_at: int | None) -> tuple[Ending, list[tuple[Call, Moment]]]:
         await asyncio.sleep(3.0)
         sim.calls.clear()
         if die_at is not None:
-            sim.on_call = _Death(sim, die_at)
+            sim.on_call = Death(sim, die_at)
         agent = sim.agent(1)
         node = str(sim.world.pod(NAMESPACE, agent.pod_name)["spec"]["nodeName"])
         for other in list(sim.world.agents.values()):
@@ -37,23 +36,6 @@ async def story(die_at: int | None) -> tuple[Ending, list[tuple[Call, Moment]]]:
         status = job.status
         causes = tuple(entry.end_cause for entry in status.history)
         return (status.phase, status.failures.counted, status.failures.preemptions, causes, status.slots, status.next_slot), calls
-
-
-class _Death:
-    """Kills the operator at its n-th question, once."""
-
-    def __init__(self, sim: Simulation, at: int) -> None:
-        self._sim, self._at = sim, at
-
-    async def __call__(self, call: Call, moment: Moment) -> None:
-        if len(self._sim.calls) - 1 == self._at:
-            self._sim.kill_operator()
-            self._sim.world.spawn(self._start_again())
-            await asyncio.Event().wait()  # this very call belongs to the process that dies
-
-    async def _start_again(self) -> None:
-        await asyncio.sleep(RESTART_S)
-        self._sim.start_operator()
 
 
 @pytest.fixture(autouse=True)

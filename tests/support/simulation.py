@@ -28,6 +28,8 @@ from trainjob_operator.reconciler import Reconciler
 
 NAMESPACE = "team"
 MASTER_KEY = b"puppet-master-key"
+RESTART_S = 1.0
+"""Between an operator that is killed and the next one."""
 
 
 def manifest(name: str = "digits", **spec: Any) -> Manifest:
@@ -220,6 +222,24 @@ class Simulation:
         """The agent of a member of the newest attempt."""
         groups = [group for group in self.world.groups.values() if group.members.get(0) is not None and group.members[0].job == name]
         return max(groups, key=lambda group: group.attempt).members[index]
+
+
+class Death:
+    """Kills the operator at its n-th question, once; a fresh one starts a moment later. A hook for `on_call`."""
+
+    def __init__(self, sim: Simulation, at: int, moment: Moment | None = None) -> None:
+        self._sim, self._at, self._moment = sim, at, moment
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if len(self._sim.calls) - 1 == self._at:
+            assert self._moment in (None, moment)
+            self._sim.kill_operator()
+            self._sim.world.spawn(self._start_again())
+            await asyncio.Event().wait()  # this very call belongs to the process that dies
+
+    async def _start_again(self) -> None:
+        await asyncio.sleep(RESTART_S)
+        self._sim.start_operator()
 
 
 class Checker:

@@ -47,7 +47,7 @@ def is_silent(pod: PodView, view: AgentView | None, listening_since: datetime | 
 
 def silent_slots(turn: Turn) -> dict[int, PodView]:
     """Listed pods that are up and whose agents are silent."""
-    return {slot: pod for slot, pod in _placed(turn).items() if pod.phase is PodPhase.RUNNING and _is_silent(turn, pod)}
+    return {slot: pod for slot, pod in _placed(turn).items() if pod.phase is PodPhase.RUNNING and says_nothing(turn, pod)}
 
 
 def find_lost(turn: Turn) -> dict[int, Lost]:
@@ -61,7 +61,7 @@ def find_lost(turn: Turn) -> dict[int, Lost]:
     found: dict[int, Lost] = {}
     for slot, pod in placed.items():
         doubt = _doubt(turn, pod)
-        if not _is_silent(turn, pod):
+        if not says_nothing(turn, pod):
             if doubt is not None:
                 turn.wake(after(heard_last(pod, turn.kids.agent(pod), listening), SILENT_S))
             continue
@@ -119,7 +119,8 @@ def _placed(turn: Turn) -> dict[int, PodView]:
     return {slot: pod for slot in parse_slots(turn.status.slots) if (pod := turn.kids.live.get(slot)) is not None and pod.scheduled}
 
 
-def _is_silent(turn: Turn, pod: PodView) -> bool:
+def says_nothing(turn: Turn, pod: PodView) -> bool:
+    """Whether the agent of a pod is silent; where there is none, nobody is."""
     return not turn.plain and is_silent(pod, turn.kids.agent(pod), turn.observed.listening_since, turn.now)
 
 

@@ -15,7 +15,7 @@ from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_wo
 from trainjob_operator.core.model import Action, AgentView, CreatePod, DeletePod, EnsureService, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.naming import format_slots, parse_slots, pod_name
-from trainjob_operator.core.silence import find_lost, is_silent, lost_to_peers, silent_slots
+from trainjob_operator.core.silence import find_lost, lost_to_peers, says_nothing, silent_slots
 from trainjob_operator.core.turn import Turn
 
 KEPT_FINISHED = 3
@@ -184,7 +184,7 @@ def _parting_agents(turn: Turn) -> list[AgentView]:
     listed = set(parse_slots(turn.status.slots))
     going = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.leaving.items()) if slot not in listed]
     parting = [(pod, view) for pod in (*turn.kids.parting, *going) if (view := turn.kids.agent(pod)) is not None]
-    return [view for pod, view in parting if not is_silent(pod, view, turn.observed.listening_since, turn.now)]
+    return [view for pod, view in parting if not says_nothing(turn, pod)]
 
 
 def is_synced(turn: Turn, slot: int) -> bool:
@@ -248,8 +248,7 @@ def _may_still_exit(turn: Turn, pod: PodView) -> bool:
     """Whether the pod's agent is still given time to end by itself."""
     history = turn.status.history
     stopped_at = history[-1].ended_at if history else None
-    view = turn.kids.agent(pod)
-    if view is None or pod.phase is not PodPhase.RUNNING or stopped_at is None or is_silent(pod, view, turn.observed.listening_since, turn.now):
+    if turn.kids.agent(pod) is None or pod.phase is not PodPhase.RUNNING or stopped_at is None or says_nothing(turn, pod):
         return False
     end = after(stopped_at, EXIT_WAIT_S)
     turn.wake(end)
