@@ -21,7 +21,6 @@ from trainjob.checkpoint.transfer import Progress
 
 NOTE = ".trainjob-download.json"
 """In a folder whose download has not ended."""
-_THREADS = 8
 
 
 class Export(NamedTuple):
@@ -40,7 +39,7 @@ class Export(NamedTuple):
 
 def select(manifest: Manifest, patterns: Sequence[str], whole: bool) -> List[FileEntry]:
     """The user's files whose path or name matches one of the patterns (none: all of them, and with `whole` the library's own)."""
-    entries = [e for e in manifest.entries if whole or not e.path.startswith(f"{layout.RESERVED}/")]
+    entries = [e for e in manifest.entries if whole or not layout.is_own(e.path)]
     if not patterns:
         return entries
     return [e for e in entries if any(fnmatchcase(e.path, pattern) or fnmatchcase(os.path.basename(e.path), pattern) for pattern in patterns)]
@@ -73,7 +72,7 @@ def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileE
 
 def bring(export: Export, lacking: Sequence[FileEntry], progress: Progress) -> None:
     """Download and compare these files; the manifest last. Raises DamagedError naming the file."""
-    transfer.each(lacking, lambda e: stored.fetch_file(export.store, stored.join(export.prefix, e.path), e, export.target, progress), _THREADS)
+    transfer.each(lacking, lambda e: stored.fetch_file(export.store, stored.join(export.prefix, e.path), e, export.target, progress), export.store.at_once)
     here = PathStore(export.target)
     manifest_key = f"{layout.RESERVED}/{layout.MANIFEST}"
     if export.whole and here.size(manifest_key) is None:
@@ -90,7 +89,7 @@ def _lacking(export: Export, progress: Progress) -> List[FileEntry]:
         if not same:
             lacking.append(entry)
 
-    transfer.each(export.entries, look, _THREADS)
+    transfer.each(export.entries, look, here.at_once)
     return sorted(lacking)
 
 

@@ -24,7 +24,6 @@ UNFINISHED = "unfinished"
 """No manifest: its upload goes on, or was given up."""
 RETIRED = "retired"
 """Its removal has begun."""
-_THREADS = 8
 
 
 class Entry(NamedTuple):
@@ -53,7 +52,7 @@ def look(store: Store, run: Optional[int] = None) -> List[Entry]:
         found[id_] = look_at(store, layout.folder(id_), id_)
 
     ids = stored.ids(store, run)
-    transfer.each(ids, one, _THREADS)
+    transfer.each(ids, one, store.at_once)
     return [found[id_] for id_ in ids]
 
 
@@ -143,7 +142,7 @@ def flat(metrics: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
 
 def files(manifest: Manifest) -> List[Tuple[str, int]]:
     """(path, size) of the user's files, sorted; what the library keeps for itself is left out."""
-    return sorted((e.path, e.size) for e in manifest.entries if not e.path.startswith(f"{layout.RESERVED}/"))
+    return sorted((e.path, e.size) for e in manifest.entries if not layout.is_own(e.path))
 
 
 def _readable(store: Store, prefix: str, id_: CheckpointId) -> Optional[Manifest]:

@@ -37,6 +37,11 @@ def state_path(rank: int) -> str:
     return f"{RESERVED}/rank-{rank}.state"
 
 
+def is_own(path: str) -> bool:
+    """Whether a file of a checkpoint is the library's own, and no user's."""
+    return path.startswith(f"{RESERVED}/")
+
+
 def folder(id_: CheckpointId) -> str:
     """Key prefix of a checkpoint, without a trailing slash."""
     return f"{CHECKPOINTS}/{id_}"
