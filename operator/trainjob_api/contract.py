@@ -164,6 +164,10 @@ S3_RETRY_S = 60.0
 """Seconds for which a request to S3 is tried again."""
 S3_TIMEOUT_S = 20.0
 """Seconds that a stream from or to S3 may stand still."""
+S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""boto3's names for the endpoint of S3; the first one counts more."""
+S3_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+"""boto3's names for the region; the first one counts more."""
 S3_SECRET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """Keys of the Secret that spec.checkpoint.s3.credentialsSecret names, and the variables that carry them; the last one may be missing."""
 BARRIER_WARN_S = 60.0

@@ -102,9 +102,9 @@ def _s3(s3: S3 | None) -> list[Entry]:
         return []
     env: list[Entry] = []
     if s3.endpoint_url:
-        env.append({"name": "AWS_ENDPOINT_URL_S3", "value": s3.endpoint_url.rstrip("/")})
+        env.append({"name": contract.S3_ENDPOINT_VARIABLES[0], "value": s3.endpoint_url.rstrip("/")})
     if s3.region:
-        env += [{"name": name, "value": s3.region} for name in ("AWS_REGION", "AWS_DEFAULT_REGION")]
+        env += [{"name": name, "value": s3.region} for name in contract.S3_REGION_VARIABLES]
     if s3.ca_config_map:
         env.append({"name": "AWS_CA_BUNDLE", "value": contract.S3_CA_FILE})
     if s3.credentials_secret:

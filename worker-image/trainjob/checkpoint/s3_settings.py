@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StoreError
@@ -50,7 +50,7 @@ def parse(uri: str) -> Tuple[str, str]:
 def read(environ: Optional[Mapping[str, str]] = None) -> Settings:
     """What the environment says. Raises StoreError for values that make no sense."""
     env = os.environ if environ is None else environ
-    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or None
+    endpoint = _first(env, contract.S3_ENDPOINT_VARIABLES)
     style = env.get(contract.ENV_S3_PATH_STYLE, "")
     if style not in ("", "0", "1"):
         raise StoreError(errors.INVALID, f"{contract.ENV_S3_PATH_STYLE}={style!r} is neither 1 (the bucket stands in the path) nor 0 (in the host name)")
@@ -59,12 +59,16 @@ def read(environ: Optional[Mapping[str, str]] = None) -> Settings:
         raise StoreError(errors.INVALID, f"{contract.ENV_S3_CHECKSUM}={algorithm!r} is not one of {', '.join(digest.ALGORITHMS)}")
     return Settings(
         endpoint=endpoint,
-        region=env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or None,
+        region=_first(env, contract.S3_REGION_VARIABLES),
         path_style=style == "1" if style else endpoint is not None,
         algorithm=algorithm,
         retry_s=_seconds(env, contract.ENV_S3_RETRY_S, contract.S3_RETRY_S),
         timeout_s=_seconds(env, contract.ENV_S3_TIMEOUT_S, contract.S3_TIMEOUT_S),
     )
+
+
+def _first(env: Mapping[str, str], names: Sequence[str]) -> Optional[str]:
+    return next((env[name] for name in names if env.get(name)), None)
 
 
 def _seconds(env: Mapping[str, str], name: str, absent: float) -> float:

@@ -60,7 +60,7 @@ def settings(there: Place, manifest: Manifest, job: TrainJob) -> Settings:
 
 def _endpoint(job: TrainJob) -> str | None:
     found = bucket.environ(job, os.environ)
-    return found.get("AWS_ENDPOINT_URL_S3") or found.get("AWS_ENDPOINT_URL")
+    return next((found[name] for name in contract.S3_ENDPOINT_VARIABLES if found.get(name)), None)
 
 
 def next_step(error: StoreError, cluster: Settings | None) -> str:

@@ -61,9 +61,8 @@ def _to_bucket(document: Document, data: bytes, size: str, *, dry_run: bool) -> 
     """Leave the archive in the job's folder; its URI. Raises CommandError."""
     job = parse_trainjob(document)
     folder = defaults.job_storage(job) or ""
-    os.environ.update(bucket.environ(job, os.environ))
     try:
-        store = open_store(folder, retry_s=QUICK_S)
+        store = open_store(folder, QUICK_S, bucket.environ(job, os.environ))
         if not dry_run:
             code.leave(store, data)
     except StoreError as error:

@@ -15,8 +15,6 @@ from trainjob_api import contract, defaults
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
 
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OURS = (contract.ENV_S3_PATH_STYLE, contract.ENV_S3_CHECKSUM)
 
 
@@ -25,11 +23,11 @@ def environ(job: TrainJob, own: Mapping[str, str]) -> dict[str, str]:
     s3, container = job.spec.checkpoint.s3, defaults.trainer_container(job.spec)[1]
     said = {str(e.get("name")): str(e["value"]) for e in container.get("env") or () if isinstance(e, dict) and e.get("value")}
     if s3 is not None and s3.endpoint_url:
-        said[_ENDPOINTS[0]] = s3.endpoint_url.rstrip("/")
+        said[contract.S3_ENDPOINT_VARIABLES[0]] = s3.endpoint_url.rstrip("/")
     if s3 is not None and s3.region:
-        said[_REGIONS[0]] = s3.region
+        said[contract.S3_REGION_VARIABLES[0]] = s3.region
     found = dict(own)
-    for names in (_ENDPOINTS, _REGIONS, *((name,) for name in _OURS)):
+    for names in (contract.S3_ENDPOINT_VARIABLES, contract.S3_REGION_VARIABLES, *((name,) for name in _OURS)):
         if not any(own.get(name) for name in names):
             value = next((said[name] for name in names if said.get(name)), None)
             found.update({names[0]: value} if value else {})
