@@ -15,13 +15,15 @@ import pytest
 from support import s3
 from support.checkpoint import Job, read_tree
 from support.s3_faults import BEFORE, KINDS, PASSING, Faults
-from trainjob.checkpoint import errors, layout, runs, s3_requests, s3_transfer, stored
+from trainjob.checkpoint import errors, layout, runs, stored
 from trainjob.checkpoint.errors import CheckpointError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
 from trainjob.checkpoint.path_store import PathStore
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
+from trainjob.checkpoint.s3 import requests as s3_requests
+from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit
 from trainjob.checkpoint.store import Store, open_store

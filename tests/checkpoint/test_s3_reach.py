@@ -9,8 +9,12 @@ import pytest
 
 from support import s3
 from support.s3_authority import Authority
-from trainjob.checkpoint import errors, s3_bodies, s3_boto, s3_requests, s3_transfer
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.s3 import bodies as s3_bodies
+from trainjob.checkpoint.s3 import boto as s3_boto
+from trainjob.checkpoint.s3 import requests as s3_requests
+from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.store import Store, open_store
 from trainjob.checkpoint.transfer import nothing
 

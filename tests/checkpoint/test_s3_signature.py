@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trainjob.checkpoint.s3_signature import Signer
+from trainjob.checkpoint.s3.signature import Signer
 
 
 @pytest.mark.parametrize("token", [None, "a-token=="])

@@ -12,12 +12,15 @@ import pytest
 
 from support import s3
 from support.checkpoint import Job
-from trainjob.checkpoint import digest, errors, s3_requests, s3_settings, s3_transfer
+from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.s3_store import S3Store
+from trainjob.checkpoint.s3 import requests as s3_requests
+from trainjob.checkpoint.s3 import settings as s3_settings
+from trainjob.checkpoint.s3 import transfer as s3_transfer
+from trainjob.checkpoint.s3.store import S3Store
 from trainjob.checkpoint.store import Store, Stored, open_store
 from trainjob.checkpoint.transfer import nothing
 

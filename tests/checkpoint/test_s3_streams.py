@@ -16,8 +16,10 @@ import pytest
 
 from support import s3
 from support.s3_faults import Faults
-from trainjob.checkpoint import s3_requests, s3_transfer, transfer
+from trainjob.checkpoint import transfer
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.s3 import requests as s3_requests
+from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.store import Store, open_store
 from trainjob.checkpoint.transfer import nothing
 

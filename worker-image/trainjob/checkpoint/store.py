@@ -1,7 +1,7 @@
 """The narrow boundary to a job's storage, and how a URI becomes a store.
 
 Keys are relative paths with `/` (see `layout.py`). Exclusive names are written once by whoever comes first and never overwritten: that
-is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py` and `s3_store.py`. Every method may raise
+is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py` and `s3/store.py`. Every method may raise
 StoreError. Paths are not tried again, object stores are, within a deadline.
 """
 
@@ -123,7 +123,7 @@ def open_store(uri: str, retry_s: Optional[float] = None, environ: Optional[Mapp
 
         return PathStore(unquote(urlsplit(uri).path))
     if scheme == "s3":
-        from trainjob.checkpoint.s3_store import S3Store
+        from trainjob.checkpoint.s3.store import S3Store
 
         return S3Store(uri, retry_s, environ)
     if scheme:

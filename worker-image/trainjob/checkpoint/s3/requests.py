@@ -13,12 +13,15 @@ import time
 from http.client import HTTPException
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type, TypeVar
 
-from trainjob.checkpoint import errors, s3_bodies, s3_boto, s3_errors
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.s3_bodies import CONNECT_S
-from trainjob.checkpoint.s3_errors import Answer, Where
-from trainjob.checkpoint.s3_settings import Settings
-from trainjob.checkpoint.s3_ways import Bodies
+from trainjob.checkpoint.s3 import bodies as s3_bodies
+from trainjob.checkpoint.s3 import boto as s3_boto
+from trainjob.checkpoint.s3 import errors as s3_errors
+from trainjob.checkpoint.s3.bodies import CONNECT_S
+from trainjob.checkpoint.s3.errors import Answer, Where
+from trainjob.checkpoint.s3.settings import Settings
+from trainjob.checkpoint.s3.ways import Bodies
 
 CONNECTIONS = 16
 """Requests that carry file contents at once, all files together."""

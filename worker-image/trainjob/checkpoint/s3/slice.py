@@ -1,6 +1,6 @@
 """Some bytes of a staged file as the body of a request to an object store.
 
-Made by `s3_transfer` for each try, read or sent by `s3_bodies`. It holds no bytes itself.
+Made by `transfer` for each try, read or sent by `bodies`. It holds no bytes itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import select
 import ssl
 from typing import Any, Tuple
 
-from trainjob.checkpoint.s3_requests import Pace, Stalled
+from trainjob.checkpoint.s3.requests import Pace, Stalled
 from trainjob.checkpoint.transfer import BLOCK, Progress
 
 WINDOW = 256 << 10

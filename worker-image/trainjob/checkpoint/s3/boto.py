@@ -1,13 +1,13 @@
 """File contents through boto3's own calls: the way that works wherever boto3 does, at 1.5 ms of CPU a request.
 
-Chosen by `s3_bodies` and `s3_requests` where the cheaper way does not reach.
+Chosen by `bodies` and `requests` where the cheaper way does not reach.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from trainjob.checkpoint.s3_ways import Body, Reply, Target, total
+from trainjob.checkpoint.s3.ways import Body, Reply, Target, total
 
 
 class Boto:

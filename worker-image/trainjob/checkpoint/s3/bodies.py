@@ -1,6 +1,6 @@
 """The requests that carry file contents, at little cost for each: GET of a range, PUT of an object or of a part.
 
-Used by `s3_transfer` in what `Requests.move` runs. boto3 says where a bucket is and whose credentials count; connections are kept open, and http.client
+Used by `transfer` in what `Requests.move` runs. boto3 says where a bucket is and whose credentials count; connections are kept open, and http.client
 reads replies. boto3's own call costs 1.5 ms of CPU a request and copies the contents twice more; this one a quarter of a millisecond. What this module does not
 know how to reach (a proxy, another kind of signature) goes through boto3, at its price. Errors are boto3's, so that they mean the same.
 """
@@ -17,10 +17,10 @@ import xml.etree.ElementTree as ElementTree
 from typing import Any, Dict, List, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
-from trainjob.checkpoint.s3_boto import Boto
-from trainjob.checkpoint.s3_settings import Settings
-from trainjob.checkpoint.s3_signature import Signer
-from trainjob.checkpoint.s3_ways import Bodies, Body, Reply, Target, total
+from trainjob.checkpoint.s3.boto import Boto
+from trainjob.checkpoint.s3.settings import Settings
+from trainjob.checkpoint.s3.signature import Signer
+from trainjob.checkpoint.s3.ways import Bodies, Body, Reply, Target, total
 
 CONNECT_S = 10.0
 ERROR_LIMIT = 64 << 10

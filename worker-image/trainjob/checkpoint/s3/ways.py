@@ -1,4 +1,4 @@
-"""What a way to move file contents to and from a bucket promises. Implemented by `s3_bodies` and `s3_boto`, used by `s3_transfer`."""
+"""What a way to move file contents to and from a bucket promises. Implemented by `bodies` and `boto`, used by `transfer`."""
 
 from __future__ import annotations
 

@@ -10,11 +10,14 @@ import functools
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from trainjob.checkpoint import digest, errors, s3_errors, s3_settings, s3_transfer, transfer
+from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.s3_errors import Where
-from trainjob.checkpoint.s3_requests import CONNECTIONS, Absent, Requests, Taken, requests_for
-from trainjob.checkpoint.s3_transfer import Object
+from trainjob.checkpoint.s3 import errors as s3_errors
+from trainjob.checkpoint.s3 import settings as s3_settings
+from trainjob.checkpoint.s3 import transfer as s3_transfer
+from trainjob.checkpoint.s3.errors import Where
+from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Requests, Taken, requests_for
+from trainjob.checkpoint.s3.transfer import Object
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import Progress
 
@@ -47,7 +50,7 @@ class S3Store:
 
     def probe(self) -> None:
         """Try everything that a commit needs."""
-        from trainjob.checkpoint.s3_probe import probe
+        from trainjob.checkpoint.s3.probe import probe
 
         probe(self, self._requests)
 

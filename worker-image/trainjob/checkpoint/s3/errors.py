@@ -1,6 +1,6 @@
 """What an object store's refusal means: try again, not there, taken already, or a sentence for the user.
 
-Called by `s3_requests` with whatever boto3 raised. Pure: it looks at names, codes and statuses alone.
+Called by `requests` with whatever boto3 raised. Pure: it looks at names, codes and statuses alone.
 """
 
 from __future__ import annotations

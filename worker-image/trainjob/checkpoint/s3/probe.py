@@ -1,6 +1,6 @@
 """Tries what a commit needs of an object store, before training starts: write, read back, refuse a second writer, refuse a wrong checksum, list.
 
-Called by `S3Store.probe`. Each failure is one sentence; what the requests themselves cannot do is worded by `s3_errors`.
+Called by `S3Store.probe`. Each failure is one sentence; what the requests themselves cannot do is worded by `errors`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.s3_requests import Requests
+from trainjob.checkpoint.s3.requests import Requests
 from trainjob_api import contract
 
 if TYPE_CHECKING:
-    from trainjob.checkpoint.s3_store import S3Store
+    from trainjob.checkpoint.s3.store import S3Store
 
 
 def probe(store: S3Store, requests: Requests) -> None:

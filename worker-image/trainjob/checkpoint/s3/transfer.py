@@ -11,10 +11,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StagingError, StoreError
-from trainjob.checkpoint.s3_errors import Where
-from trainjob.checkpoint.s3_requests import Absent, Empty, Pace, Requests, Stalled, Taken
-from trainjob.checkpoint.s3_slice import WINDOW, Slice
-from trainjob.checkpoint.s3_ways import Bodies, Target
+from trainjob.checkpoint.s3.errors import Where
+from trainjob.checkpoint.s3.requests import Absent, Empty, Pace, Requests, Stalled, Taken
+from trainjob.checkpoint.s3.slice import WINDOW, Slice
+from trainjob.checkpoint.s3.ways import Bodies, Target
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import BLOCK, Progress
 

@@ -1,6 +1,6 @@
 """AWS Signature Version 4 of a request to S3, in the form in which the contents are not hashed (their checksum travels beside them).
 
-Called by `s3_bodies`: botocore's own signer costs a third of what a small request takes. Pure. The scheme is described at
+Called by `bodies`: botocore's own signer costs a third of what a small request takes. Pure. The scheme is described at
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 """
 
