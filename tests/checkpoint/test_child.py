@@ -139,10 +139,11 @@ def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child,
     assert kept["count"] == 1 and kept["best"] == kept["latest"]
     assert kept["latest"] == {"id": "1-1-1", "step": 10, "uri": uri, "time": 1.5e9, "bytes": 359, "metrics": {"acc": 0.5}}
     child.do("history", run=1, attempt=1, text='{"kind": "report", "position": 1}\n')
-    found = child.do("verify", checkpoint="1-1-1", into=str(brought))
-    assert found["path"] == (any_store.local("checkpoints/1-1-1") or str(brought)) and ReleaseNote.from_json(found["note"]) == note
-    assert read_tree(Path(found["path"])) == job.contents("1-1-1")
     held = [f.path for f in note.files]
+    assert ReleaseNote.from_json(child.do("manifest", checkpoint="1-1-1")["note"]) == note
+    found = child.do("verify", checkpoint="1-1-1", paths=held, into=str(brought))
+    assert found["path"] == (any_store.local("checkpoints/1-1-1") or str(brought))
+    assert read_tree(Path(found["path"])) == job.contents("1-1-1")
     chosen = child.do("settle", job_uid="a", resume_from="auto", candidates=[{"note": note.to_json(), "held": held}])["checkpoint"]
     assert (chosen["id"], chosen["source"], chosen["stored"]) == ("1-1-1", "staged", [])
     child.do("mark_damaged", checkpoint="1-1-1", why="test")
@@ -155,7 +156,7 @@ def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child,
 def test_damage_is_an_answer_and_leaves_the_mark(job: Job, child: Child) -> None:
     job.save("1-1-1")
     (job.path("1-1-1") / "model.pt").write_bytes(b"!" * 250)
-    error = child.reply(child.ask("verify", checkpoint="1-1-1"))["error"]
+    error = child.reply(child.ask("verify", checkpoint="1-1-1", paths=["model.pt"], into=""))["error"]
     assert error["kind"] == "damaged" and "model.pt is damaged: expected crc32" in error["message"]
     assert (job.path("1-1-1") / ".trainjob/damaged.json").exists()
 
@@ -185,7 +186,7 @@ def test_a_share_that_stands_still_holds_up_nothing_else(job: Job, child: Child,
     job.save("1-1-1")
     number, pipe, note = blocked_share(job, child, tmp_path, "1-1-2")
     child.do("probe")
-    child.do("verify", checkpoint="1-1-1")
+    child.do("verify", checkpoint="1-1-1", paths=["model.pt"], into="")
     child.do("retain", run=1, keep=1, protect=["1-1-2"])
     assert child.do("commit", note=note.to_json(), nonce="n")["missing"] == [0]
     assert not [m for m in child.said if m["id"] == number and "ok" in m]

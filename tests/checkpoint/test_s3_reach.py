@@ -15,7 +15,9 @@ from trainjob.checkpoint.s3 import bodies as s3_bodies
 from trainjob.checkpoint.s3 import boto as s3_boto
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import transfer as s3_transfer
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.s3.errands import LIMIT
+from trainjob.checkpoint.s3.small_files import FEW
+from trainjob.checkpoint.store import Store, Wanted, open_store
 from trainjob.checkpoint.transfer import nothing
 
 
@@ -57,6 +59,9 @@ def test_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch, secure: str, 
     expected = store.upload("f", str(file), nothing)
     assert store.download("f", str(tmp_path / "copy"), nothing, store.algorithm) == expected
     assert (tmp_path / "copy").read_bytes() == file.read_bytes()
+    file.write_bytes(os.urandom(LIMIT))
+    many = store.upload_small([(f"many-{n}", str(file), LIMIT) for n in range(FEW)], nothing)
+    assert len(many) == FEW == len(store.download_small([Wanted(key, str(tmp_path / key), found) for key, found in many.items()], nothing))
 
 
 def test_an_authority_that_does_not_vouch(monkeypatch: pytest.MonkeyPatch, secure: str, tmp_path: Path) -> None:

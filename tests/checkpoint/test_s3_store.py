@@ -12,6 +12,7 @@ import pytest
 
 from support import s3
 from support.checkpoint import Job
+from support.s3_faults import Faults
 from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
@@ -63,6 +64,23 @@ def test_parts_cover_a_file_of_any_size() -> None:
         parts = s3_transfer.ranges(size)
         assert len(parts) <= s3_transfer.MAX_PARTS and sum(length for _, length in parts) == size
         assert all(a + length == b for (a, length), (b, _) in itertools.pairwise(parts))
+
+
+@pytest.mark.parametrize("size", [BIG, BIG - 1, BIG + 1, s3_transfer.PART + 1, 3 * BIG])
+def test_a_size_that_is_expected_brings_all_parts_at_once_and_a_wrong_one_costs_only_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, big: Path, size: int
+) -> None:
+    faults = Faults(s3.endpoint())
+    s3.use(monkeypatch, faults.endpoint)
+    store = open_store(s3.fresh_uri())
+    expected = store.upload("f", str(big), nothing)
+    faults.follow(None)
+    assert store.checksum("f", nothing, store.algorithm, size) == expected
+    assert (len(faults.requests) == len(s3_transfer.ranges(BIG))) == (size == BIG)
+    assert store.download("f", str(tmp_path / "copy"), nothing, store.algorithm, size) == expected
+    assert (tmp_path / "copy").read_bytes() == big.read_bytes()
+    assert store.download("nothing", str(tmp_path / "copy"), nothing, store.algorithm, size) is None
+    faults.close()
 
 
 def test_unfinished_uploads_of_dead_attempts_are_aborted(bucket_store: Store, tmp_path: Path) -> None:

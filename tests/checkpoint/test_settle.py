@@ -130,7 +130,7 @@ def test_a_named_checkpoint_that_turns_out_damaged_is_not_tried_for_ever(job: Jo
     file.write_bytes(b"!" * len(file.read_bytes()))
     settled = start(job, "a", str(other.path("3-1-7")))
     with pytest.raises(DamagedError):
-        perform({"op": "verify", "storage": job.store.uri(), "uri": settled.uri}, nothing)
+        perform({"op": "verify", "storage": job.store.uri(), "uri": settled.uri, "paths": ["model.pt"], "into": ""}, nothing)
     (other.path("3-1-7") / ".trainjob/damaged.json").unlink()  # as on storage that may not be written
     with pytest.raises(DamagedError, match=r"resumeFrom: checkpoint .*3-1-7 turned out damaged when it was restored. Name another one, or none"):
         start(job, "a", str(other.path("3-1-7")))

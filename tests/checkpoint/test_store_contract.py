@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.checkpoint import Interposed, Job, read_tree, write_tree
+from support.checkpoint import Interposed, Job, fetched, read_tree, write_tree
 from trainjob.checkpoint import catalogue, digest, errors, layout, runs, stored
 from trainjob.checkpoint.errors import CheckpointError, DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
@@ -129,7 +129,7 @@ def test_a_checkpoint_is_committed_verified_listed_and_brought(any_store: Store,
     assert {entry.algorithm for entry in stored.verify(any_store, "checkpoints/1-1-2").entries} == {any_store.algorithm}
     assert job.good() == ["1-1-1", "1-1-2"]
     uri = catalogue.checkpoint_uri(any_store, ID)
-    assert stored.fetch(open_store(uri), "", str(tmp_path / "brought")).id == ID
+    assert fetched(open_store(uri), "", str(tmp_path / "brought")).id == ID
     assert read_tree(tmp_path / "brought") == job.contents("1-1-1")
     assert catalogue.open_checkpoint(uri).manifest.id == ID
 
@@ -146,12 +146,12 @@ def test_files_of_finished_shares_are_brought_before_the_commit(any_store: Store
 def test_damage_is_found_and_marked_and_the_one_before_is_taken(any_store: Store, tmp_path: Path) -> None:
     job = Job(tmp_path, any_store)
     for index in (1, 2):
-        job.save(f"1-1-{index}")
+        manifest = job.save(f"1-1-{index}")
     key = layout.file_key(CheckpointId(1, 1, 2), "model.pt")
     whole = any_store.read(key) or b""
     any_store.put(key, whole[:-1] + b"!")
     with pytest.raises(DamagedError, match=rf"model.pt is damaged: expected {any_store.algorithm} [0-9a-f]+ over {len(whole)} bytes, found"):
-        stored.fetch(any_store, "checkpoints/1-1-2", str(tmp_path / "brought"))
+        stored.bring(any_store, "checkpoints/1-1-2", manifest.entries, str(tmp_path / "brought"))
     warnings: list[str] = []
     newest = stored.newest_good(any_store, 1, warnings)
     assert newest is not None and newest.id == ID and "was found damaged before" in warnings[0]

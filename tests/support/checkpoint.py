@@ -86,7 +86,7 @@ class Job:
         out = []
         for manifest in stored.good(self.store, run, []):
             with tempfile.TemporaryDirectory() as brought:
-                stored.fetch(self.store, layout.folder(manifest.id), brought, manifest.id)
+                fetched(self.store, layout.folder(manifest.id), brought, manifest.id)
                 assert read_tree(Path(brought)) == self.contents(str(manifest.id))
             out.append(str(manifest.id))
         return out[::-1]
@@ -98,6 +98,14 @@ class Job:
     def folders(self) -> list[str]:
         """Every checkpoint folder there is."""
         return [str(id_) for id_ in stored.ids(self.store)]
+
+
+def fetched(store: Store, prefix: str, into: str, expected: CheckpointId | None = None) -> Manifest:
+    """A good checkpoint, all of its files brought to a folder and compared."""
+    manifest = stored.load(store, prefix, expected)
+    assert manifest is not None
+    stored.compare(store, prefix, manifest.entries, into)
+    return manifest
 
 
 _CALLS = ("link", "fsync", "replace", "unlink", "mkdir", "rmdir", "rename", "write")

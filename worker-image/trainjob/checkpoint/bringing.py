@@ -58,28 +58,18 @@ def manifest(store: Store, fields: Fields, _progress: Progress) -> Fields:
 def verify(store: Store, fields: Fields, progress: Progress) -> Fields:
     """Operation `verify`."""
     place = _Place.of(store, fields)
-    into = str(fields.get("into") or "")
+    paths = set(fields["paths"])
+    entries = [e for e in place.manifest().entries if e.path in paths]
+    if len(entries) != len(paths):
+        raise KeyError(sorted(paths - {e.path for e in entries})[0])
     try:
-        if fields.get("paths") is not None:
-            return _verify_some(place, set(fields["paths"]), into, progress)
-        path = place.store.local(place.prefix)
-        if path is None and into:
-            path, found = into, stored.fetch(place.store, place.prefix, into, place.id, progress)
-        else:
-            found = stored.verify(place.store, place.prefix, place.id, progress)
+        path = stored.bring(place.store, place.prefix, entries, str(fields["into"]), progress)
     except DamagedError as error:
         if fields.get("uri") is not None:
             # The folder may be another job's, and not ours to mark.
             runs.mark_origin_damaged(store, str(fields["uri"]), str(error))
         raise
-    return {"path": path, "note": found.note.to_json(), "bytes": found.total_bytes}
-
-
-def _verify_some(place: _Place, paths: set[str], into: str, progress: Progress) -> Fields:
-    entries = [e for e in place.manifest().entries if e.path in paths]
-    if len(entries) != len(paths):
-        raise KeyError(sorted(paths - {e.path for e in entries})[0])
-    return {"path": stored.bring(place.store, place.prefix, entries, into, progress), "bytes": sum(e.size for e in entries)}
+    return {"path": path, "bytes": sum(e.size for e in entries)}
 
 
 def fetch(store: Store, fields: Fields, _progress: Progress) -> Fields:

@@ -46,9 +46,9 @@ Every operation may be sent again after a crash or a lost reply: it finishes wha
         Unpacks the packed code that `tj submit` left under that key of the job's folder, compared with the digest in its name.
     manifest     {checkpoint} | {uri}        -> {path, note: ReleaseNote, sums: [[path, checksum, algorithm], ...]}
         What is in a committed checkpoint, its files not looked at; `path` is its folder on a mounted path, else null.
-    verify       {checkpoint} | {uri}, into: folder, paths: [path, ...]   -> {path, note: ReleaseNote, bytes}
-        Reads these files (absent: every file) and compares sizes and checksums; `path` is the folder to restore from: the stored one on a mounted path; else
-        `into`, to which they are downloaded (null without it). Damage: error kind "damaged", and damaged.json is written. No note with `paths`.
+    verify       {checkpoint} | {uri}, into: folder, paths: [path, ...]   -> {path, bytes}
+        Reads these files and compares sizes and checksums; `path` is the folder to restore from: the stored one on a mounted path; else `into`, to which they
+        are downloaded. Damage: error kind "damaged", and damaged.json is written.
     fetch        {note: ReleaseNote, paths: [path, ...], into: folder}   -> {}
         Brings these files of a checkpoint that is not committed yet, but whose shares hold them, to `into`, compared. Error kind "damaged" when they are not there.
     compare      {folder, files: [[path, size, checksum, algorithm], ...]}   -> {different: [path, ...]}

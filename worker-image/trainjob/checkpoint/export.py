@@ -72,7 +72,7 @@ def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileE
 
 def bring(export: Export, lacking: Sequence[FileEntry], progress: Progress) -> None:
     """Download and compare these files; the manifest last. Raises DamagedError naming the file."""
-    transfer.each(lacking, lambda e: stored.fetch_file(export.store, stored.join(export.prefix, e.path), e, export.target, progress), export.store.at_once)
+    stored.compare(export.store, export.prefix, lacking, export.target, progress)
     here = PathStore(export.target)
     manifest_key = f"{layout.RESERVED}/{layout.MANIFEST}"
     if export.whole and here.size(manifest_key) is None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from trainjob.checkpoint import errors, folders, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.folders import GONE
-from trainjob.checkpoint.store import Stored
+from trainjob.checkpoint.store import Stored, Wanted
 from trainjob.checkpoint.transfer import Progress
 
 _TEMPORARY = ".trainjob-tmp-"
@@ -144,7 +144,7 @@ class PathStore:
         for folder in sorted(named):
             folders.sync_folder(folder)
 
-    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """None when there is no such file."""
         try:
             with open(self.uri(key), "rb", buffering=0) as file:
@@ -153,7 +153,7 @@ class PathStore:
             self._absent(error, "read", key)
             return None
 
-    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """None when there is no such file."""
         try:
             with open(self.uri(key), "rb", buffering=0) as file:
@@ -162,6 +162,14 @@ class PathStore:
         except OSError as error:
             self._absent(error, "read", key)
             return None
+
+    def upload_small(self, files: Sequence[Tuple[str, str, int]], progress: Progress) -> Dict[str, Stored]:
+        """None: files are copied one by one."""
+        return {}
+
+    def download_small(self, files: Sequence[Wanted], progress: Progress) -> Set[str]:
+        """None: files are copied, or read, one by one."""
+        return set()
 
     def delete(self, key: str) -> None:
         """A file that is gone already is fine."""

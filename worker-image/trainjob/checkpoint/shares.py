@@ -140,7 +140,7 @@ def fetch(store: Store, note: ReleaseNote, paths: Collection[str], into: str) ->
     if missing:
         raise DamagedError(f"{store.uri(layout.folder(note.id))}: no share records {missing[0]} any more; likely it was removed by retention")
     entries = [held[f.rank, f.path] for f in wanted]
-    transfer.each(entries, lambda entry: stored.fetch_file(store, layout.file_key(note.id, entry.path), entry, into, transfer.nothing), store.at_once)
+    stored.compare(store, layout.folder(note.id), entries, into)
 
 
 def _refuse_retired(store: Store, id_: CheckpointId) -> None:
@@ -154,8 +154,8 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
 
     def upload(file: Tuple[str, int]) -> None:
         path, size = file
-        local = _staged(request, path, size)
-        result = store.upload(layout.file_key(request.id, layout.checked_path(path)), local, progress)
+        key = layout.file_key(request.id, layout.checked_path(path))
+        result = at_once.get(key) or store.upload(key, _staged(request, path, size), progress)
         entries[path] = FileEntry(path, result.size, result.checksum, result.algorithm, request.rank)
 
     def compare(file: Tuple[str, int]) -> None:
@@ -164,6 +164,8 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
             found, checksum = transfer.checksum(local.fileno(), progress, store.algorithm)
         duplicates[path] = FileEntry(path, found, checksum, store.algorithm, request.rank)
 
+    rows = [(layout.file_key(request.id, path), os.path.join(request.staged, layout.checked_path(path)), size) for path, size in request.files]
+    at_once = store.upload_small(rows, progress)
     transfer.each([(path, size) for path, size in request.files], upload, store.at_once)
     transfer.each([(path, size) for path, size in request.duplicates], compare, store.at_once)
     store.flush()

@@ -8,7 +8,7 @@ StoreError. Paths are not tried again, object stores are, within a deadline.
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from trainjob.checkpoint import errors, transfer
 from trainjob.checkpoint.errors import StoreError
@@ -21,6 +21,15 @@ class Stored(NamedTuple):
     size: int
     checksum: str
     algorithm: str
+
+
+class Wanted(NamedTuple):
+    """A file on storage that has to be what is expected."""
+
+    key: str
+    path: Optional[str]
+    """Where it is brought to; None: it is only read."""
+    expected: Stored
 
 
 class Store(Protocol):
@@ -84,12 +93,23 @@ class Store(Protocol):
         """Make the names durable that were uploaded through this object."""
         ...
 
-    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
-        """Read a file through; None when it is not there."""
+    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
+        """Read a file through; None when it is not there. `size`: what it should have, where that is known; it comes sooner then if it is so."""
         ...
 
-    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
-        """Copy a file to a local path, over what is there, its folders made; what came, checksummed. None when it is not there."""
+    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
+        """Copy a file to a local path, over what is there, its folders made; what came, checksummed. None when it is not there. `size`: as for `checksum`."""
+        ...
+
+    def upload_small(self, files: Sequence[Tuple[str, str, int]], progress: Progress) -> Dict[str, Stored]:
+        """Of (key, local file, size) the small ones, where there is a way that is cheaper for many together: what is stored now as by `upload`, by key.
+
+        Nothing is known of what the answer lacks: that is for `upload`, which tries again and says what is wrong.
+        """
+        ...
+
+    def download_small(self, files: Sequence[Wanted], progress: Progress) -> Set[str]:
+        """The same the other way: the keys that came, or were read, and are what is expected. Raises StoreError where a local path cannot be written."""
         ...
 
     def delete(self, key: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from trainjob.checkpoint import digest, errors, layout, transfer
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
-from trainjob.checkpoint.store import Store, Stored
+from trainjob.checkpoint.store import Store, Stored, Wanted
 from trainjob.checkpoint.transfer import Progress
 
 
@@ -39,7 +39,7 @@ def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> 
         return None
     _refuse_marked(store, prefix)
     for entry, found in wrong_sizes(store, prefix, manifest.entries):
-        raise _wrong_size(store, join(prefix, entry.path), entry, found)
+        raise _wrong_size(store, join(prefix, entry.path), entry.size, found)
     return manifest
 
 
@@ -102,49 +102,54 @@ def good(store: Store, run: int, warnings: List[str], upto: Optional[CheckpointI
 
 def verify(store: Store, prefix: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
     """Read every file and compare sizes and checksums. Raises DamagedError (and leaves the mark), or StoreError when there is no checkpoint."""
-    return _each(store, prefix, expected, lambda entry: check_file(store, join(prefix, entry.path), entry, progress))
-
-
-def fetch(store: Store, prefix: str, into: str, expected: Optional[CheckpointId] = None, progress: Progress = transfer.nothing) -> Manifest:
-    """Bring every file into a local folder, comparing sizes and checksums on the way. Raises what `verify` raises."""
-    return _each(store, prefix, expected, lambda entry: fetch_file(store, join(prefix, entry.path), entry, into, progress))
+    try:
+        manifest = load(store, prefix, expected)
+        if manifest is None:
+            raise _no_checkpoint(store, prefix)
+        compare(store, prefix, manifest.entries, None, progress)
+    except DamagedError as error:
+        mark_damaged(store, prefix, str(error))
+        raise
+    return manifest
 
 
 def bring(store: Store, prefix: str, entries: Sequence[FileEntry], into: str, progress: Progress = transfer.nothing) -> str:
     """Compare these files, downloading what cannot be read as it lies; the folder with them. Raises DamagedError (and leaves the mark), StoreError."""
     folder = store.local(prefix)
-
-    def work(entry: FileEntry) -> None:
-        key = join(prefix, entry.path)
-        if folder is not None:
-            check_file(store, key, entry, progress)
-        else:
-            fetch_file(store, key, entry, into, progress)
-
     try:
-        transfer.each(entries, work, store.at_once)
+        compare(store, prefix, entries, into if folder is None else None, progress)
     except DamagedError as error:
         mark_damaged(store, prefix, str(error))
         raise
     return into if folder is None else folder
 
 
-def fetch_file(store: Store, key: str, entry: FileEntry, into: str, progress: Progress) -> None:
-    """Bring one file to its path below `into`. Raises DamagedError, StoreError."""
-    path = os.path.join(into, layout.checked_path(entry.path))
-    _compare(store, key, entry, lambda: store.download(key, path, progress, entry.algorithm))
+def compare(store: Store, prefix: str, entries: Sequence[FileEntry], into: Optional[str] = None, progress: Progress = transfer.nothing) -> None:
+    """Read these files through, or bring them to their paths below `into`. Raises DamagedError (and leaves no mark), StoreError."""
+    transfer.each(_not_seen(store, prefix, entries, into, progress), lambda file: _compare(store, file, progress), store.at_once)
 
 
-def _each(store: Store, prefix: str, expected: Optional[CheckpointId], work: Callable[[FileEntry], None]) -> Manifest:
-    try:
-        manifest = load(store, prefix, expected)
-        if manifest is None:
-            raise _no_checkpoint(store, prefix)
-        transfer.each(manifest.entries, work, store.at_once)
-    except DamagedError as error:
-        mark_damaged(store, prefix, str(error))
-        raise
-    return manifest
+def damages(store: Store, prefix: str, entries: Sequence[FileEntry], progress: Progress) -> List[str]:
+    """Read these files through; a sentence on each that is damaged or missing, sorted. Raises StoreError."""
+    found: List[str] = []
+
+    def look(file: Wanted) -> None:
+        try:
+            _compare(store, file, progress)
+        except DamagedError as error:
+            found.append(str(error))
+
+    transfer.each(_not_seen(store, prefix, entries, None, progress), look, store.at_once)
+    return sorted(found)
+
+
+def _not_seen(store: Store, prefix: str, entries: Sequence[FileEntry], into: Optional[str], progress: Progress) -> List[Wanted]:
+    """What is left for one by one when the cheap way for many small files has done what it could."""
+    by_key = {join(prefix, entry.path): entry for entry in entries}
+    paths = {key: None if into is None else os.path.join(into, layout.checked_path(entry.path)) for key, entry in by_key.items()}
+    wanted = [Wanted(key, paths[key], Stored(entry.size, entry.checksum, entry.algorithm)) for key, entry in by_key.items()]
+    right = store.download_small(wanted, progress)
+    return [file for file in wanted if file.key not in right]
 
 
 def mark_damaged(store: Store, prefix: str, why: str) -> None:
@@ -156,29 +161,30 @@ def mark_damaged(store: Store, prefix: str, why: str) -> None:
             raise
 
 
-def check_file(store: Store, key: str, entry: FileEntry, progress: Progress = transfer.nothing) -> None:
-    """Read one file through and compare. Raises DamagedError (and leaves no mark), StoreError."""
-    _compare(store, key, entry, lambda: store.checksum(key, progress, entry.algorithm))
-
-
-def _compare(store: Store, key: str, entry: FileEntry, read: Callable[[], Optional[Stored]]) -> None:
-    if entry.algorithm not in digest.ALGORITHMS:
+def _compare(store: Store, file: Wanted, progress: Progress) -> None:
+    key, path, expected = file
+    if expected.algorithm not in digest.ALGORITHMS:
         raise StoreError(
             errors.INVALID,
-            f"{store.uri(key)} has a checksum by {entry.algorithm}, which is not available here; this version of trainjob knows {', '.join(digest.ALGORITHMS)}",
+            f"{store.uri(key)} has a checksum by {expected.algorithm}, which is not available here; this version of trainjob knows {', '.join(digest.ALGORITHMS)}",
         )
+
+    def read() -> Optional[Stored]:
+        how = progress, expected.algorithm, expected.size
+        return store.checksum(key, *how) if path is None else store.download(key, path, *how)
+
     found = read()
-    if found is not None and found != (entry.size, entry.checksum, entry.algorithm):
+    if found is not None and found != expected:
         found = read()  # once more: it may have been changed on its way here, and a mark is for good
-    if found is None or found.size != entry.size:
-        raise _wrong_size(store, key, entry, None if found is None else found.size)
-    if found.checksum != entry.checksum:
-        raise DamagedError(f"{store.uri(key)} is damaged: expected {entry.algorithm} {entry.checksum} over {entry.size} bytes, found {found.checksum}")
+    if found is None or found.size != expected.size:
+        raise _wrong_size(store, key, expected.size, None if found is None else found.size)
+    if found.checksum != expected.checksum:
+        raise DamagedError(f"{store.uri(key)} is damaged: expected {expected.algorithm} {expected.checksum} over {expected.size} bytes, found {found.checksum}")
 
 
-def _wrong_size(store: Store, key: str, entry: FileEntry, found: Optional[int]) -> DamagedError:
+def _wrong_size(store: Store, key: str, size: int, found: Optional[int]) -> DamagedError:
     what = "no such file" if found is None else f"{found} bytes"
-    return DamagedError(f"{store.uri(key)} is damaged: expected {entry.size} bytes, found {what}")
+    return DamagedError(f"{store.uri(key)} is damaged: expected {size} bytes, found {what}")
 
 
 def _refuse_marked(store: Store, prefix: str) -> None:

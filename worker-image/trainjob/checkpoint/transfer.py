@@ -118,17 +118,33 @@ def same_bytes(one: str, other: str) -> bool:
                 return True
 
 
-def each(items: Iterable[T], work: Callable[[T], None], threads: int) -> None:
-    """`work` on every item, some at a time. The first error stops the rest and is raised, once no thread is at work any more."""
+def each(items: Iterable[T], work: Callable[[T], None], threads: int, spare: Optional[threading.Semaphore] = None) -> None:
+    """`work` on every item, some at a time. The first error stops the rest and is raised, once no thread is at work any more.
+
+    `spare`: of what several callers share. Beyond the caller's own, a thread begins only while one of these is free, also later, and takes it along.
+    """
     waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
     count = 0
     for item in items:
         waiting.put(item)
         count += 1
     failed: List[BaseException] = []
+    team: List[threading.Thread] = []
 
-    def run() -> None:
+    def more() -> None:
+        while len(team) < min(threads, count) - 1 and not waiting.empty() and (spare is None or spare.acquire(blocking=False)):
+            team.append(threading.Thread(target=assist, name=f"transfer-{len(team)}", daemon=True))
+            team[-1].start()
+
+    def assist() -> None:
+        run(None)
+        if spare is not None:
+            spare.release()
+
+    def run(before: Optional[Callable[[], None]]) -> None:
         while not failed:
+            if before is not None:
+                before()
             item = _next(waiting)
             if item is None:
                 return
@@ -137,10 +153,7 @@ def each(items: Iterable[T], work: Callable[[T], None], threads: int) -> None:
             except BaseException as error:  # carried to the caller's thread, whatever it is
                 failed.append(error)
 
-    team = [threading.Thread(target=run, name=f"transfer-{n}", daemon=True) for n in range(min(threads, count) - 1)]
-    for thread in team:
-        thread.start()
-    run()
+    run(more)
     for thread in team:
         thread.join()
     if failed:

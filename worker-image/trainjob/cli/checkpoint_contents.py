@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,12 @@ from trainjob.checkpoint import export, inventory, stored, transfer
 from trainjob.checkpoint.errors import DamagedError
 from trainjob.checkpoint.export import Export
 from trainjob.checkpoint.inventory import Entry
-from trainjob.checkpoint.manifest import FileEntry
 from trainjob.cli import checkpoint_places, wording
 from trainjob.cli.checkpoint_choice import Found, choose, find_here, look, nothing, wanted
 from trainjob.cli.checkpoint_places import troubles
 from trainjob.cli.errors import CommandError
 from trainjob.cli.transfer_progress import progress
 from trainjob_api.contract import CLI_ERROR, CLI_NOT_FOUND, CLI_OK
-
-_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -74,22 +70,11 @@ def verify(args: argparse.Namespace) -> int:
 def _verified(found: Found, entry: Entry) -> Verdict:
     if entry.manifest is None:
         return Verdict(entry, (entry.why or "it is not committed: it has no manifest",))
-    damage: list[str] = []
-    lock = threading.Lock()
-    total = entry.manifest.total_bytes
-    with progress(f"{entry.id}", total) as bar, troubles(found.place):
-
-        def check(file: FileEntry) -> None:
-            try:
-                stored.check_file(found.place.patient, stored.join(entry.prefix, file.path), file, bar.moved)
-            except DamagedError as error:
-                with lock:
-                    damage.append(str(error))
-
-        transfer.each(entry.manifest.entries, check, _THREADS)
+    with progress(f"{entry.id}", entry.manifest.total_bytes) as bar, troubles(found.place):
+        damage = stored.damages(found.place.patient, entry.prefix, entry.manifest.entries, bar.moved)
     if damage and _removed(found, entry):
         return Verdict(entry, (), gone=True)
-    return Verdict(entry, tuple(sorted(damage)) or ((entry.why,) if entry.why else ()))
+    return Verdict(entry, tuple(damage) or ((entry.why,) if entry.why else ()))
 
 
 def _removed(found: Found, entry: Entry) -> bool:

@@ -14,13 +14,15 @@ import ssl
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Generic, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
+from trainjob.checkpoint.s3 import errands
 from trainjob.checkpoint.s3.boto import Boto
+from trainjob.checkpoint.s3.errands import Origin
 from trainjob.checkpoint.s3.settings import Settings
 from trainjob.checkpoint.s3.signature import Signer
-from trainjob.checkpoint.s3.ways import Bodies, Body, Reply, Target, total
+from trainjob.checkpoint.s3.ways import Bodies, Body, OrderT, Reply, Target, total
 
 CONNECT_S = 10.0
 ERROR_LIMIT = 64 << 10
@@ -69,17 +71,32 @@ class Direct:
 
     def put(self, target: Target, body: Body) -> str:
         """Returns when the store has said that it has it."""
-        algorithm, value = target.checksum
-        headers = {"content-length": str(len(body)), f"x-amz-checksum-{algorithm}": value}
-        query = ""
-        if target.part:
-            query = f"partNumber={target.part}&uploadId={quote(target.upload, safe='-_.~')}"
-        else:
-            headers["if-none-match"] = "*"
-        connection, reply = self._exchange("PUT", target.key, query, headers, body)
+        query = f"partNumber={target.part}&uploadId={quote(target.upload, safe='-_.~')}" if target.part else ""
+        connection, reply = self._exchange("PUT", target.key, query, target.headers(len(body)), body)
         etag = reply.getheader("ETag") or ""
         self.done(connection, reply)
         return etag
+
+    def small(self, orders: Sequence[OrderT]) -> Sequence[OrderT]:
+        """In one thread, over connections of their own."""
+        origin = Origin(*self._address, self._tls, min(CONNECT_S, self._settings.timeout_s), self._settings.timeout_s)
+        return [errand.order for errand in errands.run(origin, [_Errand(self, order) for order in orders])]
+
+    def head(self, method: str, key: str, query: str, headers: Dict[str, str]) -> bytes:
+        """Of a request, signed now. Raises NoCredentialsError, and what looking for credentials raises."""
+        from botocore.exceptions import NoCredentialsError
+
+        credentials = self._session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        path = self._path + quote(key, safe="/~")
+        keys = credentials.get_frozen_credentials()  # refreshed by botocore when their end is near
+        signer = Signer(keys.access_key, keys.secret_key, keys.token, self._region)
+        signed = signer.sign(method, path, query, {"host": self._host, **headers}, time.time())
+        where = f"{path}?{query}" if query else path
+        return "".join((f"{method} {where} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in signed.items()), f"user-agent: {_AGENT}\r\n\r\n")).encode(
+            "latin-1"
+        )
 
     def done(self, connection: socket.socket, reply: http.client.HTTPResponse) -> None:
         """A reply is not needed any more: if it has been read to its end, the connection may serve another request."""
@@ -93,7 +110,7 @@ class Direct:
 
     def _exchange(self, method: str, key: str, query: str, headers: Dict[str, str], body: Optional[Body]) -> Tuple[socket.socket, http.client.HTTPResponse]:
         """A request and its reply. Raises ClientError for a refusal, OSError and HTTPException for what went wrong on the way."""
-        head = self._head(method, self._path + quote(key, safe="/~"), query, headers)
+        head = self.head(method, key, query, headers)
         connection = self._connected()
         try:
             connection.sendall(head)
@@ -113,20 +130,6 @@ class Direct:
             raise error
         finally:
             del error  # its traceback names this frame: together they would keep all that the callers hold
-
-    def _head(self, method: str, path: str, query: str, headers: Dict[str, str]) -> bytes:
-        from botocore.exceptions import NoCredentialsError
-
-        credentials = self._session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        keys = credentials.get_frozen_credentials()  # refreshed by botocore when their end is near
-        signer = Signer(keys.access_key, keys.secret_key, keys.token, self._region)
-        signed = signer.sign(method, path, query, {"host": self._host, **headers}, time.time())
-        where = f"{path}?{query}" if query else path
-        return "".join((f"{method} {where} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in signed.items()), f"user-agent: {_AGENT}\r\n\r\n")).encode(
-            "latin-1"
-        )
 
     def _connected(self) -> socket.socket:
         """One that is open, or a new one."""
@@ -174,6 +177,27 @@ class _Lines:
 
     def close(self) -> None:
         self._stream.close()
+
+
+class _Errand(Generic[OrderT]):
+    """An order on its way."""
+
+    def __init__(self, direct: Direct, order: OrderT) -> None:
+        self._direct = direct
+        self.order = order
+
+    def request(self) -> bytes:
+        """Head and contents."""
+        given = self.order.contents()
+        if given is None:
+            return b""
+        target, contents = given
+        method, headers = ("GET", {}) if target is None else ("PUT", target.headers(len(contents)))
+        return self._direct.head(method, self.order.key, "", headers) + contents
+
+    def take(self, contents: memoryview) -> bool:
+        """The order knows."""
+        return self.order.take(contents)
 
 
 class _DirectReply:

@@ -23,8 +23,8 @@ from trainjob.checkpoint.s3.errors import Answer, Where
 from trainjob.checkpoint.s3.settings import Settings
 from trainjob.checkpoint.s3.ways import Bodies
 
-CONNECTIONS = 16
-"""Requests that carry file contents at once, all files together."""
+CONNECTIONS = 32
+"""Requests that carry file contents at once, all files together: stores give each connection some 90 MB/s."""
 SPARE_CONNECTIONS = 8
 """For small requests beside them."""
 PAUSE_S = 0.1
@@ -103,6 +103,8 @@ class Requests:
         self.settings = settings
         self.slots = threading.BoundedSemaphore(CONNECTIONS)
         """Held while file contents move: what bounds memory and connections."""
+        self.spare = threading.BoundedSemaphore(CONNECTIONS)
+        """Held by threads that move parts of a file beside its first one: what bounds threads, however many files there are."""
         self._lock = threading.Lock()
         self._connected: Optional[_Connected] = None
 

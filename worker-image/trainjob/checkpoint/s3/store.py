@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.s3 import errors as s3_errors
 from trainjob.checkpoint.s3 import settings as s3_settings
+from trainjob.checkpoint.s3 import small_files
 from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.errors import Where
 from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Requests, Taken, requests_for
+from trainjob.checkpoint.s3.small_files import Bucket
 from trainjob.checkpoint.s3.transfer import Object
-from trainjob.checkpoint.store import Stored
+from trainjob.checkpoint.store import Stored, Wanted
 from trainjob.checkpoint.transfer import Progress
 
 TEMPORARY = ".trainjob-tmp-"
@@ -110,14 +112,26 @@ class S3Store:
     def flush(self) -> None:
         """Objects are durable once they are stored."""
 
-    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+    def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """By ranged reads side by side."""
-        return s3_transfer.receive(self._object(key, "read", False), None, algorithm, progress)
+        return s3_transfer.receive(self._object(key, "read", False), None, algorithm, progress, size)
 
-    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM) -> Optional[Stored]:
+    def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """By ranged reads side by side."""
         with transfer.open_target(path) as file:
-            return s3_transfer.receive(self._object(key, "read", False), file.fileno(), algorithm, progress)
+            return s3_transfer.receive(self._object(key, "read", False), file.fileno(), algorithm, progress, size)
+
+    def upload_small(self, files: Sequence[Tuple[str, str, int]], progress: Progress) -> Dict[str, Stored]:
+        """Each by one request, all in one thread."""
+        rows = {self._names(key)["Key"]: (key, path, size) for key, path, size in files}
+        done = small_files.send(self._bucket("store", True), [(name, path, size) for name, (_, path, size) in rows.items()], progress)
+        return {rows[name][0]: stored for name, stored in done.items()}
+
+    def download_small(self, files: Sequence[Wanted], progress: Progress) -> Set[str]:
+        """Each by one request, all in one thread."""
+        rows = {self._names(file.key)["Key"]: file for file in files}
+        done = small_files.receive(self._bucket("read", False), [file._replace(key=name) for name, file in rows.items()], progress)
+        return {rows[name].key for name in done}
 
     def delete(self, key: str) -> None:
         """An object that is gone already is fine."""
@@ -193,6 +207,9 @@ class S3Store:
 
     def _object(self, key: str, doing: str, writing: bool) -> Object:
         return Object(self._requests, self.bucket, self._names(key)["Key"], self.where(doing, key, writing))
+
+    def _bucket(self, doing: str, writing: bool) -> Bucket:
+        return Bucket(self._requests, self.bucket, self.where(doing, "", writing))
 
     def _below(self, folder: str) -> str:
         return "".join(f"{part}/" for part in (self.prefix, folder) if part)

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.s3.errors import Where
-from trainjob.checkpoint.s3.requests import Absent, Empty, Pace, Requests, Stalled, Taken
+from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Empty, Pace, Requests, Stalled, Taken
 from trainjob.checkpoint.s3.slice import WINDOW, Slice
 from trainjob.checkpoint.s3.ways import Bodies, Target
 from trainjob.checkpoint.store import Stored
@@ -22,7 +22,8 @@ SINGLE = 16 << 20
 """Files up to this size are one request."""
 PART = 8 << 20
 MAX_PARTS = 10_000
-THREADS = 8
+THREADS = CONNECTIONS
+"""For one file, as far as others leave any."""
 
 
 class Object(NamedTuple):
@@ -80,7 +81,7 @@ class _Upload:
         kind = {"ChecksumAlgorithm": self._algorithm.upper(), "ChecksumType": "FULL_OBJECT"}
         self._id = requests.run(lambda s3: s3.create_multipart_upload(**self._target.names, **kind), where)["UploadId"]
         try:
-            transfer.each(list(enumerate(ranges(self._size), 1)), self._send, THREADS)
+            transfer.each(list(enumerate(ranges(self._size), 1)), self._send, THREADS, requests.spare)
             value = self._complete()
         except BaseException:
             self._abort()
@@ -199,8 +200,16 @@ def whole(source: Object) -> Optional[bytes]:
         return None
 
 
-def receive(source: Object, file: Optional[int], algorithm: str, progress: Progress) -> Optional[Stored]:
-    """Read an object through, into an open empty file if one is given; None when it is not there. Raises StoreError."""
+def receive(source: Object, file: Optional[int], algorithm: str, progress: Progress, size: Optional[int] = None) -> Optional[Stored]:
+    """Read an object through, into an open empty file if one is given; None when it is not there. Raises StoreError.
+
+    `size`: what it should have, so that all parts are asked for at once.
+    """
+    found = _expected(source, file, algorithm, progress, size) if size is not None and size > PART else None
+    if found is not None:
+        return found
+    if file is not None:
+        os.ftruncate(file, 0)
     first = _Range(source, file, algorithm, progress)
     try:
         first.read(0, PART, None)
@@ -216,14 +225,36 @@ def receive(source: Object, file: Optional[int], algorithm: str, progress: Progr
         values[part[0]] = (one.done, one.value)
 
     try:
-        transfer.each(ranges(first.total, first.done), read, THREADS)
+        transfer.each(ranges(first.total, first.done), read, THREADS, source.requests.spare)
     except (Absent, Taken, Empty):
         raise StoreError(errors.UNREADABLE, f"{source.where.uri} was removed or replaced while it was read; likely by retention or by hand") from None
+    return _put_together(values, first.total, algorithm)
+
+
+def _put_together(values: Dict[int, Tuple[int, int]], total: int, algorithm: str) -> Stored:
+    """(length, checksum) of the parts, by offset."""
     value = 0
     for offset in sorted(values):
         length, one = values[offset]
         value = digest.combine(algorithm, value, one, length)
-    return Stored(first.total, digest.text(algorithm, value), algorithm)
+    return Stored(total, digest.text(algorithm, value), algorithm)
+
+
+def _expected(source: Object, file: Optional[int], algorithm: str, progress: Progress, size: int) -> Optional[Stored]:
+    """An object of that size; None for anything else, which is looked at part by part then."""
+    parts: Dict[int, _Range] = {}
+
+    def read(part: Tuple[int, int]) -> None:
+        parts[part[0]] = one = _Range(source, file, algorithm, progress)
+        one.read(*part, None)
+
+    try:
+        transfer.each(ranges(size), read, THREADS, source.requests.spare)
+    except (Absent, Empty):
+        return None
+    if {(one.etag, one.total) for one in parts.values()} != {(parts[0].etag, size)}:
+        return None
+    return _put_together({offset: (one.done, one.value) for offset, one in parts.items()}, size, algorithm)
 
 
 class _Range:

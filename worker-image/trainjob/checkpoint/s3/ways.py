@@ -1,8 +1,8 @@
-"""What a way to move file contents to and from a bucket promises. Implemented by `bodies` and `boto`, used by `transfer`."""
+"""What a way to move file contents to and from a bucket promises. Implemented by `bodies` and `boto`, used by `transfer` and `small_files`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
 
 class Reply(Protocol):
@@ -50,6 +50,31 @@ class Target(NamedTuple):
     part: int = 0
     """0: the whole object, under a name that must be free."""
 
+    def headers(self, length: int) -> Dict[str, str]:
+        """Of the request that writes so many bytes."""
+        algorithm, value = self.checksum
+        headers = {"content-length": str(length), f"x-amz-checksum-{algorithm}": value}
+        if not self.part:
+            headers["if-none-match"] = "*"
+        return headers
+
+
+class Order(Protocol):
+    """A small object to be read or written whole."""
+
+    key: str
+
+    def contents(self) -> Optional[Tuple[Optional[Target], bytes]]:
+        """What is written where, when its turn has come: (None, b"") for one that is read. None: it cannot be done this way."""
+        ...
+
+    def take(self, contents: memoryview) -> bool:
+        """The store's yes, with what it sent, valid during the call; whether that is what was wanted."""
+        ...
+
+
+OrderT = TypeVar("OrderT", bound=Order)
+
 
 class Bodies(Protocol):
     """One bucket, reached with one set of credentials. Raises what boto3 and sockets raise."""
@@ -64,6 +89,10 @@ class Bodies(Protocol):
 
     def put(self, target: Target, body: Body) -> str:
         """Store it; its ETag."""
+        ...
+
+    def small(self, orders: Sequence[OrderT]) -> Sequence[OrderT]:
+        """Those that were done, side by side and with one try each; of the others nothing is known, not even that they were not. What an order raises is raised."""
         ...
 
 
