@@ -84,12 +84,11 @@ class Cluster(Protocol):
         """Create an event, or raise its count if one of that name is there."""
         ...
 
-    async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
-        """Events of type Warning about this pod, at most some dozens; Rejected where events may not be read."""
-        ...
+    async def list_pod_events(self, namespace: str, name: str, warnings_of: str | None = None) -> list[Manifest]:
+        """Events about pods of this name, those that are gone and earlier ones of that name included, at most some dozens.
 
-    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
-        """Events of any type about pods of this name, those that are gone and earlier ones of that name included; Rejected where events may not be read."""
+        `warnings_of`: of type Warning alone, and about the pod with this UID alone. Rejected where events may not be read.
+        """
         ...
 
     async def get_node(self, name: str) -> Manifest:

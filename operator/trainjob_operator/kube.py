@@ -104,15 +104,11 @@ class KubeCluster:
         with contextlib.suppress(NotFound):  # it ended its hour meanwhile; what it said stands in the job's status too
             await self._api.merge_patch(_core(namespace, "events", name), {"count": count + 1, "lastTimestamp": now})
 
-    async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
+    async def list_pod_events(self, namespace: str, name: str, warnings_of: str | None = None) -> list[Manifest]:
         """See Cluster. One page: a pod that says more than that says it again and again."""
-        about = f"involvedObject.kind=Pod,involvedObject.name={segment(name)},involvedObject.uid={segment(uid)},type=Warning"
-        page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
-        return list(page.get("items") or [])
-
-    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
-        """See Cluster. One page."""
         about = f"involvedObject.kind=Pod,involvedObject.name={segment(name)}"
+        if warnings_of is not None:
+            about += f",involvedObject.uid={segment(warnings_of)},type=Warning"
         page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
         return list(page.get("items") or [])
 

@@ -89,7 +89,7 @@ async def _with_warnings(cluster: Cluster, job: TrainJob, pods: tuple[PodView, .
 
     async def told(pod: PodView) -> PodView:
         try:
-            return with_warnings(pod, await cluster.list_pod_warnings(job.metadata.namespace, pod.name, pod.uid))
+            return with_warnings(pod, await cluster.list_pod_events(job.metadata.namespace, pod.name, warnings_of=pod.uid))
         except (Rejected, Unavailable):  # told less, decided the same
             return pod
 

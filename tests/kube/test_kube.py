@@ -88,7 +88,7 @@ def test_what_a_namespaced_role_may_not_read_is_rejected(apiserver: ApiServer, a
 
     async def main() -> None:
         async with opened(apiserver.service_account_kubeconfig(api_namespace, "default"), api_namespace) as (_, cluster):
-            for read in (cluster.get_node("node-1"), cluster.list_pod_warnings(api_namespace, "digits-0", "u-1"), cluster.list_jobs()):
+            for read in (cluster.get_node("node-1"), cluster.list_pod_events(api_namespace, "digits-0", warnings_of="u-1"), cluster.list_jobs()):
                 with pytest.raises(Rejected, match="forbidden"):
                     await read
 

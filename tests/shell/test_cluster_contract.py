@@ -399,16 +399,16 @@ def test_the_same_event_again_raises_its_count(bench: Bench) -> None:
     bench.run(main())
 
 
-def test_the_warnings_about_one_pod(bench: Bench) -> None:
+def test_what_events_say_of_a_pod(bench: Bench) -> None:
     async def main() -> None:
         one, other = [await bench.cluster.create_pod(bench.namespace, plain_pod(name)) for name in ("digits-0", "digits-1")]
         for number, (pod, kind) in enumerate(((one, "Warning"), (one, "Normal"), (other, "Warning"))):
             about = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "namespace": bench.namespace, "uid": pod["metadata"]["uid"]}
             event = {"metadata": {"name": f"said.{number}"}, "involvedObject": about, "type": kind, "reason": "FailedMount", "message": "no such volume"}
             await bench.cluster.create_event(bench.namespace, event)
-        (told,) = await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", one["metadata"]["uid"])
+        (told,) = await bench.cluster.list_pod_events(bench.namespace, "digits-0", warnings_of=one["metadata"]["uid"])
         assert told["metadata"]["name"] == "said.0" and told["message"] == "no such volume"
-        assert await bench.cluster.list_pod_warnings(bench.namespace, "digits-0", other["metadata"]["uid"]) == []
+        assert await bench.cluster.list_pod_events(bench.namespace, "digits-0", warnings_of=other["metadata"]["uid"]) == []
         assert {event["metadata"]["name"] for event in await bench.cluster.list_pod_events(bench.namespace, "digits-0")} == {"said.0", "said.1"}
         await bench.cluster.delete_pod(bench.namespace, "digits-0", one["metadata"]["uid"], 0)
         assert len(await bench.cluster.list_pod_events(bench.namespace, "digits-0")) == 2, "they outlive the pod"

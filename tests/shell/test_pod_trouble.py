@@ -199,7 +199,7 @@ def test_a_mount_failure_is_found_in_the_events() -> None:
             sim.calls.clear()
             await asyncio.sleep(3600.0)
             assert sim.writes == []
-            looks = sum(call.verb == "list_pod_warnings" for call, moment in sim.calls if moment is Moment.BEFORE)
+            looks = sum(call.verb == "list_pod_events" for call, moment in sim.calls if moment is Moment.BEFORE)
             assert 60 <= looks <= 240
 
     run_virtual(main())
@@ -210,7 +210,7 @@ def test_events_that_may_not_be_read_are_done_without() -> None:
         async with Simulation() as sim:
 
             async def forbidden(call: Call, moment: Moment) -> None:
-                if call.verb in ("list_pod_warnings", "get_node"):
+                if call.verb in ("list_pod_events", "get_node"):
                     raise Rejected("events is forbidden")
 
             sim.on_call = forbidden
@@ -397,7 +397,7 @@ def test_without_a_clock_no_events_are_read() -> None:
         cluster.faults = calls
         cluster.create_job(manifest())
         await observe(cluster, (NAMESPACE, "digits"), lambda key: {}, None)
-        assert "list_pod_warnings" not in calls.verbs
+        assert "list_pod_events" not in calls.verbs
 
     run_virtual(main())
 

@@ -114,21 +114,13 @@ class MemoryCluster:
         """See Cluster. Times and count are set here, as the Kubernetes implementation does."""
         await self._served("create_event", namespace, event["metadata"]["name"], lambda: self._record(namespace, event))
 
-    async def list_pod_warnings(self, namespace: str, name: str, uid: str) -> list[Manifest]:
+    async def list_pod_events(self, namespace: str, name: str, warnings_of: str | None = None) -> list[Manifest]:
         """See Cluster."""
 
         def about_pod(event: Manifest) -> bool:
             about = event.get("involvedObject", {})
-            return event.get("type") == "Warning" and (about.get("name"), about.get("uid")) == (name, uid)
-
-        return await self._served("list_pod_warnings", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
-
-    async def list_pod_events(self, namespace: str, name: str) -> list[Manifest]:
-        """See Cluster."""
-
-        def about_pod(event: Manifest) -> bool:
-            about = event.get("involvedObject", {})
-            return (about.get("kind"), about.get("name")) == (POD, name)
+            named = (about.get("kind"), about.get("name")) == (POD, name)
+            return named and (warnings_of is None or (event.get("type"), about.get("uid")) == ("Warning", warnings_of))
 
         return await self._served("list_pod_events", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
 
