@@ -12,6 +12,7 @@ from support import s3
 from support.apiserver import on_apiserver
 from support.checkpoint import Job, read_tree
 from support.cluster_cli import User, attempt, condition
+from trainjob.checkpoint import runs
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.store import open_store
 from trainjob_api import contract
@@ -120,6 +121,18 @@ def test_a_bucket_is_opened_with_this_machines_own_keys(user: User, tmp_path: Pa
     assert (gone.code, "there is no TrainJob digits" in gone.err, "--storage s3://BUCKET/FOLDER" in gone.err) == (contract.CLI_NOT_FOUND, True, True)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     assert user.tj("checkpoints", "list", "digits", "--storage", uri, "-o", "name").out.split() == ["1-1-1", "1-1-2", "1-1-3"]
+
+
+def test_what_a_job_goes_on_from_in_another_folder_is_looked_for_behind_the_same_endpoint(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, uri = s3.endpoint(), s3.fresh_uri()
+    s3.use(monkeypatch, endpoint, retry_s=1.0)
+    made = user.create({"spec.checkpoint": {"storage": uri, "s3": {"endpointURL": endpoint, "region": "us-east-1"}}})
+    stored(tmp_path, f"{uri}/before", "another uid")
+    runs.claim(open_store(f"{uri}/{user.namespace}/digits"), made["metadata"]["uid"], f"{uri}/before/checkpoints/1-1-2", [])
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    said = user.tj("checkpoints", "list", "digits")
+    assert said.code == contract.CLI_OK, said.err
 
 
 def test_a_bucket_that_this_machine_does_not_reach_comes_with_the_way_to_it(user: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,10 @@ def test_what_cannot_run_is_refused_with_its_field_and_not_created(user: User, f
         (["train.py", "--image", "x", "--storage", "data", "--volume", "claim:/data"], "is on no volume"),
         (["train.py", "--image", "x", "--volume", "claim"], "is not CLAIM:/PATH"),
         (["train.py", "--image", "x", "--workers", "0"], "0 is too small"),
+        (["train.py", "--image", "x", "--on-upload-failure", "stop"], "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail"),
+        (["-f", "job.yaml", "--on-upload-failure", "stop"], "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail"),
+        (["-f", "job.yaml", "--s3-ca-config-map", "ca"], "--s3-ca-config-map (spec.checkpoint.s3): must be left out unless storage or resumeFrom is at s3://"),
+        (["train.py", "--image", "x", "--storage", "s3://b_b"], "--storage (spec.checkpoint.storage): must be s3://bucket/folder; 'b_b' is no bucket's name"),
     ],
 )
 def test_wrong_usage_is_refused_before_the_cluster_is_asked(user: User, folder: Path, words: list[str], said: str) -> None:
@@ -183,6 +187,21 @@ def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(user: User, f
     assert inside.startswith(f"/data/runs/{user.namespace}/big/code/")
     assert (nodes / inside.removeprefix("/data/")).stat().st_size > 800_000
     assert template["initContainers"][0]["volumeMounts"][1]["mountPath"] == "/data"
+
+
+def test_how_checkpoints_are_stored_reaches_the_job(user: User, folder: Path) -> None:
+    store = ["--s3-endpoint", "https://s3.storage:9000", "--s3-region", "eu-west-3", "--s3-secret", "keys", "--s3-ca-config-map", "store-ca"]
+    bucket = ["--storage", "s3://bucket/jobs", *store]
+    script = user.tj("submit", "train.py", "--image", "x", "--name", "a", *bucket, "--strict", "--on-upload-failure", "Fail")
+    assert script.code == contract.CLI_OK, script.err
+    s3_settings = {"endpointURL": "https://s3.storage:9000", "region": "eu-west-3", "credentialsSecret": "keys", "caConfigMap": "store-ca"}
+    said = user.get("a")["spec"]["checkpoint"]
+    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {"s3": s3_settings, "strict": True, "onUploadFailure": "Fail"}
+    written = document({"metadata.name": "b", "spec.checkpoint": {"storage": "s3://bucket/jobs", "s3": {"region": "eu-west-1"}, "strict": True}})
+    file = user.tj("submit", "-f", manifest(folder, written), *store, "--no-strict", "--on-upload-failure", "Fail")
+    assert file.code == contract.CLI_OK, file.err
+    said = user.get("b")["spec"]["checkpoint"]
+    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {"s3": s3_settings, "strict": False, "onUploadFailure": "Fail"}
 
 
 def in_bucket(user: User, uri: str, name: str = "big") -> Said:

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from support.jobs import NOW, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.display import RATION_S, PlainDisplay, wants_panel
+from trainjob.cli.display import PlainDisplay, wants_panel
 from trainjob.cli.live import LiveDisplay
+from trainjob.cli.story import RATION_S
 
 
 class Clock:

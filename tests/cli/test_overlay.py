@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainjob.cli.overlay import Options, overlay
+from trainjob.cli.errors import CommandError
+from trainjob.cli.overlay import Options, overlay, parse
+from trainjob_api import contract
+from trainjob_api.validation import parse_trainjob
 
 
 def document() -> dict[str, Any]:
@@ -22,13 +25,21 @@ def test_no_option_changes_nothing() -> None:
 
 
 def test_every_option_reaches_its_field_and_the_rest_stays() -> None:
-    given = Options(name="n", workers=2, processes_per_worker=3, storage="/here", fresh=True, max_failures=0)
+    given = Options(name="n", workers=2, processes_per_worker=3, storage="/here", fresh=True, max_failures=0, strict=False, on_upload_failure="Fail")
     result = overlay(document(), given)
     assert result["metadata"]["name"] == "n"
     assert result["spec"]["workers"] == 2
     assert result["spec"]["processesPerWorker"] == 3
-    assert result["spec"]["checkpoint"] == {"storage": "/here", "keep": 2, "resumeFrom": "none"}
+    assert result["spec"]["checkpoint"] == {"storage": "/here", "keep": 2, "strict": False, "onUploadFailure": "Fail", "resumeFrom": "none"}
     assert result["spec"]["failurePolicy"] == {"maxFailures": 0}
+
+
+def test_how_a_bucket_is_reached_is_put_beside_what_the_document_says_of_it() -> None:
+    original = document()
+    original["spec"]["checkpoint"]["s3"] = {"endpointURL": "https://old:9000", "region": "eu-west-3"}
+    result = overlay(original, Options(s3_endpoint="https://new:9000", s3_secret="keys", s3_ca_config_map="store-ca"))
+    s3 = {"endpointURL": "https://new:9000", "region": "eu-west-3", "credentialsSecret": "keys", "caConfigMap": "store-ca"}
+    assert result["spec"]["checkpoint"]["s3"] == s3
 
 
 def test_the_given_document_is_not_touched() -> None:
@@ -49,3 +60,56 @@ def test_environment_goes_to_the_trainer_and_replaces_its_own() -> None:
 )
 def test_what_makes_no_sense_is_left_to_validation(broken: dict[str, Any]) -> None:
     overlay(broken, Options(storage="/x", keep=1, env=[("A", "1")]))
+
+
+def runnable(**checkpoint: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "x", "command": ["python", "train.py"]}]}}
+    spec = {"checkpoint": {"storage": "s3://bucket/x", **checkpoint}, "template": template}
+    return {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": "digits"}, "spec": spec}
+
+
+def refused(document: dict[str, Any], options: Options, file: str | None = None) -> CommandError:
+    with pytest.raises(CommandError) as raised:
+        parse(overlay(document, options), options, command="submit", file=file)
+    return raised.value
+
+
+def test_a_value_that_makes_no_sense_is_refused_in_validations_words_under_its_options_name() -> None:
+    upload = refused(runnable(), Options(on_upload_failure="fail"))
+    assert "  --on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail; did you mean Fail?" in str(upload)
+    store = str(refused(runnable(), Options(s3_endpoint="minio:9000", s3_region="Frankfurt 1", s3_secret="My Keys", s3_ca_config_map="./ca.crt")))
+    for flag, said in [
+        ("--s3-endpoint", "must be http:// or https:// with host and port"),
+        ("--s3-region", "must be the name of a region"),
+        ("--s3-secret", "must be the name of a Secret in the job's namespace"),
+        ("--s3-ca-config-map", "must be the name of a ConfigMap in the job's namespace"),
+    ]:
+        assert next(line for line in store.splitlines() if flag in line).partition("): ")[2].startswith(said)
+
+
+def test_how_a_bucket_is_reached_without_a_bucket_is_refused_under_the_names_of_all_that_say_it() -> None:
+    said = str(refused(runnable(storage="/ckpt"), Options(s3_endpoint="https://minio:9000", s3_secret="keys")))
+    assert "--s3-endpoint, --s3-secret (spec.checkpoint.s3): must be left out unless" in said
+    partly = str(refused(runnable(storage="/ckpt", s3={"region": "eu-west-3"}), Options(s3_secret="keys")))
+    assert "  spec.checkpoint.s3: must be left out unless" in partly  # the manifest says a part of it
+
+
+@pytest.mark.parametrize(
+    ("broken", "options", "code", "next_step"),
+    [
+        ({"keep": 0}, Options(), contract.CLI_ERROR, "tj validate -f job.yaml"),
+        ({}, Options(on_upload_failure="no"), contract.CLI_USAGE, "tj submit --help"),
+        ({"keep": 0}, Options(on_upload_failure="no"), contract.CLI_ERROR, "tj validate -f job.yaml"),
+    ],
+    ids=["the manifest's", "an option's", "of both"],
+)
+def test_the_next_step_is_where_the_fault_is(broken: dict[str, Any], options: Options, code: int, next_step: str) -> None:
+    error = refused(runnable(**broken), options, file="job.yaml")
+    assert (error.code, next_step in error.next_step) == (code, True)
+    assert "--keep" not in str(error)  # the document's own, not an option's
+
+
+def test_options_that_make_sense_give_the_job_of_the_document() -> None:
+    options = Options(strict=True, on_upload_failure="Fail", s3_ca_config_map="store-ca")
+    document = overlay(runnable(), options)
+    assert parse(document, options, command="run", file=None) == parse_trainjob(document)

@@ -69,11 +69,12 @@ def test_unnamed_jobs_do_not_meet() -> None:
 
 
 def test_every_option_reaches_the_job() -> None:
-    built = build(args("run -m pkg.train --processes-per-worker 3 --keep 2 --fresh --max-failures -1 --env A=1 --env B=x=y"))
+    line = "run -m pkg.train --processes-per-worker 3 --keep 2 --strict --on-upload-failure Fail --fresh --max-failures -1 --env A=1 --env B=x=y"
+    built = build(args(line))
     assert container(built)["command"] == [sys.executable, "-m", "pkg.train"]
     assert container(built)["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}]
     assert defaults.processes_per_worker(built.spec) == 3
-    assert built.spec.checkpoint.keep == 2
+    assert (built.spec.checkpoint.keep, built.spec.checkpoint.strict, built.spec.checkpoint.on_upload_failure) == (2, True, "Fail")
     assert built.spec.checkpoint.resume_from == "none"
     assert built.spec.failure_policy.max_failures == -1
 
@@ -83,6 +84,28 @@ def test_a_manifest_is_taken_as_it_is_unless_an_option_says_otherwise(folder: Pa
     built = build(args("run -f job.yaml --local --workers 2 --storage here --env A=2"))
     assert (built.metadata.name, built.spec.workers, built.spec.checkpoint.storage) == ("digits", 2, str(folder / "here"))
     assert container(built)["env"] == [{"name": "A", "value": "2"}]
+
+
+def test_what_a_manifest_says_of_checkpoints_is_turned_either_way() -> None:
+    Path("job.yaml").write_text(MANIFEST.replace("{storage: /ckpt}", "{storage: /ckpt, strict: true, onUploadFailure: Fail}"))
+    as_written = build(args("run -f job.yaml --local")).spec.checkpoint
+    assert (as_written.strict, as_written.on_upload_failure) == (True, "Fail")
+    turned = build(args("run -f job.yaml --local --no-strict --on-upload-failure Continue")).spec.checkpoint
+    assert (turned.strict, turned.on_upload_failure) == (False, "Continue")
+
+
+def test_an_option_that_makes_no_sense_is_refused_by_its_name() -> None:
+    for line in ("run train.py --on-upload-failure Stop", "run -f job.yaml --local --on-upload-failure Stop"):
+        with pytest.raises(CommandError, match=r"--on-upload-failure \(spec\.checkpoint\.onUploadFailure\): must be one of Continue, Fail") as raised:
+            build(args(line))
+        assert (raised.value.code, "tj run --help" in raised.value.next_step) == (contract.CLI_USAGE, True)
+
+
+def test_how_pods_reach_a_bucket_is_for_jobs_on_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """On this machine its own AWS settings count, so that `run` has no such option."""
+    for option in ("--s3-endpoint", "--s3-region", "--s3-secret", "--s3-ca-config-map"):
+        assert entry.main(["run", "train.py", "--storage", "s3://bucket/x", option, "x"]) == contract.CLI_USAGE
+        assert f"unknown: {option} x" in capsys.readouterr().err
 
 
 def test_a_job_that_makes_no_sense_is_refused_with_its_field() -> None:
@@ -99,6 +122,8 @@ def test_a_job_that_makes_no_sense_is_refused_with_its_field() -> None:
         ("run train.py --workers 2 -- --lr 1e-3", "tj run train.py --name digits --workers 2 -- --lr 1e-3"),
         ("run -m pkg.train --keep 2 --env 'A=b c'", "tj run -m pkg.train --name digits --keep 2 --env 'A=b c'"),
         ("run -f job.yaml --local --fresh", "tj run -f job.yaml --local --name digits"),
+        ("run a.py --strict --on-upload-failure Fail --max-failures 0", "tj run a.py --name digits --on-upload-failure Fail --max-failures 0 --strict"),
+        ("run -f job.yaml --local --no-strict", "tj run -f job.yaml --local --name digits --no-strict"),
     ],
 )
 def test_the_command_that_goes_on_has_the_jobs_name_and_never_starts_over(line: str, again: str) -> None:

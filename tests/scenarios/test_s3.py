@@ -14,7 +14,7 @@ from support.scenario import Stage
 from trainjob import RunConfig, ScalingConfig, TorchTrainer
 from trainjob.checkpoint import catalogue
 from trainjob.checkpoint.store import open_store
-from trainjob.launch.errors import LaunchError, TrainingFailedError
+from trainjob.launch import LaunchError, TrainingFailedError
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 import trainjob
 from support.scenario import Stage, left_behind
 from trainjob import FailureConfig, RunConfig, ScalingConfig, TorchTrainer, UserCallback
-from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+from trainjob.launch import ConfigError, LaunchError, TrainingFailedError
 
 
 def trainer(stage: Stage, loop: Any, config: dict[str, Any] | None = None, **run: Any) -> TorchTrainer:

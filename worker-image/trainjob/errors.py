@@ -19,7 +19,7 @@ from trainjob.session.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+    from trainjob.launch import ConfigError, LaunchError, TrainingFailedError
 
 _OF_THE_LAUNCHER = ("ConfigError", "LaunchError", "TrainingFailedError")
 
@@ -43,5 +43,5 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The launcher's errors (PEP 562): ranks import this module, and never the launcher."""
     if name in _OF_THE_LAUNCHER:
-        return getattr(importlib.import_module("trainjob.launch.errors"), name)
+        return getattr(importlib.import_module("trainjob.launch"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

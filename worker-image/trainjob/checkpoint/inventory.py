@@ -100,13 +100,16 @@ def in_use(store: Store, run: int, entries: Iterable[Entry]) -> Optional[Checkpo
     return claim.resumes if claim is not None and claim.uri is None and (position is not None or not own) else None
 
 
-def origin(store: Store, run: int) -> Optional[Origin]:
-    """What a run resumes from as long as it has no checkpoint of its own; None: from nothing, or from one that is no longer good."""
+def origin(store: Store, run: int, environ: Optional[Mapping[str, str]] = None) -> Optional[Origin]:
+    """What a run resumes from as long as it has no checkpoint of its own; None: from nothing, or from one that is no longer good.
+
+    `environ`: that by which the store was opened, where it was not this process's; another folder is opened by it too.
+    """
     claim = runs.read_claim(store, run)
     if claim is None:
         return None
     try:
-        return runs.origin(store, claim, [])
+        return runs.origin(store, claim, [], environ)
     except StoreError as error:
         if error.kind in (errors.DAMAGED, errors.INVALID):
             return None

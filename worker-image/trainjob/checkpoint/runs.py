@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.checkpoint import errors, layout, stored
 from trainjob.checkpoint.errors import DamagedError, StoreError
@@ -125,8 +125,8 @@ def claim(store: Store, job_uid: str, resume_from: str, warnings: List[str]) -> 
     raise StoreError(errors.UNREADABLE, f"no run could be claimed in {store.uri(layout.RUNS)} within {_TRIES} tries: others keep taking the next number")
 
 
-def origin(store: Store, claimed: Claim, warnings: List[str]) -> Optional[Origin]:
-    """What a run resumes from as long as it has no checkpoint of its own; None: from the beginning.
+def origin(store: Store, claimed: Claim, warnings: List[str], environ: Optional[Mapping[str, str]] = None) -> Optional[Origin]:
+    """What a run resumes from as long as it has no checkpoint of its own; None: from the beginning. `environ` as in `open_store`, for another folder.
 
     What turns out damaged is passed over for the one before in its lineage. Only a checkpoint that resumeFrom named has no such one: StoreError.
     """
@@ -134,7 +134,7 @@ def origin(store: Store, claimed: Claim, warnings: List[str]) -> Optional[Origin
         if claimed.uri is not None:
             if store.size(layout.origin_mark_key(claimed.uri)) is not None:
                 raise DamagedError(f"resumeFrom: checkpoint {claimed.uri} turned out damaged when it was restored. Name another one, or none.")
-            return Origin(open_checkpoint(claimed.uri), claimed.uri)
+            return Origin(open_checkpoint(claimed.uri, environ), claimed.uri)
         if claimed.resumes is None:
             return None
         found = stored.newest_good(store, claimed.resumes.run, warnings, claimed.resumes)
@@ -151,9 +151,9 @@ def mark_origin_damaged(store: Store, uri: str, why: str) -> None:
     store.create(layout.origin_mark_key(uri), json.dumps({"uri": uri, "why": why}).encode())
 
 
-def open_checkpoint(uri: str) -> Manifest:
+def open_checkpoint(uri: str, environ: Optional[Mapping[str, str]] = None) -> Manifest:
     """The manifest of a checkpoint folder anywhere, its sizes checked. Raises StoreError with a sentence on what is wrong with it."""
-    folder = open_store(uri)
+    folder = open_store(uri, environ=environ)
     found = stored.load(folder, "")
     if found is None:
         raise StoreError(errors.INVALID, _no_checkpoint(folder))

@@ -69,7 +69,7 @@ def look(place: Place, *, everything: bool = False, run: int | None = None) -> F
 
 def _origin(place: Place, run: int) -> Entry | None:
     """Of a run that has none of its own: the one that it resumes from, as Result has it."""
-    found = inventory.origin(place.store, run)
+    found = inventory.origin(place.store, run, place.environ)
     if found is None or found.uri != place.store.uri(layout.folder(found.manifest.id)):
         return None
     return Entry(found.manifest.id, layout.folder(found.manifest.id), inventory.GOOD, found.manifest)

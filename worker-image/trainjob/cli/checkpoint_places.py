@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainjob.checkpoint import inventory, layout
@@ -55,6 +56,8 @@ class Place:
     """What the running attempt started from, by the object's status."""
     cluster: cluster_storage.Settings | None = None
     """For a job on a cluster."""
+    environ: Mapping[str, str] | None = None
+    """By which its bucket was opened, where that is not this process's environment."""
 
 
 def find(args: argparse.Namespace) -> Place:
@@ -218,6 +221,7 @@ def _on_cluster(args: argparse.Namespace, name: str) -> Place:
         over=job.status.finished,
         resumed=_identity(attempt.resumed_from or "") if attempt is not None and running else None,
         cluster=settings,
+        environ=environ,
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from trainjob.cli.argument_parser import cluster_access, output
 from trainjob.cli.argument_types import at_least
 
 if TYPE_CHECKING:
-    from trainjob.cli.parser import Parser
-
-    Commands = argparse._SubParsersAction[Parser]
+    from trainjob.cli.argument_parser import Commands, Parser
 
 WHERE = """JOB is a job's name, or the path or s3:// URI of its folder (<storage>/<namespace>/<name>) or of one checkpoint in it. A name is looked
 for among the jobs of `tj run` on this machine, then on the cluster; --storage, --local and -n say where. The job need not be alive."""
@@ -58,15 +57,15 @@ def _add_checkpoints(commands: Commands) -> None:
     actions = _group(commands, "checkpoints", "list, show, verify, download, remove a job's checkpoints", DESCRIPTION)
     module = "trainjob.cli.checkpoints"
     listing = _action(actions, "list", f"{module}:listing", "list a job's checkpoints", LIST)
-    _output(listing, "wide", "name", "json")
+    output(listing, "wide", "name", "json")
     listing.add_argument("-a", "--all", action="store_true", help="of all runs, and what is not committed")
     show = _action(actions, "show", f"{module}:show", "show one checkpoint", SHOW, ids=ONE)
-    _output(show, "json")
+    output(show, "json")
     verify = _action(
         actions, "verify", "trainjob.cli.checkpoint_contents:verify", "read checkpoints through and compare them with their manifests", VERIFY, ids=MANY
     )
     verify.add_argument("--mark", action="store_true", help="mark what is damaged, so that it is passed over")
-    _output(verify, "json")
+    output(verify, "json")
     download = _action(actions, "download", "trainjob.cli.checkpoint_contents:download", "bring a checkpoint into a folder", DOWNLOAD, ids=f"{ONE} -o DIR")
     _into(download)
     download.add_argument(
@@ -108,8 +107,7 @@ def _action(actions: Commands, name: str, entry: str, help: str, description: st
     )
     where.add_argument("--local", action="store_true", help="a job of `tj run` on this machine without --storage (in ~/trainjob_results)")
     where.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: the context's; below a storage folder: default)")
-    where.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
-    where.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig (default: $KUBECONFIG, else ~/.kube/config, else the pod's own service account)")
+    cluster_access(where)
     return parser
 
 
@@ -117,7 +115,3 @@ def _into(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output-dir", dest="into", metavar="DIR", required=True, help="folder for the files: a new or empty one, or one of a download that was cut off"
     )
-
-
-def _output(parser: Parser, *forms: str) -> None:
-    parser.add_argument("-o", "--output", choices=forms, metavar="FORM", help=f"{' | '.join(forms)} instead of text")

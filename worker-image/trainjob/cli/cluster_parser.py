@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from trainjob.cli.argument_parser import checkpoint_rules, cluster_access, output
 from trainjob.cli.argument_types import assignment, at_least, job_name, seconds, volume
 
 if TYPE_CHECKING:
-    from trainjob.cli.parser import Parser
-
-    Commands = argparse._SubParsersAction[Parser]
+    from trainjob.cli.argument_parser import Commands, Parser
 
 SUBMIT_DESCRIPTION = """Start a training job on a cluster.
 
@@ -73,16 +72,11 @@ def _command(commands: Commands, name: str, entry: str, *, help: str, descriptio
 def _where(parser: Parser) -> None:
     group = parser.add_argument_group("which cluster")
     group.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: the context's)")
-    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
-    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig (default: $KUBECONFIG, else ~/.kube/config, else the pod's own service account)")
+    cluster_access(group)
 
 
 def _name(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", type=job_name, help="name of the job")
-
-
-def _output(parser: Parser, *forms: str) -> None:
-    parser.add_argument("-o", "--output", choices=forms, metavar="FORM", help=f"{' | '.join(forms)} instead of text")
 
 
 def _add_submit(commands: Commands) -> None:
@@ -113,6 +107,9 @@ def _add_submit(commands: Commands) -> None:
     saved.add_argument("--s3-region", metavar="NAME", help="region of the bucket")
     saved.add_argument("--s3-secret", metavar="NAME", help="Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (default: the pods' own role)")
     saved.add_argument(
+        "--s3-ca-config-map", metavar="NAME", help="ConfigMap whose ca.crt vouches for the endpoint's certificate (default: the authorities that boto3 knows)"
+    )
+    saved.add_argument(
         "--volume",
         metavar="CLAIM:PATH",
         type=volume,
@@ -120,7 +117,7 @@ def _add_submit(commands: Commands) -> None:
         default=[],
         help="mount a PersistentVolumeClaim (or a folder of the nodes) at PATH; may be given again",
     )
-    saved.add_argument("--keep", metavar="N", type=at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
+    checkpoint_rules(saved)
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier jobs of this name have saved")
     saved.add_argument(
         "--restarts",
@@ -142,14 +139,14 @@ def _add_submit(commands: Commands) -> None:
 def _add_list(commands: Commands) -> None:
     listing = _command(commands, "list", "trainjob.cli.listing:listing", help="list the jobs of a namespace")
     listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
-    _output(listing, "wide", "name", "json")
+    output(listing, "wide", "name", "json")
     _where(listing)
 
 
 def _add_status(commands: Commands) -> None:
     status = _command(commands, "status", "trainjob.cli.status:status", help="show a job on one screen: state, workers, progress, failures, what to do")
     _name(status)
-    _output(status, "json")
+    output(status, "json")
     status.add_argument("--watch", action="store_true", help="keep showing it until it ends, and end with its exit code")
     status.add_argument("--plain", action="store_true", help="with --watch: one line per change instead of the live panel")
     _where(status)
@@ -168,7 +165,7 @@ def _add_logs(commands: Commands) -> None:
 def _add_events(commands: Commands) -> None:
     events = _command(commands, "events", "trainjob.cli.events:events", help="show the Kubernetes events of a job and its pods")
     _name(events)
-    _output(events, "json")
+    output(events, "json")
     _where(events)
 
 
@@ -201,5 +198,5 @@ def _add_doctor(commands: Commands) -> None:
         commands, "doctor", "trainjob.cli.doctor:doctor", help="check the cluster, the installation and your rights", description=DOCTOR_DESCRIPTION
     )
     doctor.add_argument("--operator-namespace", metavar="NS", default="trainjob-system", help="where TrainJob is installed (default: trainjob-system)")
-    _output(doctor, "json")
+    output(doctor, "json")
     _where(doctor)

@@ -1,7 +1,7 @@
 """Showing a running job: the face that `run` speaks to, its plain form, and which form a terminal gets.
 
-Called from the launcher's event loop, so nothing here may wait for anything but the terminal. `changes.py` says what is
-new and `panel.py` how it looks; here are only the rationing of lines and the writing.
+Called from the launcher's event loop, so nothing here may wait for anything but the terminal. `story.py` says what is new and due,
+`live.py` is the other form.
 """
 
 from __future__ import annotations
@@ -9,20 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from trainjob.cli.changes import Change, Kind, changes, freshest
-from trainjob.cli.pace import Pace
+from trainjob.cli.story import Clock, Story
+from trainjob.cli.streams import write
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
-
-RATION_S = 2.0
-"""Plain output shows progress and checkpoints at most this often; other lines are never held back."""
-
-Clock = Callable[[], float]
-"""Seconds since the epoch, as the times in a status are."""
 
 
 class Display(Protocol):
@@ -45,37 +39,6 @@ class Display(Protocol):
         ...
 
 
-class Story:
-    """The state that every display keeps: the last job seen, its pace, and what was said last of the rationed kinds."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.job: TrainJob | None = None
-        self.pace = Pace()
-        self._clock = clock
-        self._said: dict[Kind, float] = {}
-
-    def goes_on(self, job: TrainJob) -> list[Change]:
-        """Take in a status; what is new in it."""
-        job = freshest(self.job, job)
-        now, progress, attempt = self._clock(), job.status.progress, job.status.attempt
-        reported = progress.last_report_time
-        if attempt is not None:
-            self.pace = self.pace.seen(attempt.number, reported.timestamp() if reported else now, progress.step)
-        found = changes(self.job, job, self.pace, now)
-        self.job = job
-        return found
-
-    def due(self, kind: Kind) -> bool:
-        """Whether a line of a rationed kind may be shown now; counts it as shown."""
-        if kind not in (Kind.PROGRESS, Kind.CHECKPOINT):
-            return True
-        now = self._clock()
-        if now - self._said.get(kind, float("-inf")) < RATION_S:
-            return False
-        self._said[kind] = now
-        return True
-
-
 class PlainDisplay:
     """One line per change: the job's on standard error, the workers' on standard output."""
 
@@ -92,32 +55,21 @@ class PlainDisplay:
 
     def line(self, text: str) -> None:
         """Pass it on."""
-        _write(self._out, text)
+        write(self._out, text)
 
     def note(self, text: str) -> None:
         """`tj  | +3.2s text`, as wide as a rank's prefix."""
-        _write(self._err, f"tj  | +{self._clock() - self._started:.1f}s {text}")
+        write(self._err, f"tj  | +{self._clock() - self._started:.1f}s {text}")
 
     def close(self) -> None:
         """Nothing to restore."""
-
-
-def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text + "\n")
-        stream.flush()
-    except BrokenPipeError:
-        # The reader went away (`| head`). The job is worth more than the lines: it goes on, unseen.
-        from trainjob.cli.main import silence
-
-        silence(stream.fileno())
 
 
 def choose(*, plain: bool, environment: Mapping[str, str] | None = None) -> Display:
     """The live panel on a terminal, plain lines otherwise."""
     environment = os.environ if environment is None else environment
     if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
-        from trainjob.cli.live import LiveDisplay
+        from trainjob.cli.live import LiveDisplay  # here: plain lines do not pay for rich
 
         return LiveDisplay()
     return PlainDisplay(sys.stdout, sys.stderr)

@@ -15,8 +15,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from trainjob.cli.changes import Kind
-from trainjob.cli.display import Clock, Story
 from trainjob.cli.panel import Moment, panel
+from trainjob.cli.story import Clock, Story
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob

@@ -1,6 +1,6 @@
 """Entry point of `tj`: parse, import the one command that was asked for, turn its error into words and an exit code.
 
-Must import nothing but the parser at module level: the start-up time of every command is measured here.
+Must import nothing but the parser, and what costs as little, at module level: the start-up time of every command is measured here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from trainjob.cli import parser as grammar
+from trainjob.cli import streams
 from trainjob.cli.errors import CommandError
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return CLI_INTERRUPTED
     except BrokenPipeError:
-        silence(1, 2)
+        streams.silence(1, 2)
         return CLI_ERROR
     except Exception as error:  # the top loop: whatever it is, the shell gets a sentence and a code
         if os.environ.get(DEBUG):
@@ -79,18 +80,7 @@ def _version() -> int:
 
 
 def _say(*lines: str) -> None:
-    try:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        silence(2)
-
-
-def silence(*descriptors: int) -> None:
-    """The reader of these has gone: say nothing more to it, and do not fail at exit over it."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in descriptors:
-        os.dup2(devnull, descriptor)
-    os.close(devnull)
+    streams.write(sys.stderr, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""Command-line options put over a TrainJob document; pure.
+"""Command-line options put over a TrainJob document, and what validation says of it in the words of the command line; pure.
 
-`run` uses it for scripts and manifests alike, so that an option means the same in both. Validation comes after.
+`run` and `submit` use it for scripts and manifests alike, so that an option means the same in all of them.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from trainjob.cli.errors import CommandError
 from trainjob_api import contract
+from trainjob_api.problems import Problem
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 Document = dict[str, Any]
 
@@ -26,37 +30,80 @@ class Options:
     s3_endpoint: str | None = None
     s3_region: str | None = None
     s3_secret: str | None = None
+    s3_ca_config_map: str | None = None
     keep: int | None = None
+    strict: bool | None = None
+    on_upload_failure: str | None = None
     fresh: bool = False
     max_failures: int | None = None
     env: Sequence[tuple[str, str]] = ()
 
 
+class Given(NamedTuple):
+    """An option that was given, and what it says."""
+
+    flag: str
+    value: object
+
+
 def overlay(document: Document, options: Options) -> Document:
     """A copy of the document with the options in it; parts of a wrong type are left to validation."""
     result = copy.deepcopy(document)
-    values: Mapping[tuple[str, ...], object] = {
-        ("metadata", "name"): options.name,
-        ("spec", "workers"): options.workers,
-        ("spec", "processesPerWorker"): options.processes_per_worker,
-        ("spec", "checkpoint", "storage"): options.storage,
-        ("spec", "checkpoint", "s3", "endpointURL"): options.s3_endpoint,
-        ("spec", "checkpoint", "s3", "region"): options.s3_region,
-        ("spec", "checkpoint", "s3", "credentialsSecret"): options.s3_secret,
-        ("spec", "checkpoint", "keep"): options.keep,
-        ("spec", "checkpoint", "resumeFrom"): "none" if options.fresh else None,
-        ("spec", "failurePolicy", "maxFailures"): options.max_failures,
-    }
-    for path, value in values.items():
-        if value is not None:
-            _put(result, path, value)
+    for field, given in _given(options).items():
+        _put(result, field, given.value)
     for name, value in options.env:
         _set_env(result, name, value)
     return result
 
 
-def _put(document: Document, path: tuple[str, ...], value: object) -> None:
-    *parents, last = path
+def parse(document: Document, options: Options, *, command: str, file: str | None) -> TrainJob:
+    """The TrainJob of a document with the options in it (`file`: of the manifest it came from). Raises CommandError: what an option brought is named by it."""
+    try:
+        return parse_trainjob(document)
+    except InvalidTrainJob as error:
+        given = _given(options)
+        flags = [_flags(problem, given) for problem in error.problems]
+        named = [replace(problem, field=f"{', '.join(of)} ({problem.field})") if of else problem for problem, of in zip(error.problems, flags, strict=True)]
+        usage = file is None or all(flags)
+        raise CommandError(
+            str(InvalidTrainJob(named, error.name)),
+            next_step=f"`tj {command} --help` shows the options" if usage else f"`tj validate -f {file}` checks it again",
+            code=contract.CLI_USAGE if usage else contract.CLI_ERROR,
+        ) from None
+
+
+def _given(options: Options) -> Mapping[str, Given]:
+    """The options that were given, by the field that each of them sets."""
+    checkpoint = "spec.checkpoint"
+    every = {
+        "metadata.name": Given("--name", options.name),
+        "spec.workers": Given("--workers", options.workers),
+        "spec.processesPerWorker": Given("--processes-per-worker", options.processes_per_worker),
+        f"{checkpoint}.storage": Given("--storage", options.storage),
+        f"{checkpoint}.s3.endpointURL": Given("--s3-endpoint", options.s3_endpoint),
+        f"{checkpoint}.s3.region": Given("--s3-region", options.s3_region),
+        f"{checkpoint}.s3.credentialsSecret": Given("--s3-secret", options.s3_secret),
+        f"{checkpoint}.s3.caConfigMap": Given("--s3-ca-config-map", options.s3_ca_config_map),
+        f"{checkpoint}.keep": Given("--keep", options.keep),
+        f"{checkpoint}.strict": Given("--strict", options.strict),
+        f"{checkpoint}.onUploadFailure": Given("--on-upload-failure", options.on_upload_failure),
+        f"{checkpoint}.resumeFrom": Given("--fresh", "none" if options.fresh else None),
+        "spec.failurePolicy.maxFailures": Given("--max-failures", options.max_failures),
+    }
+    return {field: given for field, given in every.items() if given.value is not None}
+
+
+def _flags(problem: Problem, given: Mapping[str, Given]) -> list[str]:
+    """The options that brought what a problem is about: the one for its field, or those that made all of its map."""
+    if problem.field in given:
+        return [given[problem.field].flag]
+    parts = problem.value if isinstance(problem.value, dict) else {}
+    below = [given.get(f"{problem.field}.{part}") for part in parts]
+    return [each.flag for each in below if each is not None] if all(below) else []
+
+
+def _put(document: Document, field: str, value: object) -> None:
+    *parents, last = field.split(".")
     part: Any = document
     for key in parents:
         if part.get(key) is None:

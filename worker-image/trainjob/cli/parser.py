@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from trainjob.cli import checkpoints_parser, cluster_parser
+from trainjob.cli.argument_parser import Parser, checkpoint_rules
 from trainjob.cli.argument_types import assignment, at_least
-from trainjob.cli.errors import CommandError
-from trainjob_api.contract import CLI_USAGE
+
+if TYPE_CHECKING:
+    from trainjob.cli.argument_parser import Commands
 
 DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
 
@@ -47,14 +49,6 @@ With -f the job comes from a manifest, and the options given beside it win over 
   tj run -f trainjob.yaml --local --storage ./checkpoints"""
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse whose errors say what to type next and leave printing and exit codes to `main`."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the whole usage."""
-        raise CommandError(message, next_step=f"`{self.prog} --help` shows the options", code=CLI_USAGE)
-
-
 def build() -> Parser:
     """The parser of `tj` with all commands."""
     parser = Parser(prog="tj", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
@@ -75,7 +69,7 @@ def late_words(args: argparse.Namespace, unknown: list[str]) -> list[str]:
     return []
 
 
-def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
+def _add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="run a script or a manifest on this machine",
@@ -100,14 +94,14 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     saved.add_argument(
         "--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory, or s3://bucket/folder (default: ~/trainjob_results)"
     )
-    saved.add_argument("--keep", metavar="N", type=at_least(1), help="checkpoints to keep; the newest always stays (default: all)")
+    checkpoint_rules(saved)
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
     saved.add_argument("--max-failures", metavar="N", type=at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")
     shown = run.add_argument_group("how it is shown")
     shown.add_argument("--plain", action="store_true", help="one line per change instead of the live panel; so it is without a terminal and where CI is set")
 
 
-def _add_validate(commands: argparse._SubParsersAction[Parser]) -> None:
+def _add_validate(commands: Commands) -> None:
     validate = commands.add_parser(
         "validate",
         help="check a TrainJob manifest without running it",

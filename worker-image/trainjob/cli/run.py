@@ -14,15 +14,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainjob.cli import display as displays
-from trainjob.cli import failure, manifest, wording
+from trainjob.cli import failure, manifest, overlay, wording
 from trainjob.cli.errors import CommandError
-from trainjob.cli.overlay import Options, overlay
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 if TYPE_CHECKING:
     from trainjob.launch.local import LocalEvent, LocalOutcome
@@ -50,14 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
 def build(args: argparse.Namespace) -> TrainJob:
     """The TrainJob that the arguments ask for. Raises CommandError."""
-    document = overlay(_document(args), _options(args))
-    try:
-        return parse_trainjob(document)
-    except InvalidTrainJob as error:
-        code = CLI_USAGE if args.file is None else 1
-        raise CommandError(
-            str(error), next_step="`tj run --help` shows the options" if args.file is None else f"`tj validate -f {args.file}` checks it again", code=code
-        ) from None
+    options = _options(args)
+    return overlay.parse(overlay.overlay(_document(args), options), options, command="run", file=args.file)
 
 
 def _document(args: argparse.Namespace) -> dict[str, Any]:
@@ -85,13 +77,15 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("a manifest takes nothing after --", next_step=f"put the arguments into the container's command in {args.file}", code=CLI_USAGE)
 
 
-def _options(args: argparse.Namespace) -> Options:
-    return Options(
+def _options(args: argparse.Namespace) -> overlay.Options:
+    return overlay.Options(
         name=jobs.job_name(args.name) if args.name else None,
         workers=args.workers,
         processes_per_worker=args.processes_per_worker,
         storage=jobs.storage_root(args.storage) if args.storage else None,
         keep=args.keep,
+        strict=args.strict,
+        on_upload_failure=args.on_upload_failure,
         fresh=args.fresh,
         max_failures=args.max_failures,
         env=args.env,
@@ -129,9 +123,10 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     """How to run this again so that it goes on where it stopped."""
     words = ["tj", "run", *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script])]
     words += ["--name", job.metadata.name]
-    for flag, value in (("--workers", args.workers), ("--processes-per-worker", args.processes_per_worker), ("--storage", args.storage), ("--keep", args.keep)):
-        words += [] if value is None else [flag, str(value)]
-    words += [] if args.max_failures is None else ["--max-failures", str(args.max_failures)]
+    for option in ("workers", "processes_per_worker", "storage", "keep", "on_upload_failure", "max_failures"):
+        value = getattr(args, option)
+        words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
     for name, value in args.env:
         words += ["--env", f"{name}={value}"]
     words += ["--", *args.script_args] if args.script_args else []

@@ -10,15 +10,13 @@ import os
 import sys
 from typing import Any
 
-from trainjob.cli import connect, manifest, submit_code, watch, wording
+from trainjob.cli import connect, manifest, overlay, submit_code, watch, wording
 from trainjob.cli import display as displays
 from trainjob.cli.errors import CommandError
-from trainjob.cli.overlay import Options, overlay
 from trainjob.launch import carry, follow, kubernetes
 from trainjob.launch import job as jobs
 from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE
-from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 Document = dict[str, Any]
 
@@ -35,7 +33,7 @@ def submit(args: argparse.Namespace) -> int:
             f"{args.file} holds {len(documents)} TrainJobs; one can be watched", next_step=f"tj submit -f {args.file}, then tj logs NAME -f", code=CLI_USAGE
         )
     for document in documents:
-        _validated(document, args)
+        overlay.parse(document, _options(args), command="submit", file=args.file)
     made = [_create(args, place, document) for document in documents]
     if args.dry_run or not (args.wait or args.logs):
         return CLI_OK
@@ -59,8 +57,8 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("a manifest takes nothing after --", next_step=f"put the arguments into the container's command in {args.file}", code=CLI_USAGE)
 
 
-def _options(args: argparse.Namespace) -> Options:
-    return Options(
+def _options(args: argparse.Namespace) -> overlay.Options:
+    return overlay.Options(
         name=jobs.job_name(args.name) if args.name else None,
         workers=args.workers,
         processes_per_worker=args.processes_per_worker,
@@ -68,7 +66,10 @@ def _options(args: argparse.Namespace) -> Options:
         s3_endpoint=args.s3_endpoint,
         s3_region=args.s3_region,
         s3_secret=args.s3_secret,
+        s3_ca_config_map=args.s3_ca_config_map,
         keep=args.keep,
+        strict=args.strict,
+        on_upload_failure=args.on_upload_failure,
         fresh=args.fresh,
         max_failures=args.max_failures,
         env=args.env,
@@ -77,7 +78,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _from_file(args: argparse.Namespace, place: connect.Place) -> list[Document]:
     others: list[str] = []
-    found = [overlay(document, _options(args)) for document in manifest.read(args.file, others)]
+    found = [overlay.overlay(document, _options(args)) for document in manifest.read(args.file, others)]
     if others:
         print(
             f"tj  | {args.file} also holds {', '.join(others)}: only TrainJobs are created here, `kubectl apply -f {args.file}` takes them all", file=sys.stderr
@@ -101,7 +102,7 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
     script = args.script if args.no_code or args.module else _inside(args.code, args.script)
     command = ("python", *(("-m",) if args.module else ()), script, *args.script_args)
     job = jobs.from_script(jobs.ScriptJob(command=command, name=args.name, gpus_per_worker=args.gpus or 0))
-    found = overlay(kubernetes.lean(job, namespace), _options(args))
+    found = overlay.overlay(kubernetes.lean(job, namespace), _options(args))
     container = carry.trainer(found)
     container["image"] = args.image
     amounts = {name: value for name, value in (("cpu", args.cpu), ("memory", args.memory)) if value}
@@ -140,14 +141,6 @@ def _inside(folder: str, script: str) -> str:
 
 
 # --- Creating it -------------------------------------------------------------------------------------------------------
-
-
-def _validated(document: Document, args: argparse.Namespace) -> None:
-    try:
-        parse_trainjob(document)
-    except InvalidTrainJob as error:
-        step = f"`tj validate -f {args.file}` checks it again" if args.file else "`tj submit --help` shows the options"
-        raise CommandError(str(error), next_step=step, code=CLI_USAGE if args.file is None else contract.CLI_ERROR) from None
 
 
 def _create(args: argparse.Namespace, place: connect.Place, document: Document) -> Document:

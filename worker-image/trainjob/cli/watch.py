@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from trainjob.cli import connect, failure, wording
 from trainjob.cli.changes import Kind
-from trainjob.cli.display import Display, Story
+from trainjob.cli.display import Display
+from trainjob.cli.story import Story
 from trainjob.launch import follow
 from trainjob_api import contract, defaults
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from trainjob.launch.callbacks import RunContext, UserCallback
     from trainjob.launch.cluster_run import ClusterRun
     from trainjob.launch.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
-    from trainjob.launch.errors import ConfigError, LaunchError, TrainingFailedError
+    from trainjob.launch.errors import ConfigError, LaunchError
     from trainjob.launch.kubernetes import Kubernetes
     from trainjob.launch.result import Result
     from trainjob.launch.trainer import TorchTrainer
+    from trainjob.launch.verdict import TrainingFailedError
 
 __all__ = [
     "CheckpointConfig",
@@ -39,10 +40,11 @@ _MODULES = {
     "callbacks": ("RunContext", "UserCallback"),
     "cluster_run": ("ClusterRun",),
     "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
-    "errors": ("ConfigError", "LaunchError", "TrainingFailedError"),
+    "errors": ("ConfigError", "LaunchError"),
     "kubernetes": ("Kubernetes",),
     "result": ("Result",),
     "trainer": ("TorchTrainer",),
+    "verdict": ("TrainingFailedError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,13 +1,11 @@
-"""How this machine reaches the bucket of a job on a cluster.
+"""How this machine reaches the bucket of a job on a cluster: the environment by which `open_store` opens it. Pure.
 
 Credentials are this machine's own (environment, profile, ...): nothing reads the Secret that the pods use.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainjob_api import contract, defaults
@@ -32,19 +30,3 @@ def environ(job: TrainJob, own: Mapping[str, str]) -> dict[str, str]:
             value = next((said[name] for name in names if said.get(name)), None)
             found.update({names[0]: value} if value else {})
     return found
-
-
-@contextmanager
-def settings_of(job: TrainJob) -> Iterator[None]:
-    """While this holds, stores are opened by that environment; the process is the user's own, so that it is put back."""
-    before = dict(os.environ)
-    added = {name: value for name, value in environ(job, before).items() if before.get(name) != value}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                os.environ.pop(name, None)

@@ -27,11 +27,10 @@ _BUCKET_S = 5.0
 
 def result_of(job: TrainJob, error: Exception | None = None) -> results.Result:
     """From the job's storage where this machine sees it (a bucket, the same path on a shared file system), else from its status."""
-    folder = defaults.job_storage(job)
-    with bucket.settings_of(job):
-        store = own_folder(job)
-        if folder is not None and store is not None:
-            return results.read(folder, error=error, return_value=None if error else _returned(store, folder))
+    folder, store = defaults.job_storage(job), own_folder(job)
+    if folder is not None and store is not None:
+        returned = None if error else _returned(store, folder)
+        return results.read(folder, error=error, return_value=returned, environ=bucket.environ(job, os.environ))
     if folder is not None and error is None:
         _say(f"this machine does not see {folder}, where the metrics history and the function's return value are: Result has what the job's status says")
     status = job.status
@@ -54,7 +53,7 @@ def own_folder(job: TrainJob) -> Store | None:
     if not jobs.is_s3(folder) and not os.path.isdir(os.path.join(folder, "runs")):
         return None
     try:
-        store = open_store(folder, retry_s=_BUCKET_S)
+        store = open_store(folder, _BUCKET_S, bucket.environ(job, os.environ))
         number = catalogue.latest_run(store)
         claim = None if number is None else catalogue.read_claim(store, number)
     except StoreError as error:
@@ -78,8 +77,7 @@ class Reports:
             return []
         if not self._looked:
             self._looked = True
-            with bucket.settings_of(job):
-                self._store = own_folder(job)
+            self._store = own_folder(job)
         rows = self._rows()
         if self._store is None and progress.position > self._position:
             rows = [{"position": progress.position, "metrics": progress.metrics}]

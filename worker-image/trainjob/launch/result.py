@@ -78,14 +78,14 @@ class Result:
         return None if best is None else by_id[best][0]
 
 
-def read(folder: str, *, error: Exception | None = None, return_value: Any = None) -> Result:
-    """The newest run in the job's folder."""
+def read(folder: str, *, error: Exception | None = None, return_value: Any = None, environ: Mapping[str, str] | None = None) -> Result:
+    """The newest run in the job's folder. `environ`: by which a bucket is reached, instead of this process's environment."""
     try:
-        store = open_store(folder)
+        store = open_store(folder, environ=environ)
         run = catalogue.latest_run(store)
         best = [(handle(folder, manifest), dict(manifest.note.metrics)) for manifest in catalogue.list_checkpoints(store)]
         rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
-        latest = best[-1][0] if best else _origin(store, run)
+        latest = best[-1][0] if best else _origin(store, run, environ)
     except StoreError as trouble:
         raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
     return Result(
@@ -99,9 +99,9 @@ def read(folder: str, *, error: Exception | None = None, return_value: Any = Non
     )
 
 
-def _origin(store: Store, run: int | None) -> Checkpoint | None:
+def _origin(store: Store, run: int | None, environ: Mapping[str, str] | None) -> Checkpoint | None:
     """What a run without checkpoints of its own resumed from."""
-    found = None if run is None else inventory.origin(store, run)
+    found = None if run is None else inventory.origin(store, run, environ)
     return None if found is None else _handle(found.uri, found.manifest)
 
 

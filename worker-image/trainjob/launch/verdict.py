@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainjob.launch.errors import TrainingFailedError
+from trainjob.session.errors import TrainJobError
 
 if TYPE_CHECKING:
+    from trainjob.launch.result import Result
     from trainjob_api.v1alpha1 import Failure, TrainJob
+
+
+class TrainingFailedError(TrainJobError):
+    """The job failed; the text names the first cause: rank, type, message, and the user's own frames."""
+
+    def __init__(self, message: str, *, rank: int | None = None, reason: str = "", traceback: str | None = None, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+        """The rank that broke first; None when it was no rank (a lost pod, a deadline)."""
+        self.reason = reason
+        """One CamelCase word, as in status.lastFailure.reason."""
+        self.worker_traceback = traceback
+        """The traceback of that rank, user frames first."""
+        self.result = result
+        """What the job left behind: metrics and checkpoints up to the failure."""
 
 
 def describe(failure: Failure) -> str:
