@@ -150,7 +150,7 @@ def _prepared(work: Callable[[Files], None]) -> Transfer:
 def ours() -> Pair:
     """The store as shares and restores use it: some files at a time, verified on the way down."""
     from trainjob.checkpoint import transfer
-    from trainjob.checkpoint.store import open_store
+    from trainjob.checkpoint.opening import open_store
 
     store = open_store(f"s3://{BUCKET}")
     store.read("warm")

@@ -21,6 +21,7 @@ from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Piece, Sto
 from trainjob.agent.frames import FrameConnection
 from trainjob.agent.peers import PeerServer
 from trainjob.agent.saving import Saving
+from trainjob.checkpoint import digest
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
 from trainjob_api import wire
@@ -68,26 +69,43 @@ def fetch(address: str, target: Path, size: int, stop: Stop | None = None) -> in
         return fetcher.fetch("1-1-1", whole(size), str(target))
 
 
-def send_bytes(connection: FrameConnection, size: int, data: bytes, crc: int | None) -> None:
+def send_bytes(connection: FrameConnection, size: int, data: bytes, crc32: int | None) -> None:
     """As an agent answers a GET for a whole file."""
-    connection.send({"op": peer_protocol.FILE, "size": size, "count": len(data)})
+    connection.send({"op": peer_protocol.FILE, "size": size, "count": len(data), "algorithm": "crc32"})
     assert connection._transport is not None
     connection._transport.write(data)
-    connection.send({"op": peer_protocol.END, "crc": crc})
+    connection.send({"op": peer_protocol.END, "sum": crc32})
 
 
-def test_a_file_travels_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [None, *digest.ALGORITHMS])
+def test_a_file_travels_whole(tmp_path: Path, algorithm: str | None) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(5_000_000))
+    expected = digest.update(algorithm or digest.best(), source.read_bytes())
 
     def test(address: str) -> None:
         with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
             for name in ("a", "deep/b"):
                 make_room(str(tmp_path / "got" / name))
-                assert fetcher.fetch("1-1-1", whole(5_000_000), str(tmp_path / "got" / name)) == zlib.crc32(source.read_bytes())
+                assert fetcher.fetch("1-1-1", whole(5_000_000), str(tmp_path / "got" / name), algorithm) == expected
                 assert (tmp_path / "got" / name).read_bytes() == source.read_bytes()
 
     serving(giving(source), test)
+
+
+def test_a_peer_that_lacks_the_algorithm_takes_crc32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no awscrt, we have."""
+    (tmp_path / "source").write_bytes(b"x" * 100)
+    sums: list[object] = []
+
+    def giving_crc32(connection: FrameConnection, message: wire.Message) -> None:
+        sums.append(message["sum"])
+        send_bytes(connection, 100, b"x" * 100, zlib.crc32(b"x" * 100))
+
+    monkeypatch.setattr(digest, "best", lambda: digest.CRC64NVME)
+    serving(giving_crc32, lambda address: fetch(address, tmp_path / "got", 100) and None)
+    assert (tmp_path / "got").read_bytes() == b"x" * 100
+    assert sums == [digest.CRC64NVME]
 
 
 def test_a_link_in_the_way_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -139,7 +157,7 @@ def test_a_peer_that_gives_no_byte_is_given_up(tmp_path: Path) -> None:
 
     def answer(connection: FrameConnection, message: wire.Message) -> None:
         asked.append(int(message["offset"]))
-        connection.send({"op": peer_protocol.FILE, "size": 100, "count": 100})
+        connection.send({"op": peer_protocol.FILE, "size": 100, "count": 100, "algorithm": "crc32"})
         connection.close()
 
     def test(address: str) -> None:
@@ -161,14 +179,14 @@ def test_pieces_over_several_connections_make_the_file(tmp_path: Path) -> None:
     def test(address: str) -> None:
         def bring(piece: Piece) -> tuple[Piece, int]:
             with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
-                return piece, fetcher.fetch("1-1-1", piece, str(tmp_path / "got"), summed=piece.start > 0)
+                return piece, fetcher.fetch("1-1-1", piece, str(tmp_path / "got"), None if piece.start else "crc64nvme")
 
         with ThreadPoolExecutor(len(pieces)) as threads:
             sums.extend(threads.map(bring, reversed(pieces)))
 
     serving(giving(source), test)
     assert (tmp_path / "got").read_bytes() == source.read_bytes()
-    assert joined(sums) == zlib.crc32(source.read_bytes())
+    assert joined(sums, "crc64nvme") == digest.update("crc64nvme", source.read_bytes())
 
 
 @pytest.mark.parametrize("size", [0, 1, files.PIECE, files.PIECE + 1, 4 * files.PIECE, 400 * files.PIECE])
@@ -186,7 +204,7 @@ def test_a_file_that_shrinks_while_it_is_sent_does_not_come_torn(tmp_path: Path)
         async def send() -> None:
             with open(tmp_path / "source", "rb") as file:  # noqa: ASYNC230 - a test
                 left = 100 - int(message["offset"])
-                connection.send({"op": peer_protocol.FILE, "size": 100, "count": left})
+                connection.send({"op": peer_protocol.FILE, "size": 100, "count": left, "algorithm": "crc32"})
                 await connection.send_file(file, 100 - left, left)
 
         tasks.append(asyncio.ensure_future(send()))

@@ -20,7 +20,7 @@ from trainjob.agent.frames import FrameConnection
 from trainjob.agent.gathering import Damaged, Gathering, Sources
 from trainjob.agent.peers import PeerServer
 from trainjob.agent.storage import StorageError
-from trainjob.checkpoint import bringing
+from trainjob.checkpoint import bringing, digest
 from trainjob.checkpoint.errors import CheckpointError
 from trainjob.checkpoint.operations import perform
 from trainjob.checkpoint.store import Store
@@ -74,10 +74,10 @@ class PeerAgent:
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
             return
         data = self.held[path]
-        connection.send({"op": peer_protocol.FILE, "size": len(data), "count": len(data)})
+        connection.send({"op": peer_protocol.FILE, "size": len(data), "count": len(data), "algorithm": "crc32"})
         assert connection._transport is not None
         connection._transport.write(data)
-        connection.send({"op": peer_protocol.END, "crc": zlib.crc32(data)})
+        connection.send({"op": peer_protocol.END, "sum": zlib.crc32(data)})
 
 
 Test = Callable[[Gathering, PeerAgent, "Child | None"], Awaitable[None]]
@@ -85,7 +85,7 @@ Test = Callable[[Gathering, PeerAgent, "Child | None"], Awaitable[None]]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    from trainjob.checkpoint.store import open_store
+    from trainjob.checkpoint.opening import open_store
 
     return open_store(str(tmp_path / "store"))
 
@@ -156,6 +156,21 @@ def test_bytes_of_a_peer_are_compared_by_the_manifests_own_algorithm(tmp_path: P
         assert child is not None and [op for op, _ in child.asked] == ["compare", "verify"], "it has another checksum, and storage has the right bytes"
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums={**SUMS, "a": ("0" * 16, "crc64nvme")})
+    assert here(tmp_path) == {"a": WHOLE["a"]}
+
+
+@pytest.mark.parametrize(("quick", "asked"), [(True, []), (False, ["compare"])])
+def test_only_who_cannot_checksum_what_comes_has_it_read_again(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, quick: bool, asked: list[str]
+) -> None:
+    monkeypatch.setattr(digest, "quick", lambda algorithm: quick or algorithm == digest.CRC32)
+    right = digest.text(digest.CRC64NVME, digest.update(digest.CRC64NVME, WHOLE["a"]))
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(["a"])
+        assert child is not None and [op for op, _ in child.asked] == asked
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums={**SUMS, "a": (right, "crc64nvme")})
     assert here(tmp_path) == {"a": WHOLE["a"]}
 
 

@@ -20,7 +20,7 @@ from support import dying_agent, s3
 from support.agent_rig import ROOT, Rig
 from support.s3_held import Held
 from trainjob.checkpoint import catalogue, stored
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from support import s3
 from support.agent_rig import Rig
 from support.reading import overwrite
 from support.s3_faults import Faults
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow

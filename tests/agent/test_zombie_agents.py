@@ -9,8 +9,8 @@ import pytest
 from support import s3
 from support.agent_rig import Rig
 from trainjob.checkpoint import catalogue, stored
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import open_store
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from support import s3
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.store import Store
 
 
 @pytest.fixture(params=["path", "s3"])

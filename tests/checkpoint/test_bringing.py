@@ -14,8 +14,9 @@ from support.s3_faults import Faults
 from trainjob.checkpoint import bringing, errors, layout, runs
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.operations import perform
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import nothing
 
 FILES = {"a.bin": (b"a" * 1000, 0), "deep/b.bin": (b"b" * 1000, 1), "c.bin": (b"", 1)}

@@ -14,11 +14,12 @@ from support.checkpoint import Job
 from support.s3_held import Held, killed_at
 from trainjob.checkpoint import runs
 from trainjob.checkpoint.manifest import Manifest
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 
 pytestmark = pytest.mark.slow
 Stores = Callable[[], tuple[Store, Store]]

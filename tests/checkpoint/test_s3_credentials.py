@@ -11,8 +11,9 @@ from support import s3
 from support.s3_identity import Identity
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import nothing
 
 GOOD = (s3.ACCESS, s3.SECRET)

@@ -19,6 +19,7 @@ from trainjob.checkpoint import errors, layout, runs, stored
 from trainjob.checkpoint.errors import CheckpointError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.path_store import PathStore
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
@@ -28,7 +29,7 @@ from trainjob.checkpoint.s3 import store as s3_store
 from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import nothing
 
 SLOW = ("delay", "throttle")

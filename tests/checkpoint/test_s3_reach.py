@@ -11,13 +11,14 @@ from support import s3
 from support.s3_authority import Authority
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.s3 import bodies as s3_bodies
 from trainjob.checkpoint.s3 import boto as s3_boto
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.errands import LIMIT
 from trainjob.checkpoint.s3.small_files import FEW
-from trainjob.checkpoint.store import Store, Wanted, open_store
+from trainjob.checkpoint.store import Store, Wanted
 from trainjob.checkpoint.transfer import nothing
 
 

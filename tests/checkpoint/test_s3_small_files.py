@@ -13,10 +13,11 @@ from support.s3_faults import Faults
 from trainjob.checkpoint import errors, stored
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.manifest import FileEntry
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3.errands import LIMIT, TOLERATED
 from trainjob.checkpoint.s3.small_files import FEW
-from trainjob.checkpoint.store import Store, Stored, Wanted, open_store
+from trainjob.checkpoint.store import Store, Stored, Wanted
 from trainjob.checkpoint.transfer import nothing
 
 SIZES = {"empty": 0, "one byte": 1, "ü and space": 1000, "at the limit": LIMIT, **{f"deep/er/part-{n}": 100 + n for n in range(20)}}

@@ -16,13 +16,14 @@ from support.s3_faults import Faults
 from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import settings as s3_settings
 from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.store import S3Store
-from trainjob.checkpoint.store import Store, Stored, open_store
+from trainjob.checkpoint.store import Store, Stored
 from trainjob.checkpoint.transfer import nothing
 
 BIG = s3_transfer.SINGLE + s3_transfer.PART // 2 + 1
@@ -224,7 +225,7 @@ def test_settings_come_from_the_environment() -> None:
 
 def test_without_boto3_the_extra_is_named() -> None:
     program = (
-        "import sys\nsys.modules['boto3'] = None\nfrom trainjob.checkpoint.store import open_store\n"
+        "import sys\nsys.modules['boto3'] = None\nfrom trainjob.checkpoint.opening import open_store\n"
         "try:\n    open_store('s3://bucket/x').probe()\nexcept Exception as error:\n    print(type(error).__name__, error.kind, error)\n"
     )
     roots = os.pathsep.join(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))
@@ -233,7 +234,7 @@ def test_without_boto3_the_extra_is_named() -> None:
 
 
 def test_nothing_of_boto3_is_imported_before_the_first_request() -> None:
-    program = "import sys\nfrom trainjob.checkpoint.store import open_store\nopen_store('s3://bucket/x').uri()\nprint('boto3' in sys.modules, 'botocore' in sys.modules)\n"
+    program = "import sys\nfrom trainjob.checkpoint.opening import open_store\nopen_store('s3://bucket/x').uri()\nprint('boto3' in sys.modules, 'botocore' in sys.modules)\n"
     roots = os.pathsep.join(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": roots}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

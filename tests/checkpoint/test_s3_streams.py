@@ -18,9 +18,10 @@ from support import s3
 from support.s3_faults import Faults
 from trainjob.checkpoint import transfer
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import transfer as s3_transfer
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import nothing
 
 FOREVER_S = 60.0
@@ -118,7 +119,7 @@ def test_an_error_keeps_nothing_alive(bucket_store: Store, tmp_path: Path) -> No
 
 _MOVE = """
 import resource, sys
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.transfer import nothing
 uri, small, large, copy = sys.argv[1:]
 store = open_store(uri)

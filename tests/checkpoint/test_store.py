@@ -15,8 +15,9 @@ import pytest
 from support.checkpoint import Job, write_tree
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import CheckpointError, StoreError
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.store import Stored, open_store
+from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import each, nothing
 
 

@@ -13,11 +13,12 @@ from support.checkpoint import Interposed, Job, fetched, read_tree, write_tree
 from trainjob.checkpoint import catalogue, digest, errors, layout, runs, stored
 from trainjob.checkpoint.errors import CheckpointError, DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer, remove
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit, fetch
-from trainjob.checkpoint.store import Store, Stored, open_store
+from trainjob.checkpoint.store import Store, Stored
 from trainjob.checkpoint.transfer import nothing
 
 ID = CheckpointId(1, 1, 1)

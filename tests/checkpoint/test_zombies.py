@@ -15,11 +15,12 @@ from trainjob.checkpoint import runs, stored
 from trainjob.checkpoint.choose import Candidate
 from trainjob.checkpoint.errors import CheckpointError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer, remove
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 
 
 def chosen(store: Store, uid: str = "uid-1", resume_from: str = "auto", candidates: list[Candidate] | None = None) -> str | None:

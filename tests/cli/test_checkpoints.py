@@ -22,8 +22,8 @@ from trainjob import Checkpoint
 from trainjob.checkpoint import catalogue, inventory, layout, retire
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import Manifest
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.store import open_store
 from trainjob.cli.checkpoint_choice import look
 from trainjob.cli.checkpoint_contents import _verified, bring
 from trainjob.cli.checkpoint_places import Place

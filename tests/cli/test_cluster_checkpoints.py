@@ -13,8 +13,8 @@ from support.apiserver import on_apiserver
 from support.checkpoint import Job, read_tree
 from support.cluster_cli import User, attempt, condition
 from trainjob.checkpoint import runs
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import open_store
 from trainjob_api import contract
 
 pytestmark = on_apiserver

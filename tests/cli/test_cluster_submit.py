@@ -17,7 +17,7 @@ from support.apiserver import on_apiserver
 from support.cluster_cli import Said, User, condition, until
 from support.trainjobs import document
 from trainjob.checkpoint import code
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.launch import carry
 from trainjob_api import contract
 

@@ -15,7 +15,7 @@ from support.checkpoint import Job
 from support.trainjobs import document
 from trainjob.checkpoint import layout, runs
 from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.launch import bucket
 from trainjob.launch.cluster_results import Reports, result_of
 from trainjob_api import defaults

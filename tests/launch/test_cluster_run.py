@@ -156,7 +156,7 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator:
     stored = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": job.spec.checkpoint.model_copy(update={"storage": str(tmp_path)})})})
     folder = tmp_path / operator.namespace / "digits"
     from trainjob.checkpoint import runs
-    from trainjob.checkpoint.store import open_store
+    from trainjob.checkpoint.opening import open_store
 
     folder.mkdir(parents=True)
     runs.claim(open_store(str(folder)), "another uid", "auto", [])

@@ -13,7 +13,7 @@ from support.faults import fail_at
 from support.scenario import Stage
 from trainjob import RunConfig, ScalingConfig, TorchTrainer
 from trainjob.checkpoint import catalogue
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.launch import LaunchError, TrainingFailedError
 
 pytestmark = pytest.mark.slow

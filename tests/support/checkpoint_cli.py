@@ -10,8 +10,8 @@ import pytest
 
 from support.checkpoint import Job
 from support.cluster_cli import Said
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import open_store
 from trainjob.cli.main import main
 
 

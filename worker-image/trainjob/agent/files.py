@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 import weakref
-import zlib
 from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent import peer_protocol
@@ -72,24 +71,25 @@ async def serve(connection: FrameConnection, path: str, message: wire.Message) -
             start, offset = int(message["start"]), int(message["offset"])
             end = min(start + int(message["length"]), size)
             count = max(0, end - offset)
-            summing = loop.run_in_executor(None, _sum, file.fileno(), start, end) if message["sum"] else None
-            connection.send({"op": peer_protocol.FILE, "size": size, "count": count})
+            algorithm = message["sum"] if digest.quick(str(message["sum"])) else digest.CRC32
+            summing = loop.run_in_executor(None, _sum, file.fileno(), start, end, algorithm) if message["sum"] else None
+            connection.send({"op": peer_protocol.FILE, "size": size, "count": count, "algorithm": algorithm})
             try:
                 await connection.send_file(file, offset, count)
             finally:
                 checksum = None if summing is None else await summing
-        connection.send({"op": peer_protocol.END, "crc": checksum})
+        connection.send({"op": peer_protocol.END, "sum": checksum})
     except OSError as error:
         connection.send({"op": peer_protocol.REFUSED, "message": f"{path}: {error.strerror or error}"})
 
 
-def _sum(file: int, start: int, end: int) -> int:
+def _sum(file: int, start: int, end: int, algorithm: str) -> int:
     buffer, checksum = bytearray(CHUNK), 0
     while start < end:
         count = os.preadv(file, [memoryview(buffer)[: min(CHUNK, end - start)]], start)
         if not count:
             break
-        checksum, start = zlib.crc32(memoryview(buffer)[:count], checksum), start + count
+        checksum, start = digest.update(algorithm, memoryview(buffer)[:count], checksum), start + count
     return checksum
 
 
@@ -116,11 +116,11 @@ def pieces_of(path: str, size: int) -> List[Piece]:
     return [Piece(path, size, start, min(step, size - start)) for start in range(0, size, step)] or [Piece(path, 0, 0, 0)]
 
 
-def joined(sums: Sequence[Tuple[Piece, int]]) -> int:
-    """The file's crc32 from those of its pieces."""
+def joined(sums: Sequence[Tuple[Piece, int]], algorithm: str) -> int:
+    """The file's checksum from those of its pieces."""
     total = 0
     for piece, checksum in sorted(sums):
-        total = digest.combine(digest.CRC32, total, checksum, piece.length) if piece.start else checksum
+        total = digest.combine(algorithm, total, checksum, piece.length) if piece.start else checksum
     return total
 
 
@@ -185,29 +185,36 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._drop()
 
-    def fetch(self, checkpoint: str, piece: Piece, target: str, summed: bool = True) -> int:
-        """Write a piece of the peer's file into `target` (see make_room); its crc32. `summed`: the peer's own checksum of it is compared, for who
-        knows no other. Raises FetchError, NotThere."""
+    def fetch(self, checkpoint: str, piece: Piece, target: str, algorithm: Optional[str] = None) -> int:
+        """Write a piece of the peer's file into `target` (see make_room); its checksum by `algorithm`. For who knows no checksum to compare it with (None)
+        the peer takes one too, and they agree. Raises FetchError, NotThere."""
         try:
             file = os.open(target, os.O_WRONLY)
             try:
-                return self._fetch(checkpoint, piece, file, summed)
+                return self._fetch(checkpoint, piece, file, algorithm)
             finally:
                 os.close(file)
         except OSError as error:
             raise FetchError(f"{target}: {error.strerror or error}") from error
 
-    def _fetch(self, checkpoint: str, piece: Piece, file: int, summed: bool) -> int:
+    def _fetch(self, checkpoint: str, piece: Piece, file: int, algorithm: Optional[str]) -> int:
+        by, compared = algorithm or digest.best(), algorithm is None
         got, checksum, idle = 0, 0, 0
         while True:
             before = got
-            request = {"id": checkpoint, "path": piece.path, "start": piece.start, "length": piece.length, "offset": piece.start + got, "sum": summed}
+            request = {"id": checkpoint, "path": piece.path, "start": piece.start, "length": piece.length, "offset": piece.start + got}
             try:
-                for chunk in self._ask({"op": peer_protocol.GET, **request}, piece, piece.length - got):
+                first = self._ask({"op": peer_protocol.GET, **request, "sum": by if compared else None}, piece, piece.length - got)
+                if compared and first.get("algorithm") != by:
+                    by = digest.CRC32  # which everybody can
+                    if got or first.get("algorithm") != by:
+                        got, checksum = 0, 0
+                        raise _Broken(f"it takes checksums by {first.get('algorithm')}")
+                for chunk in self._blocks(piece.length - got):
                     _write(file, chunk, piece.start + got)
-                    got, checksum = got + len(chunk), zlib.crc32(chunk, checksum)
+                    got, checksum = got + len(chunk), digest.update(by, chunk, checksum)
                 theirs = self._end()
-                if not summed or theirs == checksum:
+                if not compared or theirs == checksum:
                     return checksum
                 got, checksum = 0, 0  # somewhere in what came: all of it again
                 trouble = f"it came damaged: its checksum is not {theirs:08x}"
@@ -218,14 +225,18 @@ class Fetcher:
             if idle >= TRIES or self._stop.wait(PAUSE_S if idle else 0):
                 raise FetchError(f"{piece.path} of checkpoint {checkpoint} from {self._peer.address}: {trouble}")
 
-    def _ask(self, request: wire.Message, piece: Piece, left: int) -> Iterator[memoryview]:
-        """The bytes that are left, each block valid until the next. Raises _Broken, NotThere."""
+    def _ask(self, request: wire.Message, piece: Piece, left: int) -> wire.Message:
+        """What the peer says before the bytes. Raises _Broken, NotThere."""
         first = self._exchange(request)
         if first.get("op") != peer_protocol.FILE or first.get("size") != piece.size:
             found = first.get("message") or f"{first.get('size')} bytes"
             raise NotThere(f"{piece.path} of checkpoint {request['id']} at the agent {self._peer.address}: {found}, expected {piece.size} bytes")
         if first.get("count") != left:
             raise _Broken(f"{first.get('count')} bytes are offered where {left} are asked for")
+        return first
+
+    def _blocks(self, left: int) -> Iterator[memoryview]:
+        """The bytes that are left, each block valid until the next. Raises _Broken."""
         room = memoryview(self._room)
         while left:
             count = self._read_into(room[: min(left, CHUNK)])
@@ -236,7 +247,7 @@ class Fetcher:
         message = self._receive()[0]
         if message.get("op") != peer_protocol.END:
             raise _Broken(str(message.get("message") or f"it ends with {message.get('op')}"))
-        return message.get("crc")
+        return message.get("sum")
 
     def _read_into(self, room: memoryview) -> int:
         assert self._sock is not None

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from trainjob.agent.files import STREAMS, Fetcher, FetchError, NotThere, Peer, Piece, Stop, joined, make_room, pieces_of
 from trainjob.agent.storage import StorageChild, StorageError
+from trainjob.checkpoint import digest
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
 
 CHILD_TRIES = 3
@@ -124,7 +125,7 @@ class Gathering:
                     refused[piece.path] = found
                 else:
                     sums.setdefault(piece.path, []).append((piece, found))
-        unseen = {path: self._sources.sums[path] for path, found in sums.items() if path not in refused and not self._agrees(path, joined(found))}
+        unseen = {path: self._sources.sums[path] for path, found in sums.items() if path not in refused and not self._agrees(path, found)}
         for path in await self._compared(unseen):
             refused[path] = FetchError(f"{path} came from {self._sources.holders[path].address} with other bytes than the manifest says")
         return refused
@@ -140,22 +141,29 @@ class Gathering:
         return refused
 
     def _fetch(self, peer: Peer, pieces: Sequence[Piece]) -> Dict[Piece, Any]:
-        """In a thread: the crc32 of each piece that came, or why it did not."""
+        """In a thread: the checksum of each piece that came, or why it did not."""
         found: Dict[Piece, Any] = {}
         with Fetcher(peer, self._stop) as fetcher:
             for piece in pieces:
-                summed = piece.path not in self._sources.sums  # what the manifest knows is compared with that
                 try:
-                    found[piece] = fetcher.fetch(self.id, piece, os.path.join(self.folder, piece.path), summed)
+                    found[piece] = fetcher.fetch(self.id, piece, os.path.join(self.folder, piece.path), self._algorithm(piece.path))
                 except (FetchError, NotThere) as error:
                     found[piece] = error
                     if isinstance(error, FetchError):
                         return {**dict.fromkeys(pieces, error), **found}
         return found
 
-    def _agrees(self, path: str, crc32: int) -> bool:
-        """Whether it is known by now that this is the file; else the storage child looks, which has the other algorithms."""
-        return path not in self._sources.sums or self._sources.sums[path] == (f"{crc32:08x}", "crc32")
+    def _algorithm(self, path: str) -> Optional[str]:
+        """By what a file is checksummed on its way; None: nobody knows its checksum."""
+        if path not in self._sources.sums:
+            return None
+        algorithm = self._sources.sums[path][1]
+        return algorithm if digest.quick(algorithm) else digest.CRC32
+
+    def _agrees(self, path: str, found: Sequence[Tuple[Piece, int]]) -> bool:
+        """Whether it is known by now that this is the file; else the storage child looks, which knows the other algorithms."""
+        algorithm = self._algorithm(path)
+        return algorithm is None or self._sources.sums[path] == (digest.text(algorithm, joined(found, algorithm)), algorithm)
 
     async def _compared(self, sums: Mapping[str, Sum]) -> List[str]:
         """Paths in our folder that are not what the manifest says."""

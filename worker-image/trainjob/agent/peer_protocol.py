@@ -89,8 +89,9 @@ COMPLETED = "completed"
 
 # on a connection for files
 GET = "get"
-"""{id, path, start, length, offset, sum}: of a file's bytes from `start` on, `length` many, those from `offset` (in the file) on
--> REFUSED {message} | FILE {size of the whole file, count}, then `count` bytes as they are, then END {crc: crc32 from `start` on if `sum`, else null}"""
+"""{id, path, start, length, offset, sum: algorithm | null}: of a file's bytes from `start` on, `length` many, those from `offset` (in the file) on
+-> REFUSED {message} | FILE {size of the whole file, count, algorithm}, then `count` bytes as they are, then END {sum: checksum from `start` on, null if
+none was asked for}. An agent that does not have the algorithm takes crc32."""
 FILE = "file"
 END = "end"
 

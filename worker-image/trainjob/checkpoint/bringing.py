@@ -13,7 +13,8 @@ from trainjob.checkpoint import layout, runs, shares, stored, transfer
 from trainjob.checkpoint.errors import DamagedError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import Manifest, ReleaseNote
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import Progress
 
 Fields = Dict[str, Any]

@@ -12,8 +12,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from trainjob.checkpoint import inventory, layout, runs, stored
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import FileEntry, Manifest
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.runs import Claim
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 
 __all__ = [
     "Opened",

@@ -34,6 +34,11 @@ def best() -> str:
     return CRC64NVME if native() is not None else CRC32
 
 
+def quick(algorithm: str) -> bool:
+    """Whether it is computed here at the speed of memory, or at all."""
+    return algorithm == CRC32 or (algorithm == CRC64NVME and native() is not None)
+
+
 def update(algorithm: str, data: Bytes, value: int = 0) -> int:
     """The checksum of what gave `value`, followed by `data`. Raises KeyError for an algorithm that is not known."""
     return int(_updates()[algorithm](data, value))

@@ -10,10 +10,11 @@ from trainjob.checkpoint.choose import Candidate
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import ReleaseNote
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer, Summary
 from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import Progress
 
 Fields = Dict[str, Any]

@@ -15,8 +15,9 @@ from trainjob.checkpoint import errors, layout, stored
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import Manifest
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.sealed import seal, unseal
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 
 AUTO = "auto"
 NONE = "none"

@@ -1,17 +1,15 @@
-"""The narrow boundary to a job's storage, and how a URI becomes a store.
+"""The narrow boundary to a job's storage.
 
 Keys are relative paths with `/` (see `layout.py`). Exclusive names are written once by whoever comes first and never overwritten: that
-is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py` and `s3/store.py`. Every method may raise
+is what fences zombies, as stores themselves fence nothing. Implemented by `path_store.py` and `s3/store.py`, opened by `opening.py`. Every method may raise
 StoreError. Paths are not tried again, object stores are, within a deadline.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-from trainjob.checkpoint import errors, transfer
-from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint import transfer
 from trainjob.checkpoint.transfer import Progress
 
 
@@ -127,30 +125,3 @@ class Store(Protocol):
     def prune(self, folder: str) -> None:
         """Remove a folder's empty folders and itself, as far as they are empty."""
         ...
-
-
-def open_store(uri: str, retry_s: Optional[float] = None, environ: Optional[Mapping[str, str]] = None) -> Store:
-    """The store of a job's folder: s3://bucket/folder, an absolute path, or file:// and one. Touches nothing. Raises StoreError for anything else.
-
-    `retry_s`: how long an object store is tried, for callers that do not want to wait for it. `environ`: where its settings are read instead of
-    this process's environment.
-    """
-    from trainjob.checkpoint.path_store import PathStore
-
-    scheme = uri.split("://", 1)[0].lower() if "://" in uri else ""
-    if scheme == "file":
-        from urllib.parse import unquote, urlsplit  # here: it would be a tenth of the storage child's start
-
-        return PathStore(unquote(urlsplit(uri).path))
-    if scheme == "s3":
-        from trainjob.checkpoint.s3.store import S3Store
-
-        return S3Store(uri, retry_s, environ)
-    if scheme:
-        raise StoreError(
-            errors.INVALID,
-            f"storage {uri!r}: {scheme}:// is not supported by this version. Give the absolute path of a folder that all workers mount, or s3://bucket/folder.",
-        )
-    if not os.path.isabs(uri):
-        raise StoreError(errors.INVALID, f"storage {uri!r} is not an absolute path. Give one, for example {os.path.abspath(uri or 'checkpoints')}.")
-    return PathStore(uri)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from trainjob.checkpoint import inventory, layout
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.cli import cluster_storage, connect
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from trainjob.checkpoint import errors, runs
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.cli.errors import CommandError
 from trainjob.launch import bucket, jobs_api
 from trainjob.launch import job as jobs

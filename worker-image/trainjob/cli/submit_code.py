@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob.checkpoint import code
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.cli import cluster_storage, wording
 from trainjob.cli.errors import CommandError
 from trainjob.launch import archive, bucket, carry

@@ -61,7 +61,7 @@ def check_storage(folder: str) -> None:
 def _check_bucket(folder: str) -> None:
     """What the agents will try."""
     from trainjob.checkpoint.errors import StoreError
-    from trainjob.checkpoint.store import open_store
+    from trainjob.checkpoint.opening import open_store
 
     try:
         open_store(folder, retry_s=_BUCKET_S).probe()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.checkpoint import catalogue, layout
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.store import Store
 from trainjob.launch import bucket
 from trainjob.launch import job as jobs
 from trainjob.launch import result as results

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from trainjob.checkpoint import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.identity import CheckpointId
+from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy, Scored
-from trainjob.checkpoint.store import Store, open_store
+from trainjob.checkpoint.store import Store
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.job import storage_root
 from trainjob.session.checkpoint import Checkpoint

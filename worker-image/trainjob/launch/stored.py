@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.store import open_store
+from trainjob.checkpoint.opening import open_store
 from trainjob.launch import job as jobs
 from trainjob.launch.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.errors import LaunchError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import traceback
 from types import TracebackType
 from typing import Any, Dict, List, Optional
@@ -143,20 +142,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception as broken:  # a user's __str__ may raise anything, and this is the last word of a rank
         return f"<str() of the {type(error).__name__} raised {type(broken).__name__}>"
-
-
-def tell_agent(kind: str, error: BaseException) -> None:
-    """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an agent (a boot by hand) nobody is told."""
-    from trainjob.session.link import link
-
-    if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):
-        kind = contract.END_STORAGE
-    message = {"op": contract.OP_ERROR, "kind": kind, **describe(error)}
-    try:
-        line = link()
-        line.flush()
-        line.post(message)
-    except errors.NotInWorkerError:
-        pass
-    except (errors.AgentLostError, ValueError) as trouble:
-        print(f"trainjob: the agent could not be told of the error below: {trouble}", file=sys.stderr)

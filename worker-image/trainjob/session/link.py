@@ -200,16 +200,31 @@ def _open() -> Link:
 
 def _tell_of_exceptions() -> None:
     # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
-    from trainjob.session import failure
-
     shown = sys.excepthook
 
     def tell(kind: Type[BaseException], error: BaseException, tb: Optional[TracebackType]) -> None:
         if not isinstance(error, KeyboardInterrupt):
-            failure.tell_agent(contract.END_EXCEPTION, error)
+            tell_agent(contract.END_EXCEPTION, error)
         shown(kind, error, tb)
 
     sys.excepthook = tell
+
+
+def tell_agent(kind: str, error: BaseException) -> None:
+    """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an agent (a boot by hand) nobody is told."""
+    from trainjob.session import failure  # here: a rank that does not fail needs none of it
+
+    if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):
+        kind = contract.END_STORAGE
+    message = {"op": contract.OP_ERROR, "kind": kind, **failure.describe(error)}
+    try:
+        line = link()
+        line.flush()
+        line.post(message)
+    except errors.NotInWorkerError:
+        pass
+    except (errors.AgentLostError, ValueError) as trouble:
+        print(f"trainjob: the agent could not be told of the error below: {trouble}", file=sys.stderr)
 
 
 def disconnect() -> None:

@@ -151,7 +151,7 @@ def _become(module: types.ModuleType) -> None:
 
 def _end(kind: str, error: BaseException) -> NoReturn:
     error.__traceback__ = failure.own_frames_dropped(error.__traceback__) if kind == contract.END_EXCEPTION else None
-    failure.tell_agent(kind, error)
+    link.tell_agent(kind, error)
     if isinstance(error, StartError):
         print(f"{sys.executable}: {error}", file=sys.stderr)
     else:

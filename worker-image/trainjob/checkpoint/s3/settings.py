@@ -1,6 +1,6 @@
 """How an S3 store is reached: bucket and prefix of a URI, and what the environment says about the rest.
 
-Read by `checkpoint.store.open_store` and `requests`. Credentials are boto3's own affair: environment, profile, web identity, container and instance
+Read by `checkpoint.opening.open_store` and `requests`. Credentials are boto3's own affair: environment, profile, web identity, container and instance
 credentials, in its order, refreshed while the job runs. Imports nothing outside the standard library.
 """
 
