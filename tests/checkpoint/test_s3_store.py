@@ -137,7 +137,7 @@ def test_a_trickling_stream_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = s3_requests.Pace(20.0)
     for _ in range(30):
         now[0] += 1
-        pace.moved(s3_requests.SLOWEST)
+        pace.moved(s3_settings.SLOWEST)
     with pytest.raises(s3_requests.Stalled, match="stands still"):
         for _ in range(30):
             now[0] += 1

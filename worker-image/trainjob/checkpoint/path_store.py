@@ -15,7 +15,7 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 from trainjob.checkpoint import errors, folders, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.folders import GONE
-from trainjob.checkpoint.store import Stored, Wanted
+from trainjob.checkpoint.store import Stored, Wanted, the_same
 from trainjob.checkpoint.transfer import Progress
 
 _TEMPORARY = ".trainjob-tmp-"
@@ -207,15 +207,7 @@ class PathStore:
         there = self.checksum(key, transfer.nothing)
         if there is None:
             return None
-        os.lseek(original, 0, os.SEEK_SET)
-        mine = Stored(*transfer.checksum(original, progress), transfer.ALGORITHM)
-        if mine == there:
-            return there
-        raise StoreError(
-            errors.CONFLICT,
-            f"{self.uri(key)} is stored already with {there.size} bytes and {there.algorithm} {there.checksum}, the staged file has {mine.size} bytes and "
-            f"{mine.checksum}; likely the stored one was changed by something else. It is left as it is: this checkpoint cannot be stored, the next one can.",
-        )
+        return the_same(self.uri(key), there, original, progress)
 
     @staticmethod
     def _bring(file: int, copy: int, path: str, progress: Progress, algorithm: str) -> Stored:

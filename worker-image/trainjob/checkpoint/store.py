@@ -7,9 +7,11 @@ StoreError. Paths are not tried again, object stores are, within a deadline.
 
 from __future__ import annotations
 
+import os
 from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-from trainjob.checkpoint import transfer
+from trainjob.checkpoint import errors, transfer
+from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.transfer import Progress
 
 
@@ -125,3 +127,16 @@ class Store(Protocol):
     def prune(self, folder: str) -> None:
         """Remove a folder's empty folders and itself, as far as they are empty."""
         ...
+
+
+def the_same(uri: str, there: Stored, file: int, progress: Progress) -> Stored:
+    """What lies at `uri`, if it is the open file; else StoreError: an exclusive name is never written again."""
+    os.lseek(file, 0, os.SEEK_SET)
+    mine = Stored(*transfer.checksum(file, progress, there.algorithm), there.algorithm)
+    if mine == there:
+        return there
+    raise StoreError(
+        errors.CONFLICT,
+        f"{uri} is stored already with {there.size} bytes and {there.algorithm} {there.checksum}, the staged file has {mine.size} bytes and "
+        f"{mine.checksum}; likely the stored one was changed by something else. It is left as it is: this checkpoint cannot be stored, the next one can.",
+    )

@@ -1,8 +1,8 @@
 """Many small requests at once: one thread, connections that nobody waits for, one try each.
 
 Run by `bodies.Direct`. A thread a request costs five times the processor time, most of it for the interpreter's lock. Whatever goes wrong with an errand,
-it is left undone and nothing is said of it: the caller has the patient way for it (`Requests.move`), which knows tries, deadlines and sentences.
-Errands left undone because of too many failures are the same. Standard library alone.
+it is left undone and nothing is said of it, and after many failures all others are too: the caller has the patient way for them (`Requests.move`), which
+knows tries, deadlines and sentences.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import threading
 import time
 from typing import Callable, Deque, Generic, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, TypeVar
 
+from trainjob.checkpoint.s3.settings import SLOWEST
+
 AT_ONCE = 64
 """Connections, as far as there is work for them."""
 LIMIT = 256 << 10
@@ -21,8 +23,6 @@ LIMIT = 256 << 10
 HEAD_LIMIT = 16 << 10
 TOLERATED = 16
 """Failures after which the rest is left undone, unless many more requests went well."""
-SLOWEST = 8 << 10
-"""Bytes a second: a request below this counts as standing still."""
 
 
 class Errand(Protocol):

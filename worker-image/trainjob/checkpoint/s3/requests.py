@@ -20,7 +20,7 @@ from trainjob.checkpoint.s3 import boto as s3_boto
 from trainjob.checkpoint.s3 import errors as s3_errors
 from trainjob.checkpoint.s3.bodies import CONNECT_S
 from trainjob.checkpoint.s3.errors import Answer, Where
-from trainjob.checkpoint.s3.settings import Settings
+from trainjob.checkpoint.s3.settings import SLOWEST, Settings
 from trainjob.checkpoint.s3.ways import Bodies
 
 CONNECTIONS = 32
@@ -29,8 +29,6 @@ SPARE_CONNECTIONS = 8
 """For small requests beside them."""
 PAUSE_S = 0.1
 PAUSE_CAP_S = 5.0
-SLOWEST = 8 << 10
-"""Bytes a second: a stream below this counts as standing still."""
 T = TypeVar("T")
 Work = Callable[[Any], T]
 

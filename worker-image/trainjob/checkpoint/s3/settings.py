@@ -15,6 +15,8 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob_api import contract
 
 SCHEME = "s3://"
+SLOWEST = 8 << 10
+"""Bytes a second: a stream or a request below this counts as standing still."""
 _BUCKET = re.compile(r"(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 
 

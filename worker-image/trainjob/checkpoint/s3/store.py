@@ -20,7 +20,7 @@ from trainjob.checkpoint.s3.errors import Where
 from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Requests, Taken, requests_for
 from trainjob.checkpoint.s3.small_files import Bucket
 from trainjob.checkpoint.s3.transfer import Object
-from trainjob.checkpoint.store import Stored, Wanted
+from trainjob.checkpoint.store import Stored, Wanted, the_same
 from trainjob.checkpoint.transfer import Progress
 
 TEMPORARY = ".trainjob-tmp-"
@@ -106,7 +106,7 @@ class S3Store:
                     except (Taken, Absent):
                         there = self._stored(key)
                 if there is not None:
-                    return self._same(key, there, file.fileno(), progress)
+                    return the_same(self.uri(key), there, file.fileno(), progress)
         raise StoreError(errors.LOST, f"cannot store {self.uri(key)}: its unfinished upload is aborted again and again, likely by another process of this job.")
 
     def flush(self) -> None:
@@ -225,17 +225,6 @@ class S3Store:
         if field in reply and reply.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" and "-" not in reply[field]:
             return Stored(int(reply["ContentLength"]), digest.text(self.algorithm, digest.unwire(reply[field])), self.algorithm)
         return self.checksum(key, transfer.nothing, self.algorithm)
-
-    def _same(self, key: str, there: Stored, file: int, progress: Progress) -> Stored:
-        os.lseek(file, 0, os.SEEK_SET)
-        mine = Stored(*transfer.checksum(file, progress, there.algorithm), there.algorithm)
-        if mine == there:
-            return there
-        raise StoreError(
-            errors.CONFLICT,
-            f"{self.uri(key)} is stored already with {there.size} bytes and {there.algorithm} {there.checksum}, the staged file has {mine.size} bytes and "
-            f"{mine.checksum}; likely the stored one was changed by something else. It is left as it is: this checkpoint cannot be stored, the next one can.",
-        )
 
 
 def _abort(fields: Dict[str, str], client: Any) -> None:
