@@ -1,5 +1,5 @@
-"""An agent, its storage child, a rank or a whole pod killed while a chosen request of the protocol is under way: nothing torn, nothing acknowledged
-lost, training ends. The request takes effect after the death, or is lost.
+"""An agent, its storage child, a rank or a whole pod killed while a chosen step of the protocol is under way, in a bucket and in a folder: nothing torn,
+nothing acknowledged lost, training ends. The step (a request, a file-system call) takes effect before the death, or after it, or never.
 
 TRAINJOB_TEST_EVERY_KILL=1 runs all combinations; else each step and each victim at least once.
 """
@@ -7,17 +7,19 @@ TRAINJOB_TEST_EVERY_KILL=1 runs all combinations; else each step and each victim
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from support import dying_agent, s3
-from support.agent_rig import ROOT, Rig
+from support import held_calls, s3
+from support.agent_rig import Rig
+from support.held_calls import HeldCalls
 from support.s3_held import Held
 from trainjob.checkpoint import catalogue, stored
 from trainjob.checkpoint.opening import open_store
@@ -46,32 +48,120 @@ for i in range(start + 1, 5):
     trainjob.report({"loss": 1 / i}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=i)
     note(f"saved {i}")
 """
+
+
+class Step(NamedTuple):
+    """What of the protocol is under way: the S3 request or the call of `os` that does it, and the end of the name it is done to."""
+
+    request: str
+    call: str
+    key: str
+    keep: int | None = None
+
+
 STEPS = {
-    "the claim of the run": ("PUT", "runs/1.json"),
-    "a file": ("PUT", "1-1-1/part-0"),
-    "the end of a share": ("PUT", "1-1-2/.trainjob/rank-0.json"),
-    "a manifest": ("PUT", "1-1-2/.trainjob/manifest.json"),
-    "a mark of retention": ("PUT", "1-1-1/.trainjob/retired.json"),
-    "the removal of a manifest": ("DELETE", "1-1-1/.trainjob/manifest.json"),
+    "the claim of the run": Step("PUT", "link", "runs/1.json"),
+    "a file": Step("PUT", "link", "1-1-1/part-0"),
+    "the end of a share": Step("PUT", "link", "1-1-2/.trainjob/rank-0.json"),
+    "a manifest": Step("PUT", "link", "1-1-2/.trainjob/manifest.json"),
+    "rows of the history": Step("PUT", "replace", "history/1-1.jsonl"),
+    "a mark of retention": Step("PUT", "link", "1-1-1/.trainjob/retired.json", keep=1),
+    "the removal of a manifest": Step("DELETE", "unlink", "1-1-1/.trainjob/manifest.json", keep=1),
+    "the removal of a file": Step("DELETE", "unlink", "1-1-1/part-0", keep=1),
 }
-VICTIMS = ("agent", "storage child", "rank", "pod")
-EVERY = [(step, victim, through) for step, victim, through in itertools.product(STEPS, VICTIMS, (True, False))]
+STAYS = "agent, its child stays"
+"""Such a child stands still until all is over, as before a storage that hangs, and then goes on with what it was told."""
+VICTIMS = ("agent", "storage child", "rank", "pod", STAYS)
+EVERY = [
+    (place, step, victim, through)
+    for place, step, victim, through in itertools.product(("bucket", "folder"), STEPS, VICTIMS, (True, False))
+    if (step, victim) != ("the claim of the run", "rank")  # no rank runs yet
+]
 SOME = [
-    ("the claim of the run", "agent", True),
-    ("a file", "pod", True),
-    ("the end of a share", "rank", True),
-    ("a manifest", "agent", True),
-    ("a manifest", "storage child", True),
-    ("a mark of retention", "pod", True),
-    ("the removal of a manifest", "agent", False),
+    ("bucket", "the claim of the run", "agent", True),
+    ("bucket", "a file", "pod", True),
+    ("bucket", "the end of a share", "rank", True),
+    ("bucket", "a manifest", "agent", True),
+    ("bucket", "a manifest", "storage child", True),
+    ("bucket", "rows of the history", "storage child", False),
+    ("bucket", "a mark of retention", STAYS, True),
+    ("bucket", "the removal of a manifest", "agent", False),
+    ("bucket", "the removal of a file", "pod", True),
+    ("folder", "the claim of the run", "storage child", True),
+    ("folder", "a file", "agent", False),
+    ("folder", "the end of a share", "storage child", True),
+    ("folder", "a manifest", "pod", False),
+    ("folder", "a manifest", STAYS, False),
+    ("folder", "rows of the history", "agent", False),
+    ("folder", "a mark of retention", "storage child", True),
+    ("folder", "the removal of a manifest", "rank", True),
+    ("folder", "the removal of a file", "pod", False),
 ]
 
 
+class Place(Protocol):
+    """Storage where one step can be made to stand still."""
+
+    uri: str
+
+    def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
+        """Hold that step once it is tried; what a Rig needs for it. `through`: it takes effect before whoever does it goes on or dies."""
+
+    def wait(self) -> bool:
+        """Until it is held."""
+
+    def let_go(self, through: bool) -> None:
+        """Whoever lives goes on."""
+
+
+class Bucket:
+    """By a proxy in front of an S3 server."""
+
+    def __init__(self) -> None:
+        self.uri = s3.fresh_uri()
+        self._held = Held(s3.endpoint())
+
+    def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
+        self._held.hold(lambda _at, request: request.startswith(step.request) and request.partition("?")[0].endswith(step.key))
+        return {"env": s3.environment(self._held.endpoint)}
+
+    def wait(self) -> bool:
+        return self._held.wait()
+
+    def let_go(self, through: bool) -> None:
+        self._held.let_go(through)
+
+    def close(self) -> None:
+        self._held.let_go(through=False)
+        self._held.close()
+
+
+class Folder:
+    """In the storage child itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = str(folder / "store")
+        self._held = HeldCalls()
+
+    def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
+        return {"entry": held_calls.AGENT, "env": self._held.environment("trainjob.checkpoint.child", step.call, step.key, after=through)}
+
+    def wait(self) -> bool:
+        return self._held.wait()
+
+    def let_go(self, through: bool) -> None:
+        self._held.let_go()
+
+    def close(self) -> None:
+        self._held.close()
+
+
 @pytest.fixture
-def held() -> Iterator[Held]:
-    made = Held(s3.endpoint())
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Folder(tmp_path) if request.param == "folder" else Bucket()
+    if request.param == "bucket":
+        s3.use(monkeypatch, s3.endpoint())
     yield made
-    made.let_go(through=False)
     made.close()
 
 
@@ -95,84 +185,95 @@ def notes(rig: Rig, rank: int, what: str, attempt: int | None = None) -> list[in
     return [int(row[2]) for row in rows if row[1] == what and attempt in (None, int(row[0]))]
 
 
-def kill(rig: Rig, victim: str) -> None:
-    """Of worker 0; what is to come back is started again."""
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def kill(rig: Rig, victim: str, child: int) -> None:
+    """Of worker 0, whose storage child is `child`."""
     if victim == "rank":
         rig.wait(lambda: rig.running(0), "the rank runs")
         rig.kill_rank(0)
         rig.wait(lambda: rig.ended(0), "its end is seen")
         return
-    child = child_of(rig, 0)
-    if victim != "agent":
+    if victim in ("storage child", "pod"):
         os.kill(child, signal.SIGKILL)
-    if victim == "storage child":
-        return
-    rig.agents[0].process.kill()
-    rig.exit_code(0)
+    if victim != "storage child":
+        rig.agents[0].process.kill()
+        rig.exit_code(0)
+        rig.coordinator.reports.pop(0)
     if victim == "pod":
         shutil.rmtree(rig.work_dir(0))
-    rig.coordinator.reports.pop(0)
 
 
-@pytest.mark.parametrize(("step", "victim", "through"), EVERY if os.environ.get("TRAINJOB_TEST_EVERY_KILL") else SOME)
-def test_nothing_is_torn_or_lost_and_training_ends(held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, victim: str, through: bool) -> None:
-    if victim == "rank" and step == "the claim of the run":
-        pytest.skip("no rank runs yet")
-    place = s3.fresh_uri()
-    method, key = STEPS[step]
-    held.hold(lambda _at, request: request.startswith(method) and request.partition("?")[0].endswith(key))
-    with Rig(tmp_path, script=SCRIPT, storage=place, spec={"keep": 1}, env=s3.environment(held.endpoint)) as rig:
+@pytest.mark.parametrize(("place", "step", "victim", "through"), EVERY if os.environ.get("TRAINJOB_TEST_EVERY_KILL") else SOME, indirect=["place"])
+def test_nothing_is_torn_or_lost_and_training_ends(place: Place, tmp_path: Path, step: str, victim: str, through: bool) -> None:
+    with Rig(tmp_path, script=SCRIPT, storage=place.uri, spec={"keep": STEPS[step].keep}, **place.rig(STEPS[step], through)) as rig:
         rig.run(1)
-        assert held.wait(), rig.everything()
-        s3.use(monkeypatch, s3.endpoint())
-        store = open_store(place)
-        kill(rig, victim)
+        assert place.wait(), rig.everything()
+        store, child = open_store(place.uri), child_of(rig, 0)
+        kill(rig, victim, child)
         (rig.work / "go on").touch()
         acknowledged = min(max(notes(rig, rank, "saved"), default=0) for rank in (0, 1))
         durable = [manifest.note.step or 0 for manifest in stored.good(store, 1, [])]
-        held.let_go(through)
-        if victim in ("agent", "pod"):
+        if victim != STAYS:
+            place.let_go(through)
+        if victim not in ("storage child", "rank"):
             rig.start(0)
         if victim != "storage child":
             rig.run(2)
-        rig.wait(rig.completed, f"completed after {held.request}", 60)
+        rig.wait(rig.completed, f"completed after {step}", 60)
         if victim != "storage child":
             promised = max(durable, default=0) if victim == "pod" else acknowledged
             assert notes(rig, 0, "from", 2) == notes(rig, 1, "from", 2) and min(notes(rig, 0, "from", 2)) >= promised
-        newest = catalogue.list_checkpoints(store)[-1]
-        assert newest.note.step == 4
-        assert stored.verify(store, f"checkpoints/{newest.id}").entries
+        if victim == STAYS:
+            place.let_go(through)
+            rig.wait(lambda: gone(child), "the child of the dead agent ends")
+        found = catalogue.list_checkpoints(store)
+        assert found[-1].note.step == 4
+        for manifest in found:
+            assert stored.verify(store, f"checkpoints/{manifest.id}").entries
+        if STEPS[step].keep is not None:
+            assert not store.sizes("checkpoints/1-1-1"), "a removal that was cut off is finished"
+        elif victim != "pod":
+            assert {manifest.note.step for manifest in found} == {1, 2, 3, 4}, "what was acknowledged is stored in the end"
 
 
 STAGING = {
-    "a file is staged": ("rename", "1-1-2/files/part-0"),
+    "a file is staged": ("rename", "1-1-2/files/part-{slot}"),
     "the release note is written": ("replace", "1-1-2/released.json"),
 }
 
 
+@pytest.mark.parametrize("storage", [True, False])
 @pytest.mark.parametrize(
     ("step", "after", "slot"),
     [("a file is staged", True, 1), ("the release note is written", False, 0), ("the release note is written", True, 1)],
 )
-def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged(tmp_path: Path, step: str, after: bool, slot: int) -> None:
-    call, target = STAGING[step]
-    marker = tmp_path / "struck"
-    plan = json.dumps({"call": call, "target": target.replace("part-0", f"part-{slot}"), "after": after, "marker": str(marker)})
-    path = os.pathsep.join(str(ROOT / name) for name in ("operator", "worker-image", "tests"))
+def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged(tmp_path: Path, step: str, after: bool, slot: int, storage: bool) -> None:
+    """Without storage, what is staged is all there is."""
+    call, key = STAGING[step]
     script = SCRIPT.replace("from_directory(folder), step=i", "from_directory(folder), checkpoint_upload_mode='ASYNC', step=i")  # moved, not copied
-    rig = Rig(tmp_path, script=script, agents=0, storage=tmp_path / "store", spec={"keep": 2}, entry=("-m", "support.dying_agent"), env={"PYTHONPATH": path})
-    with rig:
-        for one in (0, 1):
-            rig.start(one, {dying_agent.ENV: plan if one == slot else json.dumps(dict(json.loads(plan), target="nothing"))})
+    held, place = HeldCalls(), str(tmp_path / "store")
+    rig = Rig(tmp_path, script=script, agents=0, storage=place if storage else None, spec={"keep": 2}, entry=held_calls.AGENT, env=held_calls.PATH)
+    with closing(held), rig:
+        rig.start(1 - slot)
+        rig.start(slot, held.environment("trainjob.agent", call, key.format(slot=slot), after=after))
         (rig.work / "go on").touch()
         rig.run(1, [0, 1])
-        rig.wait(lambda: rig.agents[slot].process.poll() is not None, "killed")
-        assert marker.exists()
+        assert held.wait(), rig.everything()
+        rig.wait(lambda: all(notes(rig, rank, "saved") for rank in (0, 1)), "the first is acknowledged")
+        rig.agents[slot].process.kill()
+        rig.exit_code(slot)
         acknowledged = min(max(notes(rig, rank, "saved"), default=0) for rank in (0, 1))
         rig.coordinator.reports.pop(slot)
-        rig.start(slot, {dying_agent.ENV: plan})
+        rig.start(slot)
         rig.run(2, [0, 1])
         rig.wait(rig.completed, "completed", 60)
         assert notes(rig, 0, "from", 2) == notes(rig, 1, "from", 2) and min(notes(rig, 0, "from", 2)) >= acknowledged
-        newest = catalogue.list_checkpoints(open_store(str(tmp_path / "store")))[-1]
-        assert newest.note.step == 4
+        assert max(notes(rig, 0, "saved")) == max(notes(rig, 1, "saved")) == 4
+        if storage:
+            assert catalogue.list_checkpoints(open_store(place))[-1].note.step == 4

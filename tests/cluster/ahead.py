@@ -42,7 +42,7 @@ def prepare() -> None:
     if (engine is not None and not engine.own) or preflight.obstacle() is not None or not have_go():
         binaries()
         return
-    packages.need({**packages.ENGINE, **packages.IMAGES})
+    packages.need({**packages.ENGINE, **packages.IMAGES, **packages.TESTS})
     with ThreadPoolExecutor() as pool:
         trees = pool.submit(_debian_trees)
         _build([[*first, *second] for first, second in zip(FOR_TESTS, FOR_CLUSTER, strict=True)])

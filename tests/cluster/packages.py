@@ -20,6 +20,8 @@ ENGINE = {
     "ip": "iproute2",
 }
 IMAGES = {"debootstrap": "debootstrap", "containerd": "containerd", "ctr": "containerd", "gcc": "gcc", "dpkg-deb": "dpkg"}
+TESTS = {"mkfs.xfs": "xfsprogs"}
+"""Without it the tests of `make test` that need a file system with reflink are skipped."""
 
 
 def need(commands: Mapping[str, str]) -> None:
