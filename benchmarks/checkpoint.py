@@ -4,8 +4,9 @@
 
 `save`: how long a step is blocked while 1 GiB is saved, and until it is durable, beside one memory copy, torch.save to the mounted folder,
 torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report where there is one. `restore`: after a worker died, from the
-own staging and from a peer, beside plain boto3 and what the S3 server gives in the same round. `s3`: file sets to and from a real S3 server. Everything lies in memory where
-there is room, so that no disk is measured; both sides of a comparison always use the same place. Raw samples are kept as JSON.
+own staging and from a peer, beside plain boto3 and what the S3 server gives in the same round. `s3`: file sets to and from a real S3 server. `far`:
+smaller sets, and the server at a distance. Everything lies in memory where there is room, so that no disk is measured; both sides of a comparison always
+use the same place. Raw samples are kept as JSON.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def save(plan: Plan) -> list[Figure]:
     figures = [
         Figure("save_blocked_moved", "ms", of("moved", "blocked", 1e3)),
         Figure("save_blocked_copied_vs_memory_copy", "s", of("copied", "blocked"), of("copy", "blocked"), "tensor.clone()"),
+        Figure("save_blocked_copied_vs_file_copy", "s", of("copied", "blocked"), of("file", "blocked"), "shutil.copyfile"),
         Figure("save_blocked_with_torch_save_vs_mounted", "s", whole, of("mounted", "blocked"), "torch.save to the mounted folder"),
         Figure("save_blocked_with_torch_save_vs_dcp_async", "s", whole, of("dcp", "blocked"), "torch.distributed.checkpoint.async_save"),
         Figure("save_durable_vs_mounted", "s", durable, of("mounted", "durable"), "torch.save and fsync"),
@@ -98,6 +100,11 @@ def restore(plan: Plan) -> list[Figure]:
 def s3(plan: Plan) -> list[Figure]:
     """All file sets."""
     return s3_transfer.measure(plan.rounds, None, plan.scale, plan.folder)
+
+
+def far(plan: Plan) -> list[Figure]:
+    """Smaller sets, at a distance."""
+    return s3_transfer.measure(plan.rounds, None, plan.scale, plan.folder, s3_transfer.FAR)
 
 
 def _job(folder: Path, workload: str, workers: int, arguments: Sequence[str], *options: str) -> list[Sample]:
@@ -137,7 +144,7 @@ def _run(words: list[str], notes: Path, environment: dict[str, str]) -> list[Sam
     return [json.loads(line) for line in notes.read_text().splitlines()]
 
 
-MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {"save": save, "restore": restore, "s3": s3}
+MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {"save": save, "restore": restore, "s3": s3, "far": far}
 
 
 def main() -> int:

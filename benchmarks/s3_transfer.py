@@ -1,10 +1,13 @@
 """File sets to and from a real S3 server: our store beside plain boto3, awscrt's client and a bare HTTP client that throws bytes away.
 
-    PYTHONPATH=tests python -m benchmarks.s3_transfer [--rounds N] [--scale F] [--only SET ...] [--folder F]
+    PYTHONPATH=tests python -m benchmarks.s3_transfer [--rounds N] [--scale F] [--only SET ...] [--folder F] [--distance [DELAY:RATE]]
 
 Called by the checkpoint benchmark too (`measure`). The contenders take turns in processes of their own; what is timed is the transfer alone:
 imports, the client and its first connection are made before. The restore of ours verifies every byte, and so does no other. Goodput counts the
 files' bytes, CPU the client's process; the server (versitygw, on a memory file system where there is one) shares the machine.
+
+With `--distance` the server is far (`distance`): what decides is how many requests a contender has under way, and not what they cost. Whether the
+machine was the limit all the same is measured too: how many cores the relay alone had, and how many with client and server.
 """
 
 from __future__ import annotations
@@ -26,39 +29,58 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.distance import Distance, Running, relay
 from benchmarks.figures import Figure
 
 GIB = 1 << 30
 SETS = {"1x1GiB": (1, GIB), "64x16MiB": (64, 16 << 20), "2000x64KiB": (2000, 64 << 10)}
 """How many files of which size."""
+FAR = Distance(delay_s=0.010, rate=10e6)
+"""A round trip as stores in the same region have it. The rate is an eighth of what they give a connection: two cores have to carry all connections."""
+FAR_SETS = {"1x256MiB": (1, 256 << 20), "32x16MiB": (32, 16 << 20), "1000x64KiB": (1000, 64 << 10)}
+NEAR_SOCKETS, FAR_SOCKETS = 8, 64
+"""Of the bare client."""
 BUCKET = "bench"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+SOCKETS = "TRAINJOB_BENCH_SOCKETS"
+"""Tells a turn how many the bare client has."""
+RELAY, SERVER = "TRAINJOB_BENCH_RELAY", "TRAINJOB_BENCH_SERVER"
+"""Tell a turn at a distance which processes work for it."""
 PATIENCE_S = 900.0
 Files = list[tuple[str, Path]]
 """(key, local file)."""
+Samples = dict[tuple[str, str, str], list[dict[str, float]]]
+"""By set, direction and contender."""
+WHAT = {"rate": "MiB/s", "cpu": "s/GiB", "memory": "MiB", "relay": "cores", "busy": "cores"}
+"""The last two at a distance only: of the relay, and of client, relay and server together."""
 
 
-def measure(rounds: int, sets: list[str] | None = None, scale: float = 1.0, folder: str | None = None) -> list[Figure]:
+def measure(rounds: int, sets: list[str] | None = None, scale: float = 1.0, folder: str | None = None, distance: Distance | None = None) -> list[Figure]:
     """Goodput in MiB/s and CPU seconds per GiB, both ways, of each contender for each set, ours beside each other one."""
-    samples: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    with tempfile.TemporaryDirectory(dir=folder or roomy(), prefix="trainjob-bench-") as place, server(Path(place) / "server") as endpoint:
-        for name in sets or list(SETS):
-            count, size = SETS[name]
+    known, samples = FAR_SETS if distance else SETS, Samples()
+    with tempfile.TemporaryDirectory(dir=folder or roomy(), prefix="trainjob-bench-") as place, _reached(Path(place) / "server", distance) as environment:
+        for name in sets or list(known):
+            count, size = known[name]
             _fill(Path(place) / "files" / name, max(1, int(count * scale)) if count > 1 else 1, size if count > 1 else max(1, int(size * scale)))
             for number in range(rounds):
-                for contender in CONTENDERS:
-                    for direction, result in _turn(contender, endpoint, Path(place), name, f"{contender}-{number}").items():
+                for contender in _rotated(list(CONTENDERS), number):
+                    for direction, result in _turn(contender, environment, Path(place), name, f"{contender}-{number}").items():
                         samples.setdefault((name, direction, contender), []).append(result)
             shutil.rmtree(Path(place) / "files" / name)
-    return list(_figures(samples))
+    return list(_figures(samples, "s3_far" if distance else "s3"))
 
 
-def _figures(samples: dict[tuple[str, str, str], list[dict[str, float]]]) -> Iterator[Figure]:
+def _rotated(names: list[str], by: int) -> list[str]:
+    """Nobody is always first: a virtual machine hands memory out slowly the first time."""
+    return names[by % len(names) :] + names[: by % len(names)]
+
+
+def _figures(samples: Samples, prefix: str) -> Iterator[Figure]:
     for (name, direction, contender), theirs in samples.items():
         ours = samples[name, direction, "ours"]
         if contender != "ours" and theirs:
-            for what, unit in (("rate", "MiB/s"), ("cpu", "s/GiB"), ("memory", "MiB")):
-                yield Figure(f"s3_{direction}_{what}_{name}_vs_{contender}", unit, [s[what] for s in ours], [s[what] for s in theirs], contender)
+            for what in theirs[0]:
+                yield Figure(f"{prefix}_{direction}_{what}_{name}_vs_{contender}", WHAT[what], [s[what] for s in ours], [s[what] for s in theirs], contender)
 
 
 def roomy() -> str | None:
@@ -76,8 +98,8 @@ def _fill(folder: Path, count: int, size: int) -> None:
 
 
 @contextlib.contextmanager
-def server(root: Path) -> Iterator[str]:
-    """versitygw on that folder, with kept connections as real stores have them; its endpoint."""
+def server(root: Path) -> Iterator[Running]:
+    """versitygw on that folder, with kept connections as real stores have them."""
     from cluster.binaries import binary
 
     (root / BUCKET).mkdir(parents=True)
@@ -95,16 +117,31 @@ def server(root: Path) -> Iterator[str]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("versitygw does not listen")
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
+        yield Running(f"127.0.0.1:{port}", process.pid)
     finally:
         process.kill()
         process.wait()
 
 
-def _turn(contender: str, endpoint: str, place: Path, name: str, prefix: str) -> dict[str, dict[str, float]]:
-    """One contender's upload and download, in a process of its own."""
+@contextlib.contextmanager
+def _reached(root: Path, distance: Distance | None) -> Iterator[dict[str, str]]:
+    """A server, near or far, and the environment in which a turn finds it."""
+    with server(root) as at:
+        if distance is None:
+            yield {**_environment(at.address), SOCKETS: str(NEAR_SOCKETS)}
+            return
+        with relay(at.address, distance) as through:
+            yield {**_environment(through.address), SOCKETS: str(FAR_SOCKETS), RELAY: str(through.pid), SERVER: str(at.pid)}
+
+
+def _environment(address: str) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
-    env.update(KEYS, AWS_ENDPOINT_URL_S3=endpoint, AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull, NO_PROXY="127.0.0.1")
+    place = {"AWS_ENDPOINT_URL_S3": f"http://{address}", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+    return {**env, **KEYS, **place}
+
+
+def _turn(contender: str, env: dict[str, str], place: Path, name: str, prefix: str) -> dict[str, dict[str, float]]:
+    """One contender's upload and download, in a process of its own."""
     words = [sys.executable, "-m", "benchmarks.s3_transfer", "--turn", contender, str(place / "files" / name), str(place / "brought"), prefix]
     done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True)
     shutil.rmtree(place / "server" / BUCKET / prefix, ignore_errors=True)
@@ -130,15 +167,28 @@ def turn(contender: str, source: Path, brought: Path, prefix: str) -> dict[str, 
     return results
 
 
-def _timed(work: Callable[[], None], total: int) -> dict[str, float]:
-    before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+def _timed(work: Callable[[], object], total: int) -> dict[str, float]:
+    others, before, began = _spent_by_others(), resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     work()
     took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"rate": total / took / (1 << 20), "cpu": cpu * GIB / total, "memory": after.ru_maxrss / 1024}
+    own = {"rate": total / took / (1 << 20), "cpu": cpu * GIB / total, "memory": after.ru_maxrss / 1024}
+    if not others:
+        return own
+    of_relay, of_server = (now - then for then, now in zip(others, _spent_by_others(), strict=True))
+    return {**own, "relay": of_relay / took, "busy": (cpu + of_relay + of_server) / took}
 
 
-Transfer = Callable[[Files], Callable[[], None]]
+def _spent_by_others() -> list[float]:
+    """Seconds of processor time of the relay and the server; nothing without a relay."""
+    found = []
+    for name in (RELAY, SERVER) if RELAY in os.environ else ():
+        fields = Path(f"/proc/{os.environ[name]}/stat").read_text().rpartition(")")[2].split()
+        found.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+    return found
+
+
+Transfer = Callable[[Files], Callable[[], object]]
 """Prepares; what it returns is timed."""
 Pair = tuple[Transfer, Transfer]
 
@@ -148,28 +198,31 @@ def _prepared(work: Callable[[Files], None]) -> Transfer:
 
 
 def ours() -> Pair:
-    """The store as shares and restores use it: some files at a time, verified on the way down."""
-    from trainjob.checkpoint import transfer
+    """What a worker's storage child does: a rank's share on the way up, its record with it; all files compared with the manifest on the way down."""
+    from trainjob.checkpoint import layout, stored
+    from trainjob.checkpoint.identity import CheckpointId
+    from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
     from trainjob.checkpoint.opening import open_store
+    from trainjob.checkpoint.shares import Share, commit, share
 
-    store = open_store(f"s3://{BUCKET}")
-    store.read("warm")
-    kept: dict[str, Any] = {}
+    open_store(f"s3://{BUCKET}").read("warm")
+    id_ = CheckpointId(1, 1, 1)
 
-    def send(files: Files) -> None:
-        def one(file: tuple[str, Path]) -> None:
-            kept[file[0]] = store.upload(file[0], str(file[1]), transfer.nothing)
+    def send(files: Files) -> Callable[[], object]:
+        store, listed = open_store(f"s3://{BUCKET}/{Path(files[0][0]).parent}"), [(path.name, path.stat().st_size) for _, path in files]
+        return lambda: share(store, Share(id_, 0, str(files[0][1].parent), listed))
 
-        transfer.each(files, one, store.at_once)
+    def receive(files: Files) -> Callable[[], object]:
+        folder = Path(files[0][0]).parent
+        store = open_store(f"s3://{BUCKET}/{folder}")
+        sizes = {Path(key).name: size for key, size in store.sizes(layout.folder(id_)).items() if layout.RESERVED not in key}
+        note = ReleaseNote(id_, None, 1, None, None, {}, 0.0, 1, 1, tuple(NoteFile(name, size, 0) for name, size in sizes.items()))
+        manifest = commit(store, note, "bench").manifest
+        if manifest is None or len(manifest.entries) != len(files):
+            raise RuntimeError(f"{folder} is not whole")
+        return lambda: stored.bring(store, layout.folder(id_), manifest.entries, str(files[0][1].parent))
 
-    def receive(files: Files) -> None:
-        def one(file: tuple[str, Path]) -> None:
-            if store.download(file[0], str(file[1]), transfer.nothing, store.algorithm) != kept[file[0]]:
-                raise RuntimeError(f"{file[0]} is damaged")
-
-        transfer.each(files, one, store.at_once)
-
-    return _prepared(send), _prepared(receive)
+    return send, receive
 
 
 def _client(signature_version: str | None = None) -> Any:
@@ -240,17 +293,18 @@ def awscrt() -> Pair:
 def bare() -> Pair:
     """What the server gives: presigned requests on plain sockets by threads that look at nothing, the bytes from memory and thrown away."""
     client = _client("s3v4")
+    sizes: dict[str, int] = {}
 
     def send(files: Files) -> Callable[[], None]:
-        jobs = [(_request(client, "PUT", "put_object", key, f"Content-Length: {path.stat().st_size}"), path.read_bytes()) for key, path in files]
+        sizes.update((key, path.stat().st_size) for key, path in files)
+        jobs = [(_request(client, "PUT", "put_object", key, f"Content-Length: {sizes[key]}"), path.read_bytes()) for key, path in files]
         return lambda: _side_by_side(client, jobs)
 
     def receive(files: Files) -> Callable[[], None]:
         jobs = []
         for key, _ in files:
-            size = int(client.head_object(Bucket=BUCKET, Key=key)["ContentLength"])
-            for at in range(0, size, 8 << 20):
-                jobs.append((_request(client, "GET", "get_object", key, f"Range: bytes={at}-{min(size, at + (8 << 20)) - 1}"), b""))
+            for at in range(0, sizes[key], 8 << 20):
+                jobs.append((_request(client, "GET", "get_object", key, f"Range: bytes={at}-{min(sizes[key], at + (8 << 20)) - 1}"), b""))
         return lambda: _side_by_side(client, jobs)
 
     return send, receive
@@ -271,7 +325,7 @@ def _side_by_side(client: Any, jobs: list[tuple[bytes, bytes]]) -> None:
         except BaseException as error:
             failed.append(error)
 
-    team = [threading.Thread(target=run) for _ in range(8)]
+    team = [threading.Thread(target=run) for _ in range(int(os.environ[SOCKETS]))]
     for thread in team:
         thread.start()
     for thread in team:
@@ -305,20 +359,36 @@ def _drain(host: str, port: int, jobs: list[tuple[bytes, bytes]]) -> None:
 CONTENDERS: dict[str, Callable[[], Pair]] = {"ours": ours, "boto3": plain, "awscrt": awscrt, "bare": bare}
 
 
+def _distance(text: str) -> Distance:
+    delay_s, rate = map(float, text.split(":"))
+    return Distance(delay_s, rate * 1e6)
+
+
 def main() -> int:
     """Measure, or be one turn of it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.s3_transfer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each contender has its turn (default: 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the sets' bytes, for a quick look (default: 1)")
-    parser.add_argument("--only", nargs="+", choices=sorted(SETS), metavar="SET", help=f"some of: {', '.join(SETS)}")
+    parser.add_argument("--only", nargs="+", metavar="SET", help=f"some of: {', '.join(SETS)}; far: {', '.join(FAR_SETS)}")
     parser.add_argument("--folder", help="where files and server lie (default: /dev/shm, if there is room)")
+    parser.add_argument(
+        "--distance",
+        nargs="?",
+        const=FAR,
+        type=_distance,
+        metavar="DELAY:RATE",
+        help=f"the server is far: seconds one way, MB/s of a connection (default: {FAR.delay_s}:{FAR.rate / 1e6:g})",
+    )
     parser.add_argument("--turn", nargs=4, metavar=("CONTENDER", "SOURCE", "BROUGHT", "PREFIX"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.turn:
         contender, source, brought, prefix = args.turn
         print(json.dumps(turn(contender, Path(source), Path(brought), prefix)))
         return 0
-    for figure in measure(args.rounds, args.only, args.scale, args.folder):
+    unknown = set(args.only or ()) - set(FAR_SETS if args.distance else SETS)
+    if unknown:
+        parser.error(f"no such set here: {', '.join(sorted(unknown))}")
+    for figure in measure(args.rounds, args.only, args.scale, args.folder, args.distance):
         print(figure.line(), flush=True)
     return 0
 

@@ -113,6 +113,15 @@ def copy(state) -> dict:
     return {"blocked": timed(lambda: copies.append(state["weights"].clone()))}
 
 
+def file_copy(state, folder: Path) -> dict:
+    """One copy of the saved file into a file that was not there before, by the standard library."""
+    torch.save(state, folder / "state.pt")
+    took = timed(lambda: shutil.copyfile(folder / "state.pt", folder / "copy.pt"))
+    (folder / "state.pt").unlink()
+    (folder / "copy.pt").unlink()
+    return {"blocked": took}
+
+
 def main(notes: str, rounds: str, size: str, folder: str, checkpoints: str) -> None:
     dist.init_process_group("gloo")
     state, place, ckpt = {"weights": torch.arange(int(size) // 4, dtype=torch.float32)}, Path(folder), Path(checkpoints)
@@ -120,6 +129,7 @@ def main(notes: str, rounds: str, size: str, folder: str, checkpoints: str) -> N
         "copy": lambda: copy(state),
         "moved": lambda: ours(state, ckpt, move=True),
         "copied": lambda: ours(state, ckpt, move=False),
+        "file": lambda: file_copy(state, place),
         "mounted": lambda: mounted(state, place),
         "dcp": lambda: dcp_async(state, place),
     }
