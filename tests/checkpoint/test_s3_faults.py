@@ -239,7 +239,7 @@ class Several(Small):
         return {**{f"part-{n}": f"{id_} {n}".encode() * n for n in range(3)}, "large": id_.encode() * 1000}
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", [*SHARP, "flip down", "forget"])
 def test_small_files_side_by_side_both_ways(world: World, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """What the quick way leaves undone, the patient one does or tells."""
     monkeypatch.setattr(small_files, "FEW", 2)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from support import s3
+from support.s3_authority import Authority
 from support.s3_faults import Faults
 from trainjob.checkpoint import transfer
 from trainjob.checkpoint.errors import StoreError
@@ -50,6 +54,43 @@ def test_a_reply_that_trickles_is_cut_and_asked_for_again(faults: Faults, tmp_pa
     assert store.download("f", str(tmp_path / "f"), nothing, store.algorithm) is not None and faults.struck
     assert (tmp_path / "f").read_bytes() == data
     assert time.monotonic() - began < FOREVER_S / 2
+
+
+def test_over_tls_what_has_arrived_is_taken_at_once_and_a_stream_that_stands_still_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server that sends the half of a file at once, waits, sends the rest of it; the next time it never goes on."""
+    authority, data = Authority(tmp_path / "authority"), os.urandom(200_000)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate, authority.key)
+    over, asked = threading.Event(), []
+
+    def serve(plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), context.wrap_socket(plain, server_side=True) as connection:
+            while head := connection.recv(65536):
+                asked.append(head)
+                first, last = map(int, re.findall(rb"bytes=(\d+)-(\d+)", head)[0])
+                part = data[first : last + 1]
+                said = f"ETag: x\r\nContent-Length: {len(part)}\r\nContent-Range: bytes {first}-{first + len(part) - 1}/{len(data)}\r\n\r\n"
+                connection.sendall(b"HTTP/1.1 206 Partial\r\n" + said.encode() + part[: len(part) // 2])
+                if len(asked) == 1 and over.wait(FOREVER_S):
+                    return
+                connection.sendall(part[len(part) // 2 :])
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        monkeypatch.setattr(s3_requests, "_clients", {})
+        s3.use(monkeypatch, f"https://127.0.0.1:{listener.getsockname()[1]}", timeout_s=1.0)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.bundle))
+        store = open_store("s3://bucket/x")
+        found = store.download("f", str(tmp_path / "f"), nothing, store.algorithm)
+        over.set()
+    assert found is not None and (tmp_path / "f").read_bytes() == data
+    starts = [int(re.findall(rb"bytes=(\d+)-", head)[0]) for head in asked]
+    assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0, "it goes on where it stopped"
 
 
 def test_a_store_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from trainjob.checkpoint.s3.signature import Signer
 from trainjob.checkpoint.s3.ways import Bodies, Body, OrderT, Reply, Target, total
 
 CONNECT_S = 10.0
+TURNS = 2
+"""Threads that decrypt at once: more of them would spend their time on waiting for each other."""
 ERROR_LIMIT = 64 << 10
 _PROBE = "trainjob-key"
 _AGENT = "trainjob"
@@ -53,6 +55,7 @@ class Direct:
         self._address = str(url.hostname), url.port or usual
         self._host = url.netloc.rpartition(":")[0] if url.port == usual else url.netloc
         self._tls = _trust(session.get_config_variable("ca_bundle")) if url.scheme == "https" else None
+        self._turns = threading.BoundedSemaphore(TURNS)
         self._idle: List[socket.socket] = []
         self._lock = threading.Lock()
 
@@ -97,6 +100,25 @@ class Direct:
         return "".join((f"{method} {where} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in signed.items()), f"user-agent: {_AGENT}\r\n\r\n")).encode(
             "latin-1"
         )
+
+    def receive(self, connection: socket.socket, room: memoryview) -> int:
+        """How many bytes came; waits for the first. 0: it was closed. Raises OSError."""
+        if self._tls is None:
+            return connection.recv_into(room)
+        # All that has arrived and is done at once: TLS hands it out in pieces of 16 KiB, each with a wait for the interpreter's lock.
+        connection.setblocking(False)
+        try:
+            while True:
+                with self._turns:
+                    count, wanted = _taken(connection, room)
+                if count or wanted is None:
+                    return count
+                poll = select.poll()
+                poll.register(connection, wanted)
+                if not poll.poll(self._settings.timeout_s * 1000):
+                    raise socket.timeout(f"nothing came for {self._settings.timeout_s:.0f} s")
+        finally:
+            connection.settimeout(self._settings.timeout_s)
 
     def done(self, connection: socket.socket, reply: http.client.HTTPResponse) -> None:
         """A reply is not needed any more: if it has been read to its end, the connection may serve another request."""
@@ -205,12 +227,39 @@ class _DirectReply:
         self._owner, self._connection, self._reply = owner, connection, reply
         self.etag = reply.getheader("ETag") or ""
         self.total, self.checksum = total, checksum
+        self._begun = False
+        """What came along with the head has been read."""
 
-    def read(self, limit: int) -> bytes:
-        return self._reply.read1(limit)
+    def read_into(self, room: memoryview) -> int:
+        reply = self._reply
+        if self._begun and reply.length is not None:
+            # Past what http.client read ahead: straight from the socket.
+            count = self._owner.receive(self._connection, room[: reply.length]) if reply.length else 0
+            reply.length -= count
+            return count
+        data = reply.read1(len(room))
+        self._begun = self._begun or len(data) < len(room)
+        room[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         self._owner.done(self._connection, self._reply)
+
+
+def _taken(connection: socket.socket, room: memoryview) -> Tuple[int, Optional[int]]:
+    """What a connection has now, as far as there is room, and what to wait for if that was nothing (None: it has ended)."""
+    filled = 0
+    try:
+        while filled < len(room):
+            count = connection.recv_into(room[filled:])
+            filled += count
+            if not count:
+                return filled, None
+    except ssl.SSLWantReadError:
+        return filled, select.POLLIN
+    except ssl.SSLWantWriteError:
+        return filled, select.POLLOUT
+    return filled, None
 
 
 def _trust(bundle: Optional[str]) -> ssl.SSLContext:

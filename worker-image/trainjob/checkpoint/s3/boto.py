@@ -44,8 +44,10 @@ class _BotoReply:
     def __init__(self, body: Any, etag: str, total: int, checksum: str = "") -> None:
         self._body, self.etag, self.total, self.checksum = body, etag, total, checksum
 
-    def read(self, limit: int) -> bytes:
-        return bytes(self._body.read(limit))
+    def read_into(self, room: memoryview) -> int:
+        data = self._body.read(len(room))
+        room[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         self._body.close()

@@ -14,7 +14,7 @@ from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.s3.errors import Where
 from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Empty, Pace, Requests, Stalled, Taken
 from trainjob.checkpoint.s3.slice import WINDOW, Slice
-from trainjob.checkpoint.s3.ways import Bodies, Target
+from trainjob.checkpoint.s3.ways import Bodies, Reply, Target
 from trainjob.checkpoint.store import Stored
 from trainjob.checkpoint.transfer import BLOCK, Progress
 
@@ -157,9 +157,9 @@ def size(source: Object) -> Optional[int]:
     """Of an object, by a GET of one byte: a HEAD that fails does not say whether the object or the bucket is missing. None when it is not there."""
 
     def look(bodies: Bodies) -> int:
-        reply = bodies.get(source.key, 0, 0, None)
+        reply, room = bodies.get(source.key, 0, 0, None), memoryview(bytearray(2))
         try:
-            while reply.read(1):
+            while reply.read_into(room):
                 pass
         finally:
             reply.close()
@@ -179,13 +179,14 @@ def whole(source: Object) -> Optional[bytes]:
 
     def read(bodies: Bodies) -> bytes:
         reply, data, pace = bodies.whole(source.key, algorithm), bytearray(), Pace(timeout_s)
+        room = memoryview(bytearray(WINDOW))
         try:
             while True:
-                block = reply.read(WINDOW)
-                if not block:
+                count = reply.read_into(room)
+                if not count:
                     break
-                data += block
-                pace.moved(len(block))
+                data += room[:count]
+                pace.moved(count)
         finally:
             reply.close()
         if reply.total not in (-1, len(data)):
@@ -280,24 +281,35 @@ class _Range:
             reply = bodies.get(self._source.key, offset + self.done, offset + length - 1, self.etag)
             try:
                 self.etag, self.total = self.etag or reply.etag, reply.total
-                pace = Pace(requests.settings.timeout_s)
-                while True:
-                    block = reply.read(WINDOW)
-                    if not block:
-                        break
-                    self._take(block, offset)
-                    pace.moved(len(block))
+                pace, room = Pace(requests.settings.timeout_s), memoryview(bytearray(min(WINDOW, length)))
+                while self._fill(reply, room, pace, offset):
+                    pass
             finally:
                 reply.close()
         if self.done != min(length, self.total - offset):
             raise Stalled(f"the reply ended after {self.done} bytes")
 
-    def _take(self, block: bytes, offset: int) -> None:
+    def _fill(self, reply: Reply, room: memoryview, pace: Pace, offset: int) -> bool:
+        """Take a block together, however small the pieces are in which it comes; what came before a failure is kept. False at the end."""
+        filled = 0
+        try:
+            while filled < len(room):
+                count = reply.read_into(room[filled:])
+                if not count:
+                    return False
+                filled += count
+                pace.moved(count)
+        finally:
+            if filled:
+                self._take(room[:filled], offset)
+        return True
+
+    def _take(self, block: memoryview, offset: int) -> None:
         if self._file is not None:
             written = 0
             while written < len(block):
                 try:
-                    written += os.pwrite(self._file, memoryview(block)[written:], offset + self.done + written)
+                    written += os.pwrite(self._file, block[written:], offset + self.done + written)
                 except OSError as error:
                     path = os.readlink(f"/proc/self/fd/{self._file}")
                     raise StoreError(*errors.explain(error, "write", path, writing=True)) from error

@@ -15,8 +15,8 @@ class Reply(Protocol):
     checksum: str
     """Of the whole object, as the store spells it, if it was asked for and the store keeps one; else empty."""
 
-    def read(self, limit: int) -> bytes:
-        """What has arrived, or arrives first, but at most that much; b"" at the end, or where the stream broke off."""
+    def read_into(self, room: memoryview) -> int:
+        """How many bytes came: what has arrived, or arrives first, as far as there is room; 0 at the end, or where the stream broke off."""
         ...
 
     def close(self) -> None:
