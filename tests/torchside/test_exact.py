@@ -11,6 +11,8 @@ import pytest
 from support.fake_agent import FakeAgent
 from support.fork_ranks import run_forked
 
+pytestmark = pytest.mark.xdist_group("exact")  # what its tests share is made once
+
 LOOP = Path(__file__).with_name("loop_exact.py")
 
 

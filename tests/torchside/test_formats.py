@@ -19,6 +19,8 @@ SCRIPT = """
 import shutil, sys, tempfile
 import trainjob
 
+pytestmark = pytest.mark.xdist_group("formats")  # what its tests share is made once
+
 folder = tempfile.mkdtemp()
 shutil.copytree(sys.argv[1], folder, dirs_exist_ok=True)
 trainjob.report({}, checkpoint=trainjob.Checkpoint.from_directory(folder))

@@ -11,7 +11,8 @@ import pytest
 from support.fake_agent import FakeAgent
 from support.fork_ranks import run_stages
 
-pytestmark = pytest.mark.timeout(400)  # three jobs, of 14 ranks, in the first test's set-up: 7 s on two idle cores
+# Three jobs, of 14 ranks, in the first test's set-up: 7 s on two idle cores, and once for all of them.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("sharded")]
 LOOP = Path(__file__).with_name("loop_sharded.py")
 PRELOAD = ("trainjob.torch.sharded", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.distributed.checkpoint.state_dict", "torch._dynamo")
 STAGES = {"save": 4, "load-2": 2, "load-8": 8}
