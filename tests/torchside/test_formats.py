@@ -14,12 +14,11 @@ import torch
 
 from trainjob import Checkpoint
 
+pytestmark = pytest.mark.xdist_group("formats")  # what its tests share is made once
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import shutil, sys, tempfile
 import trainjob
-
-pytestmark = pytest.mark.xdist_group("formats")  # what its tests share is made once
 
 folder = tempfile.mkdtemp()
 shutil.copytree(sys.argv[1], folder, dirs_exist_ok=True)
