@@ -1,4 +1,4 @@
-"""Under enable_reproducibility a job that lost ranks has the losses of one that did not, bit for bit, at 2, 3 and 4 ranks."""
+"""Under enable_reproducibility a job that lost ranks has the losses of one that did not, bit for bit, at 2 and 3 ranks (at 4: torchside/test_exact)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def losses(stage: Stage, rank: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_the_losses_of_an_interrupted_run_equal_those_of_an_uninterrupted_one(stage: Stage, ranks: int) -> None:
     quiet, struck = Stage(stage.root / "quiet"), Stage(stage.root / "struck")
     told = quiet.run(quiet.job(script=LOOPS / "ddp.py", workers=ranks))
