@@ -24,7 +24,7 @@ WHY_LIMIT = 1000
 LAST_WORD_S = 1.0
 """How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
 FIRST_WORD_S = 10.0
-"""The same where that agent has not spoken to this leader yet: the next attempt cannot begin before it has."""
+"""The same where that agent has not spoken to this leader of the operator yet."""
 
 Rule = Callable[[Turn], None]
 
@@ -58,9 +58,9 @@ def completed(turn: Turn) -> None:
         return None
     # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
     leader = next(iter(turn.members()), -1)
-    last_word = turn.word(leader) if leader in turn.kids.live else None
-    until = after(min(aware(view.heard_at) for view in said), LAST_WORD_S)
-    if last_word is not None and not last_word.completed and turn.now < until:
+    word, lives = turn.word(leader), leader in turn.kids.live
+    until = after(min(aware(view.heard_at) for view in said), LAST_WORD_S if word is not None else FIRST_WORD_S)
+    if lives and (word is None or not word.completed) and turn.now < until:
         turn.wake(until)
         return turn.say("completed; waiting for the last word of rank 0's agent")
     return lifecycle.complete(turn, "all ranks ended with success")
