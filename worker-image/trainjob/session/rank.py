@@ -18,7 +18,7 @@ import types
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Tuple
 
-from trainjob.session import failure, link, stacks
+from trainjob.session import failure, large_imports, link, stacks
 from trainjob_api import contract
 
 _PR_SET_PDEATHSIG = 1
@@ -35,6 +35,7 @@ def main(arguments: List[str]) -> None:
     command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
     _tie_to_agent()
     stacks.make_readable()
+    large_imports.quiet()
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
         link.link()
