@@ -59,14 +59,13 @@ def test_a_failure_is_raised_with_its_first_cause_and_what_was_left(stage: Stage
         save(1)
 
     with pytest.raises(TrainingFailedError, match=r"rank 1 .*LookupError: no such digit") as caught:
-        trainer(stage, loop, name="fails").fit()
+        trainer(stage, loop, name="fails", failure_config=FailureConfig(max_failures=1)).fit()
     error = caught.value
     assert error.rank == 1
     assert error.worker_traceback is not None and "in loop" in error.worker_traceback
     assert error.result is not None and error.result.error is error
     assert error.result.metrics == {"step": 0}
-    with pytest.raises(TrainingFailedError):
-        trainer(stage, loop, name="fails", failure_config=FailureConfig(max_failures=1)).fit()
+    assert [row["attempt"] for row in error.result.rows] == [1, 2], "it was tried again, once"
 
 
 @pytest.mark.slow

@@ -41,14 +41,13 @@ def rank_processes(mark: str, job: str) -> list[RankProcess]:
         if not name.isdigit():
             continue
         try:
+            if b"trainjob.session.rank" not in Path(f"/proc/{name}/cmdline").read_bytes():
+                continue
             pairs = (entry.partition(b"=") for entry in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"))
             variables = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
-            command = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue
-        if contract.ENV_ATTEMPT not in variables:
-            continue  # read just before its exec: the environment is still the agent's
-        if b"trainjob.session.rank" in command and variables.get(contract.ENV_JOB) == job and variables.get(contract.ENV_WORK_DIR, "").startswith(mark):
+        if variables.get(contract.ENV_JOB) == job and variables.get(contract.ENV_WORK_DIR, "").startswith(mark):
             found.append(RankProcess(int(name), int(variables[contract.ENV_RANK]), int(variables[contract.ENV_ATTEMPT])))
     return sorted(found)
 

@@ -1,6 +1,6 @@
 """A deterministic training loop that draws from every generator; run by test_exact.py as a rank's script.
 
-Prints one line per step of rank 0: global step and the bits of the loss and of the weights. MODE "plain" leaves DDP's
+Prints one line per step of rank 0: NAME, global step and the bits of the loss and of the weights. MODE "plain" leaves DDP's
 buckets to DDP. The gradients fill several of a ring's segments, so that their order in the bucket matters.
 """
 
@@ -77,7 +77,7 @@ def main() -> None:
             step += 1
             if rank == 0:
                 weights = sum(float(p.detach().double().abs().sum()) for p in model.parameters())
-                print(f"step {step} {loss.item().hex()} {weights.hex()} {random.random()} {np.random.rand()}", flush=True)
+                print(f"step {os.environ['NAME']} {step} {loss.item().hex()} {weights.hex()} {random.random()} {np.random.rand()}", flush=True)
             else:
                 random.random(), np.random.rand()
             if step % EVERY == 0:

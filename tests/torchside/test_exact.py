@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from support.fake_agent import FakeAgent
-from support.fork_ranks import run_forked
+from support.fork_ranks import run_stages
 
 pytestmark = pytest.mark.xdist_group("exact")  # what its tests share is made once
 
 LOOP = Path(__file__).with_name("loop_exact.py")
 
 
-def _steps(folder: Path, world_size: int, mode: str, workers: int = 0, resume_from: Path | None = None) -> dict[int, str]:
-    """Run the loop; the bits of each step."""
-    folder.mkdir()
-    with FakeAgent(folder / "job", world_size, attempt=1 if resume_from is None else 2, resume_from=resume_from) as agent:
-        extra = {"STORE": str(folder / "store"), "MODE": mode, "WORKERS": str(workers)}
-        ended = run_forked([{**agent.environ(rank), **extra} for rank in range(world_size)], LOOP, folder)
-    assert ended.code == 0, ended.err
-    lines = [line.split(" ", 2) for line in ended.out.splitlines() if line.startswith("step ")]
-    return {int(step): bits for _, step, bits in lines}
+class Run(NamedTuple):
+    """One run of the loop: of how many ranks, from the start or from that report of the uninterrupted run, with our part or without."""
 
+    ranks: int
+    report: int = 0
+    mode: str = "ours"
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[Path, dict[int, str]]]:
-    """`whole(world_size)`: an uninterrupted run's folder and steps, made once."""
-
-    @cache
-    def run(world_size: int) -> tuple[Path, dict[int, str]]:
-        folder = tmp_path_factory.mktemp("whole") / str(world_size)
-        # Loaded by worker processes at 3 ranks; the resumed runs never are, which must not matter.
-        return folder, _steps(folder, world_size, "ours", workers=2 if world_size == 3 else 0)
-
-    return run
+    @property
+    def whole(self) -> Run:
+        return self._replace(report=0)
 
 
 # 96 samples in batches of 4: 12, 8, 6 batches per rank and epoch at 2, 3, 4 ranks; reports 1, 2, ... every 3 steps and after each epoch.
-@pytest.mark.parametrize(
-    ("world_size", "report"),
-    [
-        (2, 2),  # inside the first epoch
-        (3, 5),  # inside the second epoch
-        (3, 3),  # after the first epoch
-        (4, 2),  # behind the last batch of the first epoch, inside its loop
-    ],
-)
-def test_a_resumed_run_is_bit_identical(tmp_path: Path, whole: Callable[[int], tuple[Path, dict[int, str]]], world_size: int, report: int) -> None:
-    folder, steps = whole(world_size)
-    resumed = _steps(tmp_path / "resumed", world_size, "ours", 0, folder / "job" / "checkpoints" / f"1-1-{report}")
+RESUMED = [
+    Run(2, 2),  # inside the first epoch
+    Run(3, 5),  # inside the second epoch
+    Run(3, 3),  # after the first epoch
+    Run(4, 2),  # behind the last batch of the first epoch, inside its loop
+]
+PLAIN = Run(3, 2, "plain")
+WHOLE = {run.whole: None for run in [*RESUMED, PLAIN]}
+
+Steps = dict[Run, dict[int, str]]
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
+    """The bits of each step of each run. One process imports torch and forks the ranks of all."""
+    here = tmp_path_factory.mktemp("exact")
+    stages = {}
+    with ExitStack() as agents:
+        for number, run in enumerate([*WHOLE, *RESUMED, PLAIN]):
+            folder = here / f"{run.mode}-{run.ranks}"
+            resume_from = folder / "checkpoints" / f"1-1-{run.report}" if run.report else None
+            root = here / str(number) if run.report else folder
+            agent = agents.enter_context(FakeAgent(root, run.ranks, attempt=2 if run.report else 1, resume_from=resume_from))
+            # Loaded by worker processes in one run at 3 ranks; the resumed ones never are, which must not matter.
+            workers = 2 if run == Run(3) else 0
+            extra = {"NAME": str(number), "STORE": str(here / f"store-{number}"), "MODE": run.mode, "WORKERS": str(workers)}
+            stages[run] = [{**agent.environ(rank), **extra} for rank in range(run.ranks)]
+        ended = run_stages(list(stages.values()), LOOP, here)
+    assert ended.code == 0, ended.err
+    lines = [line.split(" ", 3) for line in ended.out.splitlines() if line.startswith("step ")]
+    return {run: {int(step): bits for _, name, step, bits in lines if int(name) == number} for number, run in enumerate(stages)}
+
+
+@pytest.mark.parametrize("run", RESUMED)
+def test_a_resumed_run_is_bit_identical(steps: Steps, run: Run) -> None:
+    whole, resumed = steps[run.whole], steps[run]
     first = min(resumed)
-    assert len(steps) == max(steps) == 2 * 96 // 4 // world_size
-    assert 1 < first < max(steps) - 2
-    assert resumed == {step: bits for step, bits in steps.items() if step >= first}
+    assert len(whole) == max(whole) == 2 * 96 // 4 // run.ranks
+    assert 1 < first < max(whole) - 2
+    assert resumed == {step: bits for step, bits in whole.items() if step >= first}
 
 
-def test_without_fixed_buckets_three_ranks_differ(tmp_path: Path) -> None:
-    whole = _steps(tmp_path / "whole", 3, "plain")
-    resumed = _steps(tmp_path / "resumed", 3, "plain", 0, tmp_path / "whole" / "job" / "checkpoints" / "1-1-2")
+def test_without_fixed_buckets_three_ranks_differ(steps: Steps) -> None:
+    whole, resumed = steps[PLAIN.whole], steps[PLAIN]
     differing = [step for step in resumed if resumed[step] != whole[step]]
     assert differing, "DDP itself resumes bit-identically: what `buckets` does is no longer needed"
