@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.ranks import TIMEOUT_S, Ended, environment
+from trainjob.session import large_imports
 
 _PR_SET_PDEATHSIG = 1
 """A rank goes with the process that forked it, which a time-out kills."""
@@ -44,6 +45,7 @@ def run_stages(stages: Sequence[Sequence[Mapping[str, str]]], script: Path, cwd:
 
 
 def _main(stages: list[list[dict[str, str]]], script: str, preload: Sequence[str]) -> int:
+    large_imports.quiet()
     # The first optimizer and DDP import torch._dynamo, 1.4 s of processor time in each rank that has to do it by itself.
     import torch._dynamo
     import torch.distributed
