@@ -23,10 +23,9 @@ from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.path_store import PathStore
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.s3 import errands, small_files
+from trainjob.checkpoint.s3 import errands, parts, small_files
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import store as s3_store
-from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.settle import settle
 from trainjob.checkpoint.shares import commit
 from trainjob.checkpoint.store import Store
@@ -211,9 +210,9 @@ def test_a_claim_is_made_once(world: World, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [*SHARP, "flip down", "forget"])
 def test_a_file_of_several_parts_both_ways(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(s3_transfer, "SINGLE", SMALLEST_PART)
-    monkeypatch.setattr(s3_transfer, "PART", SMALLEST_PART)
-    monkeypatch.setattr(s3_transfer, "THREADS", 1)  # so that each position is each time the same request
+    monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
+    monkeypatch.setattr(parts, "PART", SMALLEST_PART)
+    monkeypatch.setattr(parts, "THREADS", 1)  # so that each position is each time the same request
     file = tmp_path / "file"
     file.write_bytes(os.urandom(SMALLEST_PART + 1000))
 
@@ -266,8 +265,8 @@ def test_small_files_side_by_side_both_ways(world: World, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_at_random(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A quarter of all requests is spoilt, while two ranks save, one file in parts; rounds of save, retention and restore, each until it is done."""
-    monkeypatch.setattr(s3_transfer, "SINGLE", SMALLEST_PART)
-    monkeypatch.setattr(s3_transfer, "PART", SMALLEST_PART)
+    monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
+    monkeypatch.setattr(parts, "PART", SMALLEST_PART)
     large = random.Random(seed).randbytes(SMALLEST_PART + 1)
 
     class Large(Job):
@@ -337,8 +336,8 @@ def test_refusals_in_the_middle_of_a_large_file_end_it_with_a_sentence_and_leave
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, says: str
 ) -> None:
     """From the second part on: the upload ends, its parts are taken away once that is possible, and the next try stores the file."""
-    monkeypatch.setattr(s3_transfer, "SINGLE", SMALLEST_PART)
-    monkeypatch.setattr(s3_transfer, "PART", SMALLEST_PART)
+    monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
+    monkeypatch.setattr(parts, "PART", SMALLEST_PART)
     file = tmp_path / "file"
     file.write_bytes(os.urandom(3 * SMALLEST_PART))
     place = world.place()

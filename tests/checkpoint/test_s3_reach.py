@@ -14,8 +14,8 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.s3 import bodies as s3_bodies
 from trainjob.checkpoint.s3 import boto as s3_boto
+from trainjob.checkpoint.s3 import parts
 from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.errands import LIMIT
 from trainjob.checkpoint.s3.small_files import FEW
 from trainjob.checkpoint.store import Store, Wanted
@@ -56,7 +56,7 @@ def test_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch, secure: str, 
     store = reach(monkeypatch, secure, AWS_CA_BUNDLE=str(authority.bundle))
     store.probe()
     file = tmp_path / "file"
-    file.write_bytes(os.urandom(s3_transfer.SINGLE + 5))
+    file.write_bytes(os.urandom(parts.SINGLE + 5))
     expected = store.upload("f", str(file), nothing)
     assert store.download("f", str(tmp_path / "copy"), nothing, store.algorithm) == expected
     assert (tmp_path / "copy").read_bytes() == file.read_bytes()
@@ -129,7 +129,7 @@ def test_what_only_boto3_can_reach_goes_through_boto3(monkeypatch: pytest.Monkey
     monkeypatch.setenv("http_proxy", s3.endpoint())
     monkeypatch.setenv("no_proxy", "")
     file = tmp_path / "file"
-    for size in (0, 1000, s3_transfer.SINGLE + 5):
+    for size in (0, 1000, parts.SINGLE + 5):
         file.write_bytes(os.urandom(size))
         expected = store.upload(f"f-{size}", str(file), nothing)
         assert store.download(f"f-{size}", str(tmp_path / "copy"), nothing, store.algorithm) == expected

@@ -19,14 +19,14 @@ from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.opening import open_store
 from trainjob.checkpoint.retention import Policy
 from trainjob.checkpoint.retire import Retainer
+from trainjob.checkpoint.s3 import parts, sending
 from trainjob.checkpoint.s3 import requests as s3_requests
 from trainjob.checkpoint.s3 import settings as s3_settings
-from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.store import S3Store
 from trainjob.checkpoint.store import Store, Stored
 from trainjob.checkpoint.transfer import nothing
 
-BIG = s3_transfer.SINGLE + s3_transfer.PART // 2 + 1
+BIG = parts.SINGLE + parts.PART // 2 + 1
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +61,13 @@ def test_a_large_file_goes_in_parts_and_comes_back_in_ranges(monkeypatch: pytest
 
 
 def test_parts_cover_a_file_of_any_size() -> None:
-    for size in (s3_transfer.SINGLE + 1, 10**9, 10**11, 5 * 10**12):
-        parts = s3_transfer.ranges(size)
-        assert len(parts) <= s3_transfer.MAX_PARTS and sum(length for _, length in parts) == size
-        assert all(a + length == b for (a, length), (b, _) in itertools.pairwise(parts))
+    for size in (parts.SINGLE + 1, 10**9, 10**11, 5 * 10**12):
+        ranges = parts.ranges(size)
+        assert len(ranges) <= parts.MAX_PARTS and sum(length for _, length in ranges) == size
+        assert all(a + length == b for (a, length), (b, _) in itertools.pairwise(ranges))
 
 
-@pytest.mark.parametrize("size", [BIG, BIG - 1, BIG + 1, s3_transfer.PART + 1, 3 * BIG])
+@pytest.mark.parametrize("size", [BIG, BIG - 1, BIG + 1, parts.PART + 1, 3 * BIG])
 def test_a_size_that_is_expected_brings_all_parts_at_once_and_a_wrong_one_costs_only_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, big: Path, size: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_size_that_is_expected_brings_all_parts_at_once_and_a_wrong_one_costs_
     expected = store.upload("f", str(big), nothing)
     faults.follow(None)
     assert store.checksum("f", nothing, store.algorithm, size) == expected
-    assert (len(faults.requests) == len(s3_transfer.ranges(BIG))) == (size == BIG)
+    assert (len(faults.requests) == len(parts.ranges(BIG))) == (size == BIG)
     assert store.download("f", str(tmp_path / "copy"), nothing, store.algorithm, size) == expected
     assert (tmp_path / "copy").read_bytes() == big.read_bytes()
     assert store.download("nothing", str(tmp_path / "copy"), nothing, store.algorithm, size) is None
@@ -103,29 +103,29 @@ def test_unfinished_uploads_of_dead_attempts_are_aborted(bucket_store: Store, tm
 
 
 def test_an_upload_that_is_aborted_under_way_is_begun_anew(bucket_store: Store, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete, calls = s3_transfer._Upload._complete, []
+    complete, calls = sending._Upload._complete, []
 
-    def aborted_first(upload: s3_transfer._Upload) -> int:
+    def aborted_first(upload: sending._Upload) -> int:
         calls.append(upload)
         if len(calls) == 1:
             bucket_store.tidy("")
         return complete(upload)
 
-    monkeypatch.setattr(s3_transfer._Upload, "_complete", aborted_first)
+    monkeypatch.setattr(sending._Upload, "_complete", aborted_first)
     assert bucket_store.upload("f", str(big), nothing).size == BIG and len(calls) == 2
 
 
 def test_a_file_that_changes_while_it_is_stored_is_not_stored(bucket_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"x" * 1000)
-    checksum = s3_transfer._checksum
+    checksum = sending._checksum
 
     def then_cut(*arguments: object) -> int:
         value = checksum(*arguments)  # type: ignore[arg-type]
         file.write_bytes(b"x" * 999)
         return value
 
-    monkeypatch.setattr(s3_transfer, "_checksum", then_cut)
+    monkeypatch.setattr(sending, "_checksum", then_cut)
     with pytest.raises(StagingError, match="changed while it was stored"):
         bucket_store.upload("f", str(file), nothing)
     assert bucket_store.size("f") is None
@@ -185,11 +185,11 @@ class Careless(S3Store):
             return True
         return super().create(key, data)
 
-    def refuses(self, key: str, data: bytes, checksum: int) -> bool:
+    def _refuses(self, key: str, data: bytes, checksum: int) -> bool:
         if self.ignores == "checksum":
             self.put(key, data)
             return False
-        return super().refuses(key, data, checksum)
+        return super()._refuses(key, data, checksum)
 
 
 @pytest.mark.parametrize(("ignores", "says"), [("condition", "overwrites objects in spite of If-None-Match"), ("checksum", "checksum is wrong")])

@@ -23,8 +23,8 @@ from support.s3_faults import Faults
 from trainjob.checkpoint import transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.s3 import parts
 from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.store import Store
 from trainjob.checkpoint.transfer import nothing
 
@@ -96,7 +96,7 @@ def test_over_tls_what_has_arrived_is_taken_at_once_and_a_stream_that_stands_sti
 def test_a_store_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It accepts a connection and reads no byte: the buffers between fill, and the upload ends with a sentence."""
     file = tmp_path / "file"
-    file.write_bytes(bytes(s3_transfer.SINGLE))
+    file.write_bytes(bytes(parts.SINGLE))
     place = s3.fresh_uri()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         monkeypatch.setattr(s3_requests, "_clients", {})
@@ -108,7 +108,7 @@ def test_a_store_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch,
 def test_a_store_that_refuses_before_it_has_all_is_heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It answers after the head and hangs up, while the contents are still on their way."""
     file = tmp_path / "file"
-    file.write_bytes(bytes(s3_transfer.SINGLE))
+    file.write_bytes(bytes(parts.SINGLE))
     place = s3.fresh_uri()
     text = b"<Error><Code>QuotaExceeded</Code><Message>no more</Message></Error>"
 

@@ -152,9 +152,8 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
     entries: Dict[str, FileEntry] = {}
     duplicates: Dict[str, FileEntry] = {}
 
-    def upload(file: Tuple[str, int]) -> None:
-        path, size = file
-        key = layout.file_key(request.id, layout.checked_path(path))
+    def upload(file: Tuple[str, str, int]) -> None:
+        key, path, size = file
         result = at_once.get(key) or store.upload(key, _staged(request, path, size), progress)
         entries[path] = FileEntry(path, result.size, result.checksum, result.algorithm, request.rank)
 
@@ -164,9 +163,9 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
             found, checksum = transfer.checksum(local.fileno(), progress, store.algorithm)
         duplicates[path] = FileEntry(path, found, checksum, store.algorithm, request.rank)
 
-    rows = [(layout.file_key(request.id, path), os.path.join(request.staged, layout.checked_path(path)), size) for path, size in request.files]
-    at_once = store.upload_small(rows, progress)
-    transfer.each([(path, size) for path, size in request.files], upload, store.at_once)
+    files = [(layout.file_key(request.id, layout.checked_path(path)), path, size) for path, size in request.files]
+    at_once = store.upload_small([(key, os.path.join(request.staged, path), size) for key, path, size in files], progress)
+    transfer.each(files, upload, store.at_once)
     transfer.each([(path, size) for path, size in request.duplicates], compare, store.at_once)
     store.flush()
     return ShareRecord(tuple(entries[p] for p in sorted(entries)), tuple(duplicates[p] for p in sorted(duplicates)))

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Callable, Deque, Generic, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, TypeVar
 
-from trainjob.checkpoint.s3.settings import SLOWEST
+from trainjob.checkpoint.s3.settings import stands_still
 
 AT_ONCE = 64
 """Connections, as far as there is work for them."""
@@ -223,7 +223,7 @@ class _Line(asyncio.BufferedProtocol, Generic[E]):
 
     def look(self, now: float) -> None:
         """Cut what stands still, or trickles."""
-        if now - self._since > self._run.origin.timeout_s + (self._sent + self._filled) / SLOWEST:
+        if stands_still(now - self._since, self._sent + self._filled, self._run.origin.timeout_s):
             self._give_up()
 
     def close(self) -> None:

@@ -6,22 +6,22 @@ Called by `S3Store.probe`. Each failure is one sentence; what the requests thems
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Callable
 
 from trainjob.checkpoint import digest, errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.s3.requests import Requests
+from trainjob.checkpoint.store import Store
 from trainjob_api import contract
 
-if TYPE_CHECKING:
-    from trainjob.checkpoint.s3.store import S3Store
+Refuses = Callable[[str, bytes, int], bool]
+"""Of (key, data, a checksum that is not theirs): whether the store refuses to write it."""
 
 
-def probe(store: S3Store, requests: Requests) -> None:
+def probe(store: Store, endpoint: str, refuses: Refuses) -> None:
     """Leaves nothing behind. Raises StoreError."""
     key = f".trainjob-tmp-probe-{os.urandom(6).hex()}"
     data = b"probe " + key.encode()
-    where = f"the store at {requests.endpoint}"
+    where = f"the store at {endpoint}"
     made = False
     try:
         made = store.create(key, data)
@@ -38,19 +38,18 @@ def probe(store: S3Store, requests: Requests) -> None:
         if key not in store.sizes(""):
             raise StoreError(errors.UNREADABLE, f"{where} does not list {store.uri(key)}, which was just written: it must list consistently")
         store.unfinished("")
-        _wrong_checksum(store, f"{key}-wrong", data, where)
+        if not refuses(f"{key}-wrong", data, digest.update(store.algorithm, data) ^ 1):
+            store.delete(f"{key}-wrong")
+            raise _unchecked(store.algorithm, where)
     finally:
         if made:
             store.delete(key)
 
 
-def _wrong_checksum(store: S3Store, key: str, data: bytes, where: str) -> None:
-    if store.refuses(key, data, digest.update(store.algorithm, data) ^ 1):
-        return
-    store.delete(key)
-    other = next(name for name in digest.ALGORITHMS if name != store.algorithm)
-    raise StoreError(
+def _unchecked(algorithm: str, where: str) -> StoreError:
+    other = next(name for name in digest.ALGORITHMS if name != algorithm)
+    return StoreError(
         errors.READ_ONLY,
-        f"{where} took an object whose {store.algorithm} checksum is wrong: what is damaged on its way would be stored. "
+        f"{where} took an object whose {algorithm} checksum is wrong: what is damaged on its way would be stored. "
         f"Try {contract.ENV_S3_CHECKSUM}={other}, or use a store that checks.",
     )

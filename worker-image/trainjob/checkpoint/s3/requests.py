@@ -20,7 +20,7 @@ from trainjob.checkpoint.s3 import boto as s3_boto
 from trainjob.checkpoint.s3 import errors as s3_errors
 from trainjob.checkpoint.s3.bodies import CONNECT_S
 from trainjob.checkpoint.s3.errors import Answer, Where
-from trainjob.checkpoint.s3.settings import SLOWEST, Settings
+from trainjob.checkpoint.s3.settings import Settings, stands_still
 from trainjob.checkpoint.s3.ways import Bodies
 
 CONNECTIONS = 32
@@ -69,8 +69,9 @@ class Pace:
     def moved(self, count: int) -> None:
         """Raises Stalled."""
         self._moved += count
-        if time.monotonic() - self._since > self._allowed + self._moved / SLOWEST:
-            raise Stalled(f"the stream stands still: {self._moved} bytes in {time.monotonic() - self._since:.0f} s")
+        seconds = time.monotonic() - self._since
+        if stands_still(seconds, self._moved, self._allowed):
+            raise Stalled(f"the stream stands still: {self._moved} bytes in {seconds:.0f} s")
 
 
 def requests_for(settings: Settings) -> Requests:

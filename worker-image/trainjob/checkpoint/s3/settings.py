@@ -20,6 +20,11 @@ SLOWEST = 8 << 10
 _BUCKET = re.compile(r"(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 
 
+def stands_still(seconds: float, moved: int, timeout_s: float) -> bool:
+    """Whether `moved` bytes in that time are too few."""
+    return seconds > timeout_s + moved / SLOWEST
+
+
 class Settings(NamedTuple):
     """Everything but the credentials."""
 

@@ -13,13 +13,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from trainjob.checkpoint import digest, errors, transfer
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.s3 import errors as s3_errors
+from trainjob.checkpoint.s3 import parts, receiving, sending, small_files
 from trainjob.checkpoint.s3 import settings as s3_settings
-from trainjob.checkpoint.s3 import small_files
-from trainjob.checkpoint.s3 import transfer as s3_transfer
 from trainjob.checkpoint.s3.errors import Where
+from trainjob.checkpoint.s3.parts import Object
+from trainjob.checkpoint.s3.probe import probe
 from trainjob.checkpoint.s3.requests import CONNECTIONS, Absent, Requests, Taken, requests_for
 from trainjob.checkpoint.s3.small_files import Bucket
-from trainjob.checkpoint.s3.transfer import Object
 from trainjob.checkpoint.store import Stored, Wanted, the_same
 from trainjob.checkpoint.transfer import Progress
 
@@ -52,17 +52,15 @@ class S3Store:
 
     def probe(self) -> None:
         """Try everything that a commit needs."""
-        from trainjob.checkpoint.s3.probe import probe
-
-        probe(self, self._requests)
+        probe(self, self._requests.endpoint, self._refuses)
 
     def read(self, key: str) -> Optional[bytes]:
         """None when there is no such object."""
-        return s3_transfer.whole(self._object(key, "read", False))
+        return receiving.whole(self._object(key, "read", False))
 
     def size(self, key: str) -> Optional[int]:
         """None when there is no such object."""
-        return s3_transfer.size(self._object(key, "look at", False))
+        return receiving.size(self._object(key, "look at", False))
 
     def names(self, folder: str) -> List[Tuple[str, bool]]:
         """Sorted by name."""
@@ -98,11 +96,11 @@ class S3Store:
         """By one request, or by parts side by side."""
         with transfer.open_staged(source) as file:
             size = os.fstat(file.fileno()).st_size
-            there = self._stored(key) if size > s3_transfer.SINGLE else None
+            there = self._stored(key) if size > parts.SINGLE else None
             for _ in range(_ROUNDS):
                 if there is None:
                     try:
-                        return s3_transfer.send(self._object(key, "store", True), file.fileno(), size, progress)
+                        return sending.send(self._object(key, "store", True), file.fileno(), size, progress)
                     except (Taken, Absent):
                         there = self._stored(key)
                 if there is not None:
@@ -114,12 +112,12 @@ class S3Store:
 
     def checksum(self, key: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """By ranged reads side by side."""
-        return s3_transfer.receive(self._object(key, "read", False), None, algorithm, progress, size)
+        return receiving.receive(self._object(key, "read", False), None, algorithm, progress, size)
 
     def download(self, key: str, path: str, progress: Progress, algorithm: str = transfer.ALGORITHM, size: Optional[int] = None) -> Optional[Stored]:
         """By ranged reads side by side."""
         with transfer.open_target(path) as file:
-            return s3_transfer.receive(self._object(key, "read", False), file.fileno(), algorithm, progress, size)
+            return receiving.receive(self._object(key, "read", False), file.fileno(), algorithm, progress, size)
 
     def upload_small(self, files: Sequence[Tuple[str, str, int]], progress: Progress) -> Dict[str, Stored]:
         """Each by one request, all in one thread."""
@@ -161,12 +159,12 @@ class S3Store:
         """For the sentence about a request that fails."""
         return Where(doing, self.uri(key), self.bucket, self._requests.endpoint, writing)
 
-    def refuses(self, key: str, data: bytes, checksum: int) -> bool:
+    def _refuses(self, key: str, data: bytes, checksum: int) -> bool:
         """Whether the store refuses to write an object whose checksum is wrong."""
 
         def write(client: Any) -> bool:
             try:
-                client.put_object(**self._names(key), Body=data, **s3_transfer.checksum_field(self.algorithm, checksum))
+                client.put_object(**self._names(key), Body=data, **parts.checksum_field(self.algorithm, checksum))
             except client.exceptions.ClientError as error:
                 if s3_errors.answer(error).status == 400:
                     return True
@@ -176,7 +174,7 @@ class S3Store:
         return self._requests.run(write, self.where("write", key, True))
 
     def _put(self, key: str, data: bytes, more: Dict[str, str]) -> None:
-        fields = dict(self._names(key), Body=data, **s3_transfer.checksum_field(self.algorithm, digest.update(self.algorithm, data)), **more)
+        fields = dict(self._names(key), Body=data, **parts.checksum_field(self.algorithm, digest.update(self.algorithm, data)), **more)
         self._requests.run(lambda client: client.put_object(**fields), self.where("write", key, True), conditional=bool(more))
 
     def _read(self, doing: str, key: str, work: Callable[[Any], Any], writing: bool = False) -> Any:
