@@ -25,8 +25,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one more than there are cores, for tests of real processes wait a part of their time."""
-    return (os.cpu_count() or 1) + 1
+    """`-n auto`: two more than there are cores, for tests of real processes wait a part of their time."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""Staging on a file system that can reflink: what a script keeps is staged at once, shares its blocks, and never changes with it."""
+"""Staging on a file system that can reflink: what a script keeps is staged at once, by whichever way is sooner, and never changes with it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from support.agent_rig import Rig
 from support.checkpoint import read_tree, write_tree
 from support.held_calls import HeldCalls
 from support.reflink_fs import extents, fill, is_reflink, mounted
-from trainjob.checkpoint import errors
+from trainjob.checkpoint import errors, page_cache
+from trainjob.checkpoint.cloning import clone
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.staging import Source, Staging
-from trainjob.checkpoint.transfer import clone
 
 ID = CheckpointId(1, 1, 1)
 MIB = 1 << 20
@@ -41,14 +41,23 @@ def stage(staging: Staging, directory: Path, *, may_move: bool = False) -> Path:
     return Path(staging.files_dir(ID))
 
 
+def on_disk(directory: Path) -> Path:
+    """The same directory, its files written out."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    return directory
+
+
 def free(disk: Path) -> int:
     found = os.statvfs(disk)
     return found.f_bavail * found.f_frsize
 
 
-def test_a_directory_that_stays_is_staged_by_reflink(disk: Path, staging: Staging) -> None:
+def test_what_is_on_the_disk_is_staged_by_reflink(disk: Path, staging: Staging) -> None:
     files = {"model.pt": os.urandom(64 * MIB), "deep/er/optim ü": os.urandom(MIB + 7), "small": b"s", "empty": b""}
-    source = write_tree(disk / "source", files)
+    source = on_disk(write_tree(disk / "source", files))
     assert not any(extent.shared for extent in extents(source / "model.pt"))
     before = free(disk)
     folder = stage(staging, source)
@@ -57,6 +66,47 @@ def test_a_directory_that_stays_is_staged_by_reflink(disk: Path, staging: Stagin
         assert is_reflink(source / name, folder / name)
     assert read_tree(folder) == read_tree(source) == files
     assert all((folder / name).stat().st_nlink == 1 for name in files)
+
+
+def test_what_was_written_just_now_is_copied_as_a_reflink_waits_for_the_disk(disk: Path, staging: Staging) -> None:
+    files = {"model.pt": os.urandom(64 * MIB), "deep/er/optim ü": os.urandom(MIB + 7), "empty": b""}
+    source = write_tree(disk / "source", files)
+    folder = stage(staging, source)
+    with (source / "model.pt").open("rb") as file:
+        assert page_cache.unwritten(file.fileno()) > 32 * MIB, "staging has not waited for it"
+    assert not any(extent.shared for name in files for extent in extents(folder / name))
+    assert read_tree(folder) == read_tree(source) == files
+
+
+def test_of_which_little_is_not_on_the_disk_yet_is_reflinked(disk: Path, staging: Staging) -> None:
+    source = on_disk(write_tree(disk / "source", {"model.pt": os.urandom(64 * MIB)})) / "model.pt"
+    with source.open("r+b", buffering=0) as file:
+        file.write(os.urandom(2 * MIB))
+        if page_cache.unwritten(file.fileno()) != 2 * MIB:
+            pytest.skip("this kernel does not say what is not on the disk (cachestat, since Linux 6.5)")
+    assert is_reflink(source, stage(staging, source.parent) / "model.pt")
+
+
+@pytest.mark.parametrize("hours", [0, 1, -1])
+def test_where_the_kernel_does_not_say_a_files_age_does(disk: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    monkeypatch.setattr(page_cache, "_CACHESTAT", 99999)  # no such call: what an older kernel answers
+    source = on_disk(write_tree(disk / "source", {"model.pt": os.urandom(MIB)})) / "model.pt"
+    then = source.stat().st_mtime + 3600 * hours
+    os.utime(source, (then, then))
+    assert is_reflink(source, stage(staging, source.parent) / "model.pt") == (hours != 0)
+
+
+@pytest.mark.parametrize("pages", [300, 100, None])
+def test_a_copy_for_which_memory_has_no_room_is_no_sooner(
+    disk: Path, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int | None
+) -> None:
+    """Writers are held up from halfway between the kernel's two thresholds on; the file has 256 pages."""
+    counted = {"nr_dirty": 7, "nr_writeback": 3, "nr_dirty_threshold": 2 * (pages or 0), "nr_dirty_background_threshold": 20}
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("".join(f"{name} {value}\n" for name, value in counted.items()) if pages else "nr_dirty 7\n")
+    monkeypatch.setattr(page_cache, "_VMSTAT", str(vmstat))
+    source = write_tree(disk / "source", {"model.pt": os.urandom(256 * os.sysconf("SC_PAGE_SIZE"))}) / "model.pt"
+    assert is_reflink(source, stage(staging, source.parent) / "model.pt") == (pages != 300)
 
 
 def test_a_directory_that_is_given_away_is_moved(disk: Path, staging: Staging) -> None:
@@ -93,7 +143,7 @@ def removed(path: Path) -> None:
 @pytest.mark.parametrize("again", [in_place, emptied_first, replaced, cut_short, removed])
 def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_copy(disk: Path, staging: Staging, again: Callable[[Path], None]) -> None:
     first = os.urandom(8 * MIB)
-    source = write_tree(disk / "source", {"model.pt": first})
+    source = on_disk(write_tree(disk / "source", {"model.pt": first}))
     staged = stage(staging, source) / "model.pt"
     assert is_reflink(source / "model.pt", staged)
     again(source / "model.pt")
@@ -101,7 +151,7 @@ def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_cop
 
 
 def test_blocks_that_are_not_written_again_stay_shared(disk: Path, staging: Staging) -> None:
-    source = write_tree(disk / "source", {"model.pt": os.urandom(8 * MIB)})
+    source = on_disk(write_tree(disk / "source", {"model.pt": os.urandom(8 * MIB)}))
     staged = stage(staging, source) / "model.pt"
     in_place(source / "model.pt")
     again, kept = extents(source / "model.pt"), extents(staged)
@@ -144,7 +194,7 @@ def test_a_reflink_that_does_not_fit_fails_and_is_whole_once_there_is_space(disk
 def test_between_two_file_systems_files_are_copied(tmp_path: Path, disk: Path, onto: str, may_move: bool) -> None:
     files = {"model.pt": os.urandom(4 * MIB), "deep/er": b"d", "empty": b""}
     there, here = (tmp_path, disk) if onto == "it" else (disk, tmp_path)
-    source = write_tree(there / "source", files)
+    source = on_disk(write_tree(there / "source", files))
     folder = stage(Staging(str(here / "staging")), source, may_move=may_move)
     assert read_tree(folder) == files
     assert read_tree(source) == ({} if may_move else files)
@@ -156,7 +206,7 @@ def test_between_two_that_can_reflink_files_are_copied(tmp_path: Path, disk: Pat
     files = {"model.pt": os.urandom(4 * MIB)}
     (tmp_path / "second").mkdir()
     with mounted(tmp_path / "second") as other:
-        folder = stage(staging, write_tree(other / "source", files))
+        folder = stage(staging, on_disk(write_tree(other / "source", files)))
         assert read_tree(folder) == files and not any(extent.shared for extent in extents(folder / "model.pt"))
 
 
@@ -167,7 +217,10 @@ def until(name):
         time.sleep(0.02)
 path = pathlib.Path("saved", "model.pt")
 path.parent.mkdir()
-path.write_bytes(b"first" * 1_000_000)
+with path.open("wb") as file:
+    file.write(b"first" * 1_000_000)
+    file.flush()
+    os.fsync(file.fileno())
 trainjob.report({}, checkpoint=trainjob.Checkpoint.from_directory("saved"), step=1)
 pathlib.Path("reported").touch()
 until("save again")

@@ -17,7 +17,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from trainjob.checkpoint import errors, layout, names, transfer, tree
+from trainjob.checkpoint import cloning, errors, layout, names, transfer, tree
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.identity import CheckpointId
 from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
@@ -246,7 +246,7 @@ class Staging:
                     move = False
             if not move:
                 with open(file.source, "rb", buffering=0) as source, open(target, "xb", buffering=0) as copy:
-                    transfer.clone(source.fileno(), copy.fileno())
+                    cloning.clone(source.fileno(), copy.fileno())
             staged, now = os.stat(target), os.stat(target if move else file.source)
         except FileNotFoundError as error:
             raise _changed(file, "disappeared") from error

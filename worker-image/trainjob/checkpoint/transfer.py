@@ -1,4 +1,4 @@
-"""Moving bytes between files: fast copies within staging, and copies to storage that are checksummed on the way.
+"""Moving bytes between files: copies to storage that are checksummed on the way, and several files at once.
 
 Checksums are taken in blocks by functions that release the GIL, so several files go at once. The checksum is taken of the very bytes
 that are written, which is why storage copies never use copy_file_range. Used by staging and the stores.
@@ -6,8 +6,6 @@ that are written, which is why storage copies never use copy_file_range. Used by
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import queue
 import threading
@@ -20,8 +18,6 @@ from trainjob.checkpoint.errors import StoreError
 ALGORITHM = digest.CRC32
 """What files on paths are checksummed by."""
 BLOCK = 1 << 20
-_FICLONE = 0x40049409
-_WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just moved; from any thread."""
 T = TypeVar("T")
@@ -48,28 +44,6 @@ def open_target(path: str) -> FileIO:
         return open(path, "xb", buffering=0)
     except OSError as error:
         raise StoreError(*errors.explain(error, "write", path, writing=True)) from error
-
-
-def clone(source: int, target: int) -> int:
-    """Fill an empty file from another, sharing blocks where the file system can (reflink, never a hard link). Returns the bytes written."""
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-        return os.fstat(target).st_size
-    except OSError:
-        pass
-    total = 0
-    try:
-        while True:
-            count = os.copy_file_range(source, target, 1 << 30)
-            if not count:
-                break
-            total += count
-    except OSError as error:
-        # Some file systems cannot copy in the kernel; running out of space must surface.
-        if total or error.errno in _WRITE_FAILURES:
-            raise
-    # copy_file_range answers 0 for some pseudo files that do have bytes: the plain loop has the last word.
-    return total + copy(source, target)[0]
 
 
 def copy(source: int, target: int, progress: Progress = nothing, algorithm: str = ALGORITHM) -> Tuple[int, str]:

@@ -1,6 +1,6 @@
 """The requests that carry file contents, at little cost for each: GET of a range, PUT of an object or of a part.
 
-Used by `transfer` in what `Requests.move` runs. boto3 says where a bucket is and whose credentials count; connections are kept open, and http.client
+Used by `sending` and `receiving` in what `Requests.move` runs. boto3 says where a bucket is and whose credentials count; connections are kept open, and http.client
 reads replies. boto3's own call costs 1.5 ms of CPU a request and copies the contents twice more; this one a quarter of a millisecond. What this module does not
 know how to reach (a proxy, another kind of signature) goes through boto3, at its price. Errors are boto3's, so that they mean the same.
 """
@@ -84,6 +84,12 @@ class Direct:
         """In one thread, over connections of their own."""
         origin = Origin(*self._address, self._tls, min(CONNECT_S, self._settings.timeout_s), self._settings.timeout_s)
         return [errand.order for errand in errands.run(origin, [_Errand(self, order) for order in orders])]
+
+    def close(self) -> None:
+        """Connections that serve nobody."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
 
     def head(self, method: str, key: str, query: str, headers: Dict[str, str]) -> bytes:
         """Of a request, signed now. Raises NoCredentialsError, and what looking for credentials raises."""

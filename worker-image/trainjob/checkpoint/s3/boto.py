@@ -39,6 +39,9 @@ class Boto:
         """None: side by side they would cost as much as one by one."""
         return ()
 
+    def close(self) -> None:
+        """The client is another's."""
+
 
 class _BotoReply:
     def __init__(self, body: Any, etag: str, total: int, checksum: str = "") -> None:

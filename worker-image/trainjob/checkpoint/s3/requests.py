@@ -6,6 +6,7 @@ decide. A request is a function of the client that may run several times. Safe f
 
 from __future__ import annotations
 
+import atexit
 import random
 import ssl
 import threading
@@ -82,6 +83,14 @@ def requests_for(settings: Settings) -> Requests:
         return _clients[settings]
 
 
+def _close() -> None:
+    for requests in list(_clients.values()):
+        requests.close()
+
+
+atexit.register(_close)
+
+
 class _Tries:
     """What is known of a request that failed before."""
 
@@ -119,6 +128,11 @@ class Requests:
     def move(self, work: Callable[[Bodies], T], where: Where, conditional: bool = False) -> T:
         """The same for work that carries file contents."""
         return self._try(lambda connected: connected.move(work, where.bucket), where, conditional)
+
+    def close(self) -> None:
+        """Connections that are kept for later: at the end of the process."""
+        if self._connected is not None:
+            self._connected.close()
 
     def _try(self, work: Callable[[_Connected], T], where: Where, conditional: bool) -> T:
         state = _Tries(conditional)
@@ -190,6 +204,12 @@ class _Connected:
         with self._lock:
             way = self._bodies[bucket] = s3_boto.Boto(self.client, bucket)
         return work(way)
+
+    def close(self) -> None:
+        """What nobody uses now."""
+        for way in list(self._bodies.values()):
+            way.close()
+        self.client.close()
 
 
 def _may_have_arrived(given: Answer) -> bool:

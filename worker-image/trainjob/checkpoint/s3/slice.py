@@ -1,6 +1,6 @@
 """Some bytes of a staged file as the body of a request to an object store.
 
-Made by `transfer` for each try, read or sent by `bodies`. It holds no bytes itself.
+Made by `sending` for each try, read or sent by `bodies`. It holds no bytes itself.
 """
 
 from __future__ import annotations

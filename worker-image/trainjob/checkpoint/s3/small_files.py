@@ -1,6 +1,6 @@
 """Small files to and from an object store, many at once, one try each: what is cheap for thousands of them and no loss for a few.
 
-Used by the S3 store. What is not in an answer has not been done, for whatever reason: each such file goes the patient way, one by one (`transfer`).
+Used by the S3 store. What is not in an answer has not been done, for whatever reason: each such file goes the patient way, one by one (`sending`, `receiving`).
 """
 
 from __future__ import annotations

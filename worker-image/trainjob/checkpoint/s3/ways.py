@@ -1,4 +1,4 @@
-"""What a way to move file contents to and from a bucket promises. Implemented by `bodies` and `boto`, used by `transfer` and `small_files`."""
+"""What a way to move file contents to and from a bucket promises. Implemented by `bodies` and `boto`, used by `sending`, `receiving` and `small_files`."""
 
 from __future__ import annotations
 
@@ -93,6 +93,10 @@ class Bodies(Protocol):
 
     def small(self, orders: Sequence[OrderT]) -> Sequence[OrderT]:
         """Those that were done, side by side and with one try each; of the others nothing is known, not even that they were not. What an order raises is raised."""
+        ...
+
+    def close(self) -> None:
+        """Connections that are kept for later; others may be opened afterwards."""
         ...
 
 
