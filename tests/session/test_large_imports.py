@@ -32,14 +32,29 @@ def test_the_collector_is_off_inside_and_on_after(tmp_path: Path) -> None:
     assert (ended.out, ended.err) == ("False True True\nFalse True\n", "")
 
 
-def test_what_was_imported_is_frozen_and_what_comes_after_is_not(tmp_path: Path) -> None:
+def test_what_was_imported_is_old_and_nothing_is_frozen(tmp_path: Path) -> None:
     script = """
-        import gc, torch
-        later = []
-        known = {id(each) for each in gc.get_objects()}
-        print(gc.get_freeze_count() > 1000, id(torch.made) in known, id(later) in known)
+        import gc
+        class Model: pass
+        before = Model()
+        before.itself = before
+        import torch
+        old = {id(each) for each in gc.get_objects(generation=2)}
+        print(id(torch.made) in old, id(before) in old, gc.get_freeze_count(), gc.get_count()[0] < 500)
+        gone = []
+        gc.callbacks.append(lambda phase, about: gone.append(about["collected"]))
+        del before
+        gc.collect()
+        print(gone[-1] > 0)
     """
-    assert run(tmp_path, script).out == "True False True\n"
+    assert run(tmp_path, script).out == "True True 0 True\nTrue\n"
+
+
+def test_what_the_program_froze_stays_frozen(tmp_path: Path) -> None:
+    assert (
+        run(tmp_path, "import gc; gc.freeze(); count = gc.get_freeze_count(); import torch; print(gc.get_freeze_count() == count > 0, gc.isenabled())").out
+        == "True True\n"
+    )
 
 
 def test_inside_one_another_it_stays_off_to_the_end(tmp_path: Path) -> None:
