@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -217,6 +218,7 @@ def test_a_foreign_service_is_waited_for() -> None:
     world.service = ServiceView(name="digits", owned=False)
     decision = world.turn()
     assert (decision.actions, decision.status.slots) == ((), "")
+    assert decision.requeue_after == timedelta(seconds=10), "nobody tells when it is gone"
     condition = decision.status.condition("ResourcesCreated")
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", contract.REASON_SERVICE_CONFLICT)

@@ -21,6 +21,8 @@ from trainjob_operator.core.turn import Turn
 WHY_LIMIT = 1000
 """Characters of the sentence that is logged."""
 
+SERVICE_LOOK_S = 10.0
+"""How often a Service of somebody else is looked for again: Services are not watched."""
 LAST_WORD_S = 1.0
 """How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
 FIRST_WORD_S = 10.0
@@ -82,6 +84,7 @@ def check_spec(turn: Turn) -> None:
         turn.blocked = contract.REASON_INVALID_SPEC, "; ".join(f"{p.field}: {p.message}" for p in problems)
     elif service is not None and not service.owned:
         turn.blocked = contract.REASON_SERVICE_CONFLICT, f"a Service {service.name} that is not this TrainJob's exists: delete it or rename the TrainJob"
+        turn.wake(after(turn.now, SERVICE_LOOK_S))
 
 
 def something_broke(turn: Turn) -> None:
