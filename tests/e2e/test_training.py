@@ -175,6 +175,15 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
     assert made == list(range(8)), "each step once, in both runs together"
 
 
+def test_a_job_begins_once_a_foreign_service_of_its_name_is_gone(namespace: str) -> None:
+    """Nothing else happens that could have the operator look at the job."""
+    e2e.kubectl("create", "service", "clusterip", "count", "--tcp=80:80", "-n", namespace)
+    gated.start("count", namespace, "--steps", "3")
+    e2e.eventually("the foreign Service is told of", lambda: service_conflict("count", namespace))
+    e2e.kubectl("delete", "service", "count", "-n", namespace)
+    e2e.wait_for_condition("count", namespace, "Complete")
+
+
 def service_conflict(name: str, namespace: str) -> str:
     found = [entry for entry in e2e.job(name, namespace).get("status", {}).get("conditions", []) if entry["reason"] == contract.REASON_SERVICE_CONFLICT]
     return next((entry["message"] for entry in found if entry["message"]), "")
