@@ -1,4 +1,4 @@
-"""The example runs in each form that its page names, and the demo keeps its word."""
+"""The example runs in each form that its page names. The demo is a command of its own: `make demo`, whose word `.ci/run` checks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ DIGITS = ROOT / "examples" / "digits"
 def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home)}
     return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-
-
-def test_the_demo_loses_a_rank_and_nothing_else(tmp_path: Path) -> None:
-    done = run(str(DIGITS / "demo.py"), home=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    pattern = r"demo: accuracy=(0\.9[5-9]\d\d|1\.0000) attempts=2 lost_steps=0 recovery_s=\d+\.\d\d total_s=\d+\.\d"
-    assert re.fullmatch(pattern, done.stdout.splitlines()[-1])
-    assert "SIGKILL" in done.stderr
 
 
 def test_the_trainer_form(tmp_path: Path) -> None:

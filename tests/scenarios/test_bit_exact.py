@@ -28,11 +28,11 @@ def test_the_losses_of_an_interrupted_run_equal_those_of_an_uninterrupted_one(st
     quiet, struck = Stage(stage.root / "quiet"), Stage(stage.root / "struck")
     told = quiet.run(quiet.job(script=LOOPS / "ddp.py", workers=RANKS))
     assert told.status.holds("Complete"), told.text()
-    # In the first epoch between two reports, and in the second one just after a report.
-    struck.plan(fail_at(rank=RANKS - 1, step=5).sigkill(), fail_at(rank=0, step=STEPS + 1).sigkill().in_attempt(2))
+    # In the first epoch between two reports; at other places: torchside/test_exact.
+    struck.plan(fail_at(rank=RANKS - 1, step=5).sigkill())
     told = struck.run(struck.job(script=LOOPS / "ddp.py", workers=RANKS))
     assert told.status.holds("Complete"), told.text()
-    assert told.attempts == 3, told.text()
+    assert told.attempts == 2, told.text()
     for rank in range(RANKS):
         wanted, found = losses(quiet, rank), losses(struck, rank)
         assert len(wanted) == 2 * STEPS
