@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import time
 from typing import Optional
 
 _CACHESTAT = 451
 """The same number on every architecture."""
 _VMSTAT = "/proc/vmstat"
+_COUNTS = re.compile(rb"^(nr_dirty|nr_writeback|nr_dirty_threshold|nr_dirty_background_threshold) ([0-9]+)$", re.MULTILINE)
+"""Asked for each file that is staged, of which there may be many: the other 180 lines are passed over."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 WRITTEN_AFTER_S = 35.0
 """By then the kernel has begun to write what nobody asked it to (vm.dirty_expire_centisecs: 30 s, looked at every 5 s)."""
@@ -40,18 +44,18 @@ def unwritten(file: int) -> int:
 def room() -> int:
     """Bytes that may be written to files before the kernel makes writers wait for disks; 0 where it does not say."""
     try:
-        with open(_VMSTAT, encoding="utf-8") as file:
-            pages = {name: int(value) for name, value in (line.split() for line in file)}
-        limit = (pages["nr_dirty_threshold"] + pages["nr_dirty_background_threshold"]) // 2
-        return max(0, limit - pages["nr_dirty"] - pages["nr_writeback"]) * _PAGE
-    except (OSError, ValueError, KeyError):
+        with open(_VMSTAT, "rb", buffering=0) as file:
+            pages = {name: int(value) for name, value in _COUNTS.findall(file.read())}
+        limit = (pages[b"nr_dirty_threshold"] + pages[b"nr_dirty_background_threshold"]) // 2
+        return max(0, limit - pages[b"nr_dirty"] - pages[b"nr_writeback"]) * _PAGE
+    except (OSError, KeyError):
         return 0
 
 
 def _cachestat(file: int) -> Optional[_Stat]:
     whole, found = _Range(0, 0), _Stat()
     try:
-        answer = ctypes.CDLL(None, use_errno=True).syscall(_CACHESTAT, file, ctypes.byref(whole), ctypes.byref(found), 0)
+        answer = _LIBC.syscall(_CACHESTAT, file, ctypes.byref(whole), ctypes.byref(found), 0)
     except (OSError, AttributeError):
         return None
     return found if answer == 0 else None
