@@ -2,8 +2,8 @@
 
     python -m benchmarks [--rounds N] [--only NAME ...] [--results FOLDER]
 
-Each measurement alternates between TrainJob and its peer, so that both see the same machine. Raw samples are kept as JSON
-under benchmarks/results/.
+Each measurement alternates between TrainJob and its peer, so that both see the same machine. Raw samples are kept as
+JSON under benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -26,12 +26,27 @@ MEASUREMENTS: dict[str, Callable[[int], list[Figure]]] = {
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each side of each measurement is run (default: 3)")
-    parser.add_argument(
-        "--only", nargs="+", choices=sorted(MEASUREMENTS), default=list(MEASUREMENTS), metavar="NAME", help=f"some of: {', '.join(MEASUREMENTS)}"
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the raw samples go (default: benchmarks/results)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often each side of each measurement is run (default: 3)"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted(MEASUREMENTS),
+        default=list(MEASUREMENTS),
+        metavar="NAME",
+        help=f"some of: {', '.join(MEASUREMENTS)}",
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        metavar="FOLDER",
+        help="where the raw samples go (default: benchmarks/results)",
+    )
     args = parser.parse_args()
     results = Results()
     for name in args.only:

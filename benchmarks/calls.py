@@ -1,4 +1,6 @@
-"""What `report()` and `log()` cost the training loop, measured inside the ranks; gloo's barrier is measured beside report()."""
+"""What `report()` and `log()` cost the training loop, measured inside the ranks; gloo's barrier is measured beside
+report().
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def _one_job() -> dict[str, list[float]]:
         folder = Path(name)
         out = folder / "samples.json"
         command = trainjob(WORKLOADS / "calls.py", str(out), folder=folder)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
         if done.returncode != 0:
             raise RuntimeError(f"calls.py ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
         content: dict[str, list[float]] = json.loads(out.read_text())

@@ -1,11 +1,14 @@
-"""What checkpoints cost, one line per figure: `name value unit`, or with a peer `name ours peer ratio`. `make bench-checkpoint` runs it.
+"""What checkpoints cost, one line per figure: `name value unit`, or with a peer `name ours peer ratio`. `make
+bench-checkpoint` runs it.
 
-    PYTHONPATH=tests python -m benchmarks.checkpoint [--rounds N] [--only NAME ...] [--scale F] [--folder F] [--results FOLDER]
+    PYTHONPATH=tests python -m benchmarks.checkpoint [--rounds N] [--only NAME ...] [--scale F] [--folder F] [--results
+    FOLDER]
 
-`save`: how long a step is blocked while 1 GiB is saved, and until it is durable, beside one memory copy, torch.save to the mounted folder,
-torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report where there is one. `restore`: after a worker died, from the
-own staging and from a peer, beside plain boto3 and what the S3 server gives in the same round. `s3`: file sets to and from a real S3 server. `far`:
-smaller sets, and the server at a distance. Everything lies in memory where there is room, so that no disk is measured; both sides of a comparison always
+`save`: how long a step is blocked while 1 GiB is saved, and until it is durable, beside one memory copy, torch.save to
+the mounted folder, torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report where
+there is one. `restore`: after a worker died, from the own staging and from a peer, beside plain boto3 and what the S3
+server gives in the same round. `s3`: file sets to and from a real S3 server. `far`: smaller sets, and the server at a
+distance. Everything lies in memory where there is room, so that no disk is measured; both sides of a comparison always
 use the same place. Raw samples are kept as JSON.
 """
 
@@ -62,17 +65,39 @@ def save(plan: Plan) -> list[Figure]:
     durable = [row["write"] + row["durable"] for row in rows if row["way"] == "moved"]
     figures = [
         Figure("save_blocked_moved", "ms", of("moved", "blocked", 1e3)),
-        Figure("save_blocked_copied_vs_memory_copy", "s", of("copied", "blocked"), of("copy", "blocked"), "tensor.clone()"),
-        Figure("save_blocked_copied_vs_file_copy", "s", of("copied", "blocked"), of("file", "blocked"), "shutil.copyfile"),
-        Figure("save_blocked_with_torch_save_vs_mounted", "s", whole, of("mounted", "blocked"), "torch.save to the mounted folder"),
-        Figure("save_blocked_with_torch_save_vs_dcp_async", "s", whole, of("dcp", "blocked"), "torch.distributed.checkpoint.async_save"),
+        Figure(
+            "save_blocked_copied_vs_memory_copy", "s", of("copied", "blocked"), of("copy", "blocked"), "tensor.clone()"
+        ),
+        Figure(
+            "save_blocked_copied_vs_file_copy", "s", of("copied", "blocked"), of("file", "blocked"), "shutil.copyfile"
+        ),
+        Figure(
+            "save_blocked_with_torch_save_vs_mounted",
+            "s",
+            whole,
+            of("mounted", "blocked"),
+            "torch.save to the mounted folder",
+        ),
+        Figure(
+            "save_blocked_with_torch_save_vs_dcp_async",
+            "s",
+            whole,
+            of("dcp", "blocked"),
+            "torch.distributed.checkpoint.async_save",
+        ),
         Figure("save_durable_vs_mounted", "s", durable, of("mounted", "durable"), "torch.save and fsync"),
-        Figure("save_durable_vs_dcp_async", "s", durable, of("dcp", "durable"), "torch.distributed.checkpoint.async_save"),
+        Figure(
+            "save_durable_vs_dcp_async", "s", durable, of("dcp", "durable"), "torch.distributed.checkpoint.async_save"
+        ),
         Figure("save_cpu_of_agent_and_child", "s/GiB", of("moved", "cpu", GIB / plan.size)),
         Figure("peak_memory_of_agent", "MiB", of("moved", "peak_agent")),
         Figure("peak_memory_of_child", "MiB", of("moved", "peak_child")),
     ]
-    return [*figures, Figure("save_blocked_copied_vs_ray", "s", of("copied", "blocked"), ray, "Ray Train's report()")] if ray else figures
+    return (
+        [*figures, Figure("save_blocked_copied_vs_ray", "s", of("copied", "blocked"), ray, "Ray Train's report()")]
+        if ray
+        else figures
+    )
 
 
 def restore(plan: Plan) -> list[Figure]:
@@ -82,7 +107,9 @@ def restore(plan: Plan) -> list[Figure]:
     others: dict[str, list[float]] = {}
     for _ in range(plan.rounds):
         with tempfile.TemporaryDirectory(dir=plan.folder, prefix="tj-bench-") as name:
-            rows = _without_storage(Path(name), [str(WORKLOADS / "restoring.py"), str(Path(name) / "notes"), "2", str(plan.size)])
+            rows = _without_storage(
+                Path(name), [str(WORKLOADS / "restoring.py"), str(Path(name) / "notes"), "2", str(plan.size)]
+            )
         staging += [row["took"] * 1e3 for row in rows if row["rank"] == 0]
         peer += [plan.size / MIB / row["took"] for row in rows if row["rank"] == 1]
         for figure in s3_transfer.measure(1, ["1x1GiB"], plan.scale, plan.folder):
@@ -110,7 +137,17 @@ def far(plan: Plan) -> list[Figure]:
 def _job(folder: Path, workload: str, workers: int, arguments: Sequence[str], *options: str) -> list[Sample]:
     """Run a workload under TrainJob, everything of it below the folder; its notes."""
     notes = folder / "notes"
-    words = [sys.executable, "-m", "trainjob.cli", "run", str(WORKLOADS / f"{workload}.py"), "--name", workload, "--workers", str(workers)]
+    words = [
+        sys.executable,
+        "-m",
+        "trainjob.cli",
+        "run",
+        str(WORKLOADS / f"{workload}.py"),
+        "--name",
+        workload,
+        "--workers",
+        str(workers),
+    ]
     words += ["--storage", str(folder / "storage"), "--plain", *options, "--", str(notes), *arguments]
     scratch = folder / "tmp"
     scratch.mkdir()
@@ -122,7 +159,11 @@ def _without_storage(folder: Path, command: Sequence[str]) -> list[Sample]:
     container = {"name": "trainer", "image": "local", "command": [sys.executable, *command]}
     spec = {"workers": 2, "failurePolicy": {"maxFailures": -1}, "template": {"spec": {"containers": [container]}}}
     manifest, scratch = folder / "job.yaml", folder / "tmp"
-    manifest.write_text(json.dumps({"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "metadata": {"name": "restoring"}, "spec": spec}))
+    manifest.write_text(
+        json.dumps(
+            {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "metadata": {"name": "restoring"}, "spec": spec}
+        )
+    )
     scratch.mkdir()
     words = [sys.executable, "-m", "trainjob.cli", "run", "-f", str(manifest), "--local", "--plain"]
     return _run(words, folder / "notes", {**os.environ, **ENVIRONMENT, "TMPDIR": str(scratch)})
@@ -133,7 +174,14 @@ def _ray(plan: Plan, folder: Path) -> list[float]:
     if python is None:
         return []
     notes = folder / "ray-notes"
-    words = [python, str(WORKLOADS / "ray_saving.py"), str(notes), str(plan.rounds), str(plan.size), str(folder / "ray")]
+    words = [
+        python,
+        str(WORKLOADS / "ray_saving.py"),
+        str(notes),
+        str(plan.rounds),
+        str(plan.size),
+        str(folder / "ray"),
+    ]
     return [row["blocked"] for row in _run(words, notes, {**os.environ, "OMP_NUM_THREADS": "1"})]
 
 
@@ -149,14 +197,33 @@ MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {"save": save, "restor
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each side of each measurement is run (default: 3)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
-        "--only", nargs="+", choices=sorted(MEASUREMENTS), default=list(MEASUREMENTS), metavar="NAME", help=f"some of: {', '.join(MEASUREMENTS)}"
+        "--rounds", type=int, default=3, help="how often each side of each measurement is run (default: 3)"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted(MEASUREMENTS),
+        default=list(MEASUREMENTS),
+        metavar="NAME",
+        help=f"some of: {', '.join(MEASUREMENTS)}",
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the bytes, for a quick look (default: 1)")
-    parser.add_argument("--folder", default=s3_transfer.roomy(), help="where everything lies (default: /dev/shm, if there is room)")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the raw samples go (default: benchmarks/results)")
+    parser.add_argument(
+        "--folder", default=s3_transfer.roomy(), help="where everything lies (default: /dev/shm, if there is room)"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        metavar="FOLDER",
+        help="where the raw samples go (default: benchmarks/results)",
+    )
     args = parser.parse_args()
     results = Results()
     for name in args.only:

@@ -1,6 +1,8 @@
-"""Jobs on a cluster as the measurements see them: a timeline from a watch and from what ranks print, and the leader's metrics.
+"""Jobs on a cluster as the measurements see them: a timeline from a watch and from what ranks print, and the leader's
+metrics.
 
-Used by kubernetes.py alone. Reaches the cluster that KUBECONFIG names through the end-to-end tests' own means (PYTHONPATH=tests).
+Used by kubernetes.py alone. Reaches the cluster that KUBECONFIG names through the end-to-end tests' own means
+(PYTHONPATH=tests).
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def namespace(name: str) -> Iterator[str]:
 
 def training(name: str, where: str, workers: int = 2) -> dict[str, Any]:
     """The DDP workload."""
-    document = e2e.training_job(name, where, workers=workers, command=("python", "/code/cluster_steps.py"), storage=False)
+    document = e2e.training_job(
+        name, where, workers=workers, command=("python", "/code/cluster_steps.py"), storage=False
+    )
     document["spec"]["template"]["spec"]["volumes"][0]["configMap"] = {"name": "workload"}
     return document
 
@@ -59,7 +63,11 @@ def first_step(name: str, where: str, attempt: int) -> float:
     """When rank 0 had done the first step of an attempt; waits for it."""
 
     def look() -> float:
-        steps = [at for (number, rank, what), at in said(name, where).items() if number == attempt and rank == 0 and what.startswith("step")]
+        steps = [
+            at
+            for (number, rank, what), at in said(name, where).items()
+            if number == attempt and rank == 0 and what.startswith("step")
+        ]
         return min(steps, default=0.0)
 
     return e2e.eventually(f"{name} does a step in attempt {attempt}", look, within_s=240)
@@ -73,7 +81,9 @@ class Watch:
         """Mark -> when it was last new: of several pods the last one counts."""
         self._look = look
         self._known: set[tuple[str, str]] = set()
-        self._answer = urllib.request.urlopen(f"{api.base}{path}?watch=1&timeoutSeconds={WATCHED_S}", timeout=WATCHED_S + 30)
+        self._answer = urllib.request.urlopen(
+            f"{api.base}{path}?watch=1&timeoutSeconds={WATCHED_S}", timeout=WATCHED_S + 30
+        )
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -103,11 +113,15 @@ class Leader:
 
     def __init__(self, api: Proxy) -> None:
         self._api = api
-        self._path = f"/api/v1/namespaces/{release.NAMESPACE}/pods/{release.leader()}:{contract.METRICS_PORT}/proxy/metrics"
+        self._path = (
+            f"/api/v1/namespaces/{release.NAMESPACE}/pods/{release.leader()}:{contract.METRICS_PORT}/proxy/metrics"
+        )
 
     def samples(self) -> dict[tuple[str, str], float]:
         """(name without _total, labels) -> value."""
-        return {(name, labels): float(value) for name, labels, value in _SAMPLE.findall(self._api.text("GET", self._path))}
+        return {
+            (name, labels): float(value) for name, labels, value in _SAMPLE.findall(self._api.text("GET", self._path))
+        }
 
     def value(self, name: str) -> float:
         """The sum over all labels."""
@@ -118,6 +132,14 @@ class Leader:
         counts: dict[str, float] = {}
         for (name, labels), value in self.samples().items():
             words = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            if name == "trainjob_api_calls" and words.get("verb") in ("POST", "PUT", "PATCH", "DELETE") and words["code"].startswith("2"):
+            if (
+                name == "trainjob_api_calls"
+                and words.get("verb") in ("POST", "PUT", "PATCH", "DELETE")
+                and words["code"].startswith("2")
+            ):
                 counts[words["resource"]] = counts.get(words["resource"], 0) + value
-        return {resource: count for resource, count in counts.items() if resource not in ("tokenreviews", "selfsubjectaccessreviews", "leases")}
+        return {
+            resource: count
+            for resource, count in counts.items()
+            if resource not in ("tokenreviews", "selfsubjectaccessreviews", "leases")
+        }

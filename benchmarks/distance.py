@@ -1,12 +1,15 @@
-"""A TCP relay that makes a server on this machine a distant one: a delay each way, and a bounded rate for each connection and direction.
+"""A TCP relay that makes a server on this machine a distant one: a delay each way, and a bounded rate for each
+connection and direction.
 
     python -m benchmarks.distance --to HOST:PORT --delay SECONDS --rate MB_PER_S
 
-Prints the address on which it listens, and ends with its stdin. Used by `s3_transfer`, whose contenders reach their server through it.
+Prints the address on which it listens, and ends with its stdin. Used by `s3_transfer`, whose contenders reach their
+server through it.
 
-Connecting costs a round trip: what a client sends first leaves two delays after it connected. Every byte arrives a delay after it left, at no more than
-the rate, and up to a few milliseconds later, for bytes are handed on in blocks. Nothing bounds the sum of all connections but this process, which is to
-cost little: it shares the machine's cores with what is measured. No packet is lost, and no window grows slowly.
+Connecting costs a round trip: what a client sends first leaves two delays after it connected. Every byte arrives a
+delay after it left, at no more than the rate, and up to a few milliseconds later, for bytes are handed on in blocks.
+Nothing bounds the sum of all connections but this process, which is to cost little: it shares the machine's cores with
+what is measured. No packet is lost, and no window grows slowly.
 """
 
 from __future__ import annotations
@@ -95,10 +98,14 @@ class Line:
             count -= part
 
     def next(self, now: float) -> float:
-        """When it is worth a look again: where a run ends, or at a tick if that is long until then. All streams have the same ticks."""
+        """When it is worth a look again: where a run ends, or at a tick if that is long until then. All streams have
+        the same ticks.
+        """
         start, count = self._runs[0]
         begin = max(now, start + self._distance.delay_s)
-        end = start + self._distance.delay_s + (count + 1) / self._distance.rate  # times are rounded: a byte more, and the last one has arrived
+        end = (
+            start + self._distance.delay_s + (count + 1) / self._distance.rate
+        )  # times are rounded: a byte more, and the last one has arrived
         return end if end <= begin + TICK_S else (math.floor(begin / TICK_S) + 1) * TICK_S
 
     def after(self, now: float) -> float:
@@ -159,7 +166,9 @@ class Flow:
 
     @property
     def hungry(self) -> bool:
-        """Whether more is to be read. Only for a whole block of room: many small reads would cost more than the bytes."""
+        """Whether more is to be read. Only for a whole block of room: many small reads would cost more than the
+        bytes.
+        """
         return self._ends is None and not self.over and self._ring.room >= BLOCK
 
     def read(self) -> None:
@@ -232,7 +241,9 @@ class Relay:
         self._end = -1
 
     def until(self, end: int) -> None:
-        """The file descriptor with which the relay ends. Raises PermissionError for one of a kind that cannot be waited for."""
+        """The file descriptor with which the relay ends. Raises PermissionError for one of a kind that cannot be
+        waited for.
+        """
         self._poll.register(end, select.EPOLLIN)
         self._end = end
 
@@ -292,7 +303,11 @@ class Relay:
             self._close(pair)
             return
         for one in pair:
-            self._watch(one.source, (select.EPOLLIN if one.hungry else 0) | (select.EPOLLOUT if one.back.blocked and not one.back.over else 0))
+            self._watch(
+                one.source,
+                (select.EPOLLIN if one.hungry else 0)
+                | (select.EPOLLOUT if one.back.blocked and not one.back.over else 0),
+            )
             due = one.due()
             if due is not None and (one.woken is None or due < one.woken):
                 one.woken = due
@@ -339,7 +354,17 @@ class Running(NamedTuple):
 @contextlib.contextmanager
 def relay(to: str, distance: Distance) -> Iterator[Running]:
     """One to host:port, in a process of its own; ended with the block, or with this process."""
-    words = [sys.executable, "-m", "benchmarks.distance", "--to", to, "--delay", str(distance.delay_s), "--rate", str(distance.rate / 1e6)]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.distance",
+        "--to",
+        to,
+        "--delay",
+        str(distance.delay_s),
+        "--rate",
+        str(distance.rate / 1e6),
+    ]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin and process.stdout
     try:
@@ -357,10 +382,18 @@ def relay(to: str, distance: Distance) -> Iterator[Running]:
 
 def main() -> int:
     """Listen until stdin ends."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.distance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.distance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--to", required=True, metavar="HOST:PORT", help="the server")
     parser.add_argument("--delay", type=float, required=True, metavar="SECONDS", help="one way")
-    parser.add_argument("--rate", type=float, required=True, metavar="MB_PER_S", help="of a connection, in one direction; millions of bytes")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        required=True,
+        metavar="MB_PER_S",
+        help="of a connection, in one direction; millions of bytes",
+    )
     args = parser.parse_args()
     if args.delay < 0 or args.rate <= 0:
         parser.error("--delay must not be negative, --rate must be more than nothing")

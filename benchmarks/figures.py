@@ -64,7 +64,10 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".gitignore").write_text("*\n")
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-        content = {"machine": _machine(), "figures": {name: [asdict(figure) for figure in figures] for name, figures in self._figures.items()}}
+        content = {
+            "machine": _machine(),
+            "figures": {name: [asdict(figure) for figure in figures] for name, figures in self._figures.items()},
+        }
         path.write_text(json.dumps(content, indent=1))
         return path
 

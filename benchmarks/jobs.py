@@ -25,8 +25,8 @@ RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
 """A Python of another environment, which has ray[train] and torch."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    # Else torchrun's restarted ranks find the gloo addresses of those that were killed in a store that outlives them, and
-    # most restarts fail (seen with torch 2.13). TrainJob does not read it.
+    # Else torchrun's restarted ranks find the gloo addresses of those that were killed in a store that outlives them,
+    # and most restarts fail (seen with torch 2.13). TrainJob does not read it.
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
@@ -57,7 +57,9 @@ class Job:
         return [Step(int(rank), int(pid), int(attempt), int(step), float(at)) for rank, pid, attempt, step, at in rows]
 
     def wait_for(self, what: str, condition: Callable[[list[Step]], Step | None]) -> Step:
-        """The step that the condition picks, once there is one. Raises RuntimeError with the job's output when the job ends or takes too long."""
+        """The step that the condition picks, once there is one. Raises RuntimeError with the job's output when the
+        job ends or takes too long.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             found = condition(self.steps())
@@ -66,7 +68,9 @@ class Job:
             if self.process.poll() is not None:
                 break
             time.sleep(0.002)
-        raise RuntimeError(f"{what} did not come; the end of {' '.join(map(str, self.process.args))}:\n{self.log.read_text()[-30000:]}")  # type: ignore[arg-type]
+        raise RuntimeError(
+            f"{what} did not come; the end of {' '.join(map(str, self.process.args))}:\n{self.log.read_text()[-30000:]}"
+        )  # type: ignore[arg-type]
 
 
 def trainjob(script: Path, *arguments: str, folder: Path) -> list[str]:
@@ -92,7 +96,9 @@ def running(launcher: Launcher) -> Iterator[Job]:
         notes, log = folder / "notes", folder / "log"
         command = launcher(WORKLOADS / "steps.py", str(notes), folder=folder)
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT})
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT}
+            )
         try:
             yield Job(process, notes, log)
         finally:

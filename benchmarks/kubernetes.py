@@ -1,4 +1,5 @@
-"""What TrainJob costs on a cluster, one line per figure: `name value unit`, or with a peer `name ours peer ratio`. `make bench-k8s` runs it.
+"""What TrainJob costs on a cluster, one line per figure: `name value unit`, or with a peer `name ours peer ratio`.
+`make bench-k8s` runs it.
 
     PYTHONPATH=tests python -m benchmarks.kubernetes [--rounds N] [--only NAME ...] [--results FOLDER]
 
@@ -55,7 +56,8 @@ for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
 """
 
 
-# --- One job -------------------------------------------------------------------------------------------------------------
+# --- One job
+# -------------------------------------------------------------------------------------------------------------
 
 
 def start(api: Proxy, rounds: int) -> list[Figure]:
@@ -113,17 +115,27 @@ def _second_worker(where: str) -> str:
 
 
 def writes(api: Proxy, rounds: int) -> list[Figure]:
-    """Changes that the operator makes for a job from apply to Complete; it reports nothing, so none of them is for progress alone."""
+    """Changes that the operator makes for a job from apply to Complete; it reports nothing, so none of them is for
+    progress alone.
+    """
     leader = Leader(api)
     objects, events = [], []
     for _ in range(rounds):
         with namespace("writes") as where:
             before = leader.writes()
             command = ("python", "-c", "import time; time.sleep(1)")
-            api.request("POST", jobs(where), e2e.training_job("silent", where, workers=WRITING_WORKERS, command=command, storage=False))
+            api.request(
+                "POST",
+                jobs(where),
+                e2e.training_job("silent", where, workers=WRITING_WORKERS, command=command, storage=False),
+            )
             e2e.wait_for_condition("silent", where, "Complete")
             after = leader.writes()
-        made = {resource: count - before.get(resource, 0) for resource, count in after.items() if count != before.get(resource, 0)}
+        made = {
+            resource: count - before.get(resource, 0)
+            for resource, count in after.items()
+            if count != before.get(resource, 0)
+        }
         print(f"writes of a job of {WRITING_WORKERS} workers: {made}", file=sys.stderr)
         events.append(made.pop("events", 0.0))
         objects.append(sum(made.values()))
@@ -134,7 +146,8 @@ def writes(api: Proxy, rounds: int) -> list[Figure]:
     ]
 
 
-# --- Many ----------------------------------------------------------------------------------------------------------------
+# --- Many
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def idle(api: Proxy, rounds: int) -> list[Figure]:
@@ -145,8 +158,18 @@ def idle(api: Proxy, rounds: int) -> list[Figure]:
         document = gated.looping("idle", where, spec={"suspend": True})
         begun = time.monotonic()
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda number: api.request("POST", jobs(where), _called(document, f"idle-{number}")), range(IDLE_JOBS)))
-        e2e.eventually("all have been looked at", lambda: all("status" in job for job in api.request("GET", jobs(where))["items"]), within_s=300, every_s=1.0)
+            list(
+                pool.map(
+                    lambda number: api.request("POST", jobs(where), _called(document, f"idle-{number}")),
+                    range(IDLE_JOBS),
+                )
+            )
+        e2e.eventually(
+            "all have been looked at",
+            lambda: all("status" in job for job in api.request("GET", jobs(where))["items"]),
+            within_s=300,
+            every_s=1.0,
+        )
         taken = time.monotonic() - begun
         e2e.eventually("no turn is taken any more", lambda: _turns_in(leader, 5.0) == 0, within_s=120)
         _settle(leader)
@@ -174,8 +197,12 @@ def pod_events(api: Proxy, rounds: int) -> list[Figure]:
         for number in range(rounds):
             rest, begun, cpu = _cpu_share(leader, 15.0), time.monotonic(), leader.value("process_cpu_seconds")
             with ThreadPoolExecutor(4) as pool:
-                changes = [(names[i % 4], {"metadata": {"annotations": {"bench": f"{number}-{i}"}}}) for i in range(POD_EVENTS)]
-                list(pool.map(lambda change: api.request("PATCH", f"{pods_path(where)}/{change[0]}", change[1]), changes))
+                changes = [
+                    (names[i % 4], {"metadata": {"annotations": {"bench": f"{number}-{i}"}}}) for i in range(POD_EVENTS)
+                ]
+                list(
+                    pool.map(lambda change: api.request("PATCH", f"{pods_path(where)}/{change[0]}", change[1]), changes)
+                )
             time.sleep(1.0)  # the last events' turns
             used = leader.value("process_cpu_seconds") - cpu - rest * (time.monotonic() - begun)
             samples.append(1000 * used / POD_EVENTS)
@@ -183,7 +210,9 @@ def pod_events(api: Proxy, rounds: int) -> list[Figure]:
 
 
 def many_pods(api: Proxy, rounds: int) -> list[Figure]:
-    """Apply to the last of 200 pods created; beside one create after the other of the same pods. None of them is scheduled."""
+    """Apply to the last of 200 pods created; beside one create after the other of the same pods. None of them is
+    scheduled.
+    """
     ours, theirs = [], []
     for _ in range(rounds):
         with namespace("many") as where, namespace("one-by-one") as peer:
@@ -192,7 +221,9 @@ def many_pods(api: Proxy, rounds: int) -> list[Figure]:
             watch = Watch(api, pods_path(where), pod_marks)
             applied = time.time()
             api.request("POST", jobs(where), document)
-            made = e2e.eventually("all pods are there", lambda where=where: _all_of(api, where), within_s=120, every_s=0.2)
+            made = e2e.eventually(
+                "all pods are there", lambda where=where: _all_of(api, where), within_s=120, every_s=0.2
+            )
             ours.append(watch.seen["created"] - applied)
             copies = [_copied(pod, peer) for pod in made]
             begun = time.time()
@@ -251,11 +282,23 @@ MEASUREMENTS: dict[str, Callable[[Proxy, int], list[Figure]]] = {
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kubernetes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
     names = f"some of: {', '.join(MEASUREMENTS)}"
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS), metavar="NAME", help=names)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where the raw samples go (default: benchmarks/results)")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS), metavar="NAME", help=names
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        metavar="FOLDER",
+        help="where the raw samples go (default: benchmarks/results)",
+    )
     args = parser.parse_args()
     results = Results()
     with proxy() as api:

@@ -30,7 +30,9 @@ def _down_times(launcher: Launcher) -> list[float]:
 
 def _down_time(job: Job, attempt: int) -> float:
     def victim(steps: list[Step]) -> Step | None:
-        return next((step for step in steps if step.attempt == attempt and step.rank == 1 and step.step >= STEPS_BEFORE), None)
+        return next(
+            (step for step in steps if step.attempt == attempt and step.rank == 1 and step.step >= STEPS_BEFORE), None
+        )
 
     def next_step(steps: list[Step]) -> Step | None:
         return next((step for step in steps if step.attempt > attempt and step.rank == 0), None)

@@ -1,13 +1,17 @@
-"""File sets to and from a real S3 server: our store beside plain boto3, awscrt's client and a bare HTTP client that throws bytes away.
+"""File sets to and from a real S3 server: our store beside plain boto3, awscrt's client and a bare HTTP client that
+throws bytes away.
 
-    PYTHONPATH=tests python -m benchmarks.s3_transfer [--rounds N] [--scale F] [--only SET ...] [--folder F] [--distance [DELAY:RATE]]
+    PYTHONPATH=tests python -m benchmarks.s3_transfer [--rounds N] [--scale F] [--only SET ...] [--folder F] [--distance
+    [DELAY:RATE]]
 
-Called by the checkpoint benchmark too (`measure`). The contenders take turns in processes of their own; what is timed is the transfer alone:
-imports, the client and its first connection are made before. The restore of ours verifies every byte, and so does no other. Goodput counts the
-files' bytes, CPU the client's process; the server (versitygw, on a memory file system where there is one) shares the machine.
+Called by the checkpoint benchmark too (`measure`). The contenders take turns in processes of their own; what is timed
+is the transfer alone: imports, the client and its first connection are made before. The restore of ours verifies every
+byte, and so does no other. Goodput counts the files' bytes, CPU the client's process; the server (versitygw, on a
+memory file system where there is one) shares the machine.
 
-With `--distance` the server is far (`distance`): what decides is how many requests a contender has under way, and not what they cost. Whether the
-machine was the limit all the same is measured too: how many cores the relay alone had, and how many with client and server.
+With `--distance` the server is far (`distance`): what decides is how many requests a contender has under way, and not
+what they cost. Whether the machine was the limit all the same is measured too: how many cores the relay alone had, and
+how many with client and server.
 """
 
 from __future__ import annotations
@@ -36,12 +40,19 @@ GIB = 1 << 30
 SETS = {"1x1GiB": (1, GIB), "64x16MiB": (64, 16 << 20), "2000x64KiB": (2000, 64 << 10)}
 """How many files of which size."""
 FAR = Distance(delay_s=0.010, rate=10e6)
-"""A round trip as stores in the same region have it. The rate is an eighth of what they give a connection: two cores have to carry all connections."""
+"""A round trip as stores in the same region have it. The rate is an eighth of what they give a connection: two cores
+have to carry all connections.
+"""
 FAR_SETS = {"1x256MiB": (1, 256 << 20), "32x16MiB": (32, 16 << 20), "1000x64KiB": (1000, 64 << 10)}
 NEAR_SOCKETS, FAR_SOCKETS = 8, 64
 """Of the bare client."""
 BUCKET = "bench"
-KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "bench",
+    "AWS_SECRET_ACCESS_KEY": "bench-secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 SOCKETS = "TRAINJOB_BENCH_SOCKETS"
 """Tells a turn how many the bare client has."""
 RELAY, SERVER = "TRAINJOB_BENCH_RELAY", "TRAINJOB_BENCH_SERVER"
@@ -55,16 +66,33 @@ WHAT = {"rate": "MiB/s", "cpu": "s/GiB", "memory": "MiB", "relay": "cores", "bus
 """The last two at a distance only: of the relay, and of client, relay and server together."""
 
 
-def measure(rounds: int, sets: list[str] | None = None, scale: float = 1.0, folder: str | None = None, distance: Distance | None = None) -> list[Figure]:
-    """Goodput in MiB/s and CPU seconds per GiB, both ways, of each contender for each set, ours beside each other one."""
+def measure(
+    rounds: int,
+    sets: list[str] | None = None,
+    scale: float = 1.0,
+    folder: str | None = None,
+    distance: Distance | None = None,
+) -> list[Figure]:
+    """Goodput in MiB/s and CPU seconds per GiB, both ways, of each contender for each set, ours beside each other
+    one.
+    """
     known, samples = FAR_SETS if distance else SETS, Samples()
-    with tempfile.TemporaryDirectory(dir=folder or roomy(), prefix="trainjob-bench-") as place, _reached(Path(place) / "server", distance) as environment:
+    with (
+        tempfile.TemporaryDirectory(dir=folder or roomy(), prefix="trainjob-bench-") as place,
+        _reached(Path(place) / "server", distance) as environment,
+    ):
         for name in sets or list(known):
             count, size = known[name]
-            _fill(Path(place) / "files" / name, max(1, int(count * scale)) if count > 1 else 1, size if count > 1 else max(1, int(size * scale)))
+            _fill(
+                Path(place) / "files" / name,
+                max(1, int(count * scale)) if count > 1 else 1,
+                size if count > 1 else max(1, int(size * scale)),
+            )
             for number in range(rounds):
                 for contender in _rotated(list(CONTENDERS), number):
-                    for direction, result in _turn(contender, environment, Path(place), name, f"{contender}-{number}").items():
+                    for direction, result in _turn(
+                        contender, environment, Path(place), name, f"{contender}-{number}"
+                    ).items():
                         samples.setdefault((name, direction, contender), []).append(result)
             shutil.rmtree(Path(place) / "files" / name)
     return list(_figures(samples, "s3_far" if distance else "s3"))
@@ -80,7 +108,13 @@ def _figures(samples: Samples, prefix: str) -> Iterator[Figure]:
         ours = samples[name, direction, "ours"]
         if contender != "ours" and theirs:
             for what in theirs[0]:
-                yield Figure(f"{prefix}_{direction}_{what}_{name}_vs_{contender}", WHAT[what], [s[what] for s in ours], [s[what] for s in theirs], contender)
+                yield Figure(
+                    f"{prefix}_{direction}_{what}_{name}_vs_{contender}",
+                    WHAT[what],
+                    [s[what] for s in ours],
+                    [s[what] for s in theirs],
+                    contender,
+                )
 
 
 def roomy() -> str | None:
@@ -105,7 +139,11 @@ def server(root: Path) -> Iterator[Running]:
     (root / BUCKET).mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
-    env = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
+    env = {
+        "PATH": os.environ["PATH"],
+        "ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"],
+        "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"],
+    }
     words = [str(binary("versitygw")), "--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}", "posix", str(root)]
     process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -131,18 +169,37 @@ def _reached(root: Path, distance: Distance | None) -> Iterator[dict[str, str]]:
             yield {**_environment(at.address), SOCKETS: str(NEAR_SOCKETS)}
             return
         with relay(at.address, distance) as through:
-            yield {**_environment(through.address), SOCKETS: str(FAR_SOCKETS), RELAY: str(through.pid), SERVER: str(at.pid)}
+            yield {
+                **_environment(through.address),
+                SOCKETS: str(FAR_SOCKETS),
+                RELAY: str(through.pid),
+                SERVER: str(at.pid),
+            }
 
 
 def _environment(address: str) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
-    place = {"AWS_ENDPOINT_URL_S3": f"http://{address}", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+    place = {
+        "AWS_ENDPOINT_URL_S3": f"http://{address}",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "NO_PROXY": "127.0.0.1",
+    }
     return {**env, **KEYS, **place}
 
 
 def _turn(contender: str, env: dict[str, str], place: Path, name: str, prefix: str) -> dict[str, dict[str, float]]:
     """One contender's upload and download, in a process of its own."""
-    words = [sys.executable, "-m", "benchmarks.s3_transfer", "--turn", contender, str(place / "files" / name), str(place / "brought"), prefix]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.s3_transfer",
+        "--turn",
+        contender,
+        str(place / "files" / name),
+        str(place / "brought"),
+        prefix,
+    ]
     done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True)
     shutil.rmtree(place / "server" / BUCKET / prefix, ignore_errors=True)
     shutil.rmtree(place / "brought", ignore_errors=True)
@@ -150,7 +207,8 @@ def _turn(contender: str, env: dict[str, str], place: Path, name: str, prefix: s
     return found
 
 
-# -- in the process of a turn -------------------------------------------------------------------------------------------
+# -- in the process of a turn
+# -------------------------------------------------------------------------------------------
 
 
 def turn(contender: str, source: Path, brought: Path, prefix: str) -> dict[str, dict[str, float]]:
@@ -198,25 +256,35 @@ def _prepared(work: Callable[[Files], None]) -> Transfer:
 
 
 def ours() -> Pair:
-    """What a worker's storage child does: a rank's share on the way up, its record with it; all files compared with the manifest on the way down."""
-    from trainjob.checkpoint import layout, stored
-    from trainjob.checkpoint.identity import CheckpointId
-    from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
-    from trainjob.checkpoint.opening import open_store
-    from trainjob.checkpoint.shares import Share, commit, share
+    """What a worker's storage child does: a rank's share on the way up, its record with it; all files compared with
+    the manifest on the way down.
+    """
+    from trainjob.checkpoint.publishing.shares import Share, commit, share
+    from trainjob.checkpoint.reading import stored
+    from trainjob.checkpoint.records import layout
+    from trainjob.checkpoint.records.identity import CheckpointId
+    from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+    from trainjob.checkpoint.stores.opening import open_store
 
     open_store(f"s3://{BUCKET}").read("warm")
     id_ = CheckpointId(1, 1, 1)
 
     def send(files: Files) -> Callable[[], object]:
-        store, listed = open_store(f"s3://{BUCKET}/{Path(files[0][0]).parent}"), [(path.name, path.stat().st_size) for _, path in files]
+        store, listed = (
+            open_store(f"s3://{BUCKET}/{Path(files[0][0]).parent}"),
+            [(path.name, path.stat().st_size) for _, path in files],
+        )
         return lambda: share(store, Share(id_, 0, str(files[0][1].parent), listed))
 
     def receive(files: Files) -> Callable[[], object]:
         folder = Path(files[0][0]).parent
         store = open_store(f"s3://{BUCKET}/{folder}")
-        sizes = {Path(key).name: size for key, size in store.sizes(layout.folder(id_)).items() if layout.RESERVED not in key}
-        note = ReleaseNote(id_, None, 1, None, None, {}, 0.0, 1, 1, tuple(NoteFile(name, size, 0) for name, size in sizes.items()))
+        sizes = {
+            Path(key).name: size for key, size in store.sizes(layout.folder(id_)).items() if layout.RESERVED not in key
+        }
+        note = ReleaseNote(
+            id_, None, 1, None, None, {}, 0.0, 1, 1, tuple(NoteFile(name, size, 0) for name, size in sizes.items())
+        )
         manifest = commit(store, note, "bench").manifest
         if manifest is None or len(manifest.entries) != len(files):
             raise RuntimeError(f"{folder} is not whole")
@@ -276,7 +344,11 @@ def awscrt() -> Pair:
             if method == "PUT":
                 headers.add("Content-Length", str(path.stat().st_size))
             more = {name: value(path) for name, value in fields.items()}
-            waiting.append(client.make_request(request=HttpRequest(method, f"/{BUCKET}/{key}", headers), type=kind, **more).finished_future)
+            waiting.append(
+                client.make_request(
+                    request=HttpRequest(method, f"/{BUCKET}/{key}", headers), type=kind, **more
+                ).finished_future
+            )
         for future in waiting:
             future.result(PATIENCE_S)
 
@@ -291,20 +363,32 @@ def awscrt() -> Pair:
 
 
 def bare() -> Pair:
-    """What the server gives: presigned requests on plain sockets by threads that look at nothing, the bytes from memory and thrown away."""
+    """What the server gives: presigned requests on plain sockets by threads that look at nothing, the bytes from
+    memory and thrown away.
+    """
     client = _client("s3v4")
     sizes: dict[str, int] = {}
 
     def send(files: Files) -> Callable[[], None]:
         sizes.update((key, path.stat().st_size) for key, path in files)
-        jobs = [(_request(client, "PUT", "put_object", key, f"Content-Length: {sizes[key]}"), path.read_bytes()) for key, path in files]
+        jobs = [
+            (_request(client, "PUT", "put_object", key, f"Content-Length: {sizes[key]}"), path.read_bytes())
+            for key, path in files
+        ]
         return lambda: _side_by_side(client, jobs)
 
     def receive(files: Files) -> Callable[[], None]:
         jobs = []
         for key, _ in files:
             for at in range(0, sizes[key], 8 << 20):
-                jobs.append((_request(client, "GET", "get_object", key, f"Range: bytes={at}-{min(sizes[key], at + (8 << 20)) - 1}"), b""))
+                jobs.append(
+                    (
+                        _request(
+                            client, "GET", "get_object", key, f"Range: bytes={at}-{min(sizes[key], at + (8 << 20)) - 1}"
+                        ),
+                        b"",
+                    )
+                )
         return lambda: _side_by_side(client, jobs)
 
     return send, receive
@@ -366,10 +450,18 @@ def _distance(text: str) -> Distance:
 
 def main() -> int:
     """Measure, or be one turn of it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.s3_transfer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.s3_transfer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often each contender has its turn (default: 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the sets' bytes, for a quick look (default: 1)")
-    parser.add_argument("--only", nargs="+", metavar="SET", help=f"some of: {', '.join(SETS)}; far: {', '.join(FAR_SETS)}")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the sets' bytes, for a quick look (default: 1)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="SET", help=f"some of: {', '.join(SETS)}; far: {', '.join(FAR_SETS)}"
+    )
     parser.add_argument("--folder", help="where files and server lie (default: /dev/shm, if there is room)")
     parser.add_argument(
         "--distance",

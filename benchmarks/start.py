@@ -1,4 +1,6 @@
-"""How long a user waits: from the command, and from `fit()`, to the end of the first step of 2 ranks; torch's import is in it."""
+"""How long a user waits: from the command, and from `fit()`, to the end of the first step of 2 ranks; torch's import
+is in it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,13 @@ def _fit_to_step(python: str, library: str) -> float:
     with tempfile.TemporaryDirectory(prefix="tj-bench-") as folder:
         out = Path(folder) / "times.json"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run([python, str(WORKLOADS / "fit.py"), library, str(out)], capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+        done = subprocess.run(
+            [python, str(WORKLOADS / "fit.py"), library, str(out)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=environment,
+        )
         if done.returncode != 0:
             raise RuntimeError(f"fit.py {library} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         times = json.loads(out.read_text())

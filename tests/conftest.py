@@ -1,4 +1,6 @@
-"""What holds for every test: property tests draw the same examples each time, no clock judges them, and long tests begin first."""
+"""What holds for every test: property tests draw the same examples each time, no clock judges them, and long tests
+begin first.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ from support.apiserver import api_namespace, apiserver, build_before
 
 __all__ = ["api_namespace", "apiserver"]
 
-settings.register_profile("steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works for what tests start, also when they themselves were started by `nohup` or `&`: an ignored signal would be inherited."""
+    """Ctrl-C works for what tests start, also when they themselves were started by `nohup` or `&`: an ignored signal
+    would be inherited.
+    """
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -31,7 +37,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several pytest workers none should be left with a long test at the end: short ones come last. Alone, the order stays as it is written."""
+    """Of several pytest workers none should be left with a long test at the end: short ones come last. Alone, the
+    order stays as it is written.
+    """
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

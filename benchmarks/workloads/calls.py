@@ -1,4 +1,6 @@
-"""Times report(), barrier(), gloo's barrier and log() on 2 ranks in turns; rank 0 writes its samples to the file given."""
+"""Times report(), barrier(), gloo's barrier and log() on 2 ranks in turns; rank 0 writes its samples to the file
+given.
+"""
 
 import json
 import sys

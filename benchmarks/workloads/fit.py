@@ -1,4 +1,5 @@
-"""`TorchTrainer(...).fit()` of one DDP step on 2 ranks, under TrainJob or under Ray Train; notes when fit() was called and when the step was done.
+"""`TorchTrainer(...).fit()` of one DDP step on 2 ranks, under TrainJob or under Ray Train; notes when fit() was called
+and when the step was done.
 
 Arguments: `trainjob` or `ray`, and the file to write.
 """

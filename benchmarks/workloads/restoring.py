@@ -1,4 +1,5 @@
-"""Two ranks on two workers; rank 1's worker dies again and again. Rank 0 restores from its own staging, rank 1 from its peer; a JSON line for each.
+"""Two ranks on two workers; rank 1's worker dies again and again. Rank 0 restores from its own staging, rank 1 from its
+peer; a JSON line for each.
 
 restoring.py NOTES ROUNDS BYTES
 """

@@ -30,7 +30,7 @@ def processes() -> dict[str, int]:
     agent = os.getppid()
     found = {"agent": agent}
     for name in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
-        if b"trainjob.checkpoint.child" in Path(f"/proc/{name}/cmdline").read_bytes():
+        if b"trainjob.checkpoint.storage_child.child" in Path(f"/proc/{name}/cmdline").read_bytes():
             found["child"] = int(name)
     return found
 
@@ -80,7 +80,13 @@ def ours(state, checkpoints: Path, move: bool) -> dict:
     durable = time.perf_counter() - begun
     used = cpu() - before
     shutil.rmtree(folder, ignore_errors=True)
-    return {"write": written, "blocked": blocked, "durable": durable, "cpu": used, **{f"peak_{name}": value for name, value in peaks().items()}}
+    return {
+        "write": written,
+        "blocked": blocked,
+        "durable": durable,
+        "cpu": used,
+        **{f"peak_{name}": value for name, value in peaks().items()},
+    }
 
 
 def mounted(state, folder: Path) -> dict:

@@ -1,4 +1,5 @@
-"""A tiny DDP loop that notes each finished step as `rank pid attempt step time`; runs under TrainJob and under torchrun alike.
+"""A tiny DDP loop that notes each finished step as `rank pid attempt step time`; runs under TrainJob and under torchrun
+alike.
 
 Arguments: the file to note in. Stops after ten minutes at the latest, or when its launcher stops it.
 """
@@ -19,7 +20,9 @@ def main(notes: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, under_trainjob = dist.get_rank(), "TRAINJOB_ATTEMPT" in os.environ
-    attempt = int(os.environ["TRAINJOB_ATTEMPT"]) if under_trainjob else int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    attempt = (
+        int(os.environ["TRAINJOB_ATTEMPT"]) if under_trainjob else int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    )
     if under_trainjob:
         import trainjob
     model = DistributedDataParallel(nn.Linear(64, 64))

@@ -1,7 +1,7 @@
 """`make demo`: trains digits on two local workers, kills one worker's process on the way, and measures what that cost.
 
-What runs is `tj run examples/digits/train.py --workers 2`, as anyone would type it. The rank's pid comes from the line that
-it prints, the kill is SIGKILL, and every figure of the last line is read from the job's own history on storage:
+What runs is `tj run examples/digits/train.py --workers 2`, as anyone would type it. The rank's pid comes from the line
+that it prints, the kill is SIGKILL, and every figure of the last line is read from the job's own history on storage:
 
     demo: accuracy=<test accuracy> attempts=<n> lost_steps=<n> recovery_s=<kill to next step> total_s=<n>
 
@@ -72,27 +72,46 @@ def main() -> int:
     """Run, kill, measure."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trainjob-demo-") as storage:
-        command = [sys.executable, "-m", "trainjob.cli", "run", str(TRAIN), "--workers", "2", "--name", "digits", "--storage", storage, "--plain"]
+        command = [
+            sys.executable,
+            "-m",
+            "trainjob.cli",
+            "run",
+            str(TRAIN),
+            "--workers",
+            "2",
+            "--name",
+            "digits",
+            "--storage",
+            storage,
+            "--plain",
+        ]
         say(f"tj {' '.join(command[3:])}")
         watch = Watch()
         code = run(command, watch)
         total_s = time.monotonic() - begun
         if code != 0 or watch.killed_at is None:
-            say(f"failed: the job ended with exit code {code}" + ("" if watch.killed_at else f", and rank {VICTIM} was never killed"))
+            say(
+                f"failed: the job ended with exit code {code}"
+                + ("" if watch.killed_at else f", and rank {VICTIM} was never killed")
+            )
             return 1
         outcome = measure(rows(Path(storage)), watch)
     problems = judge(outcome, total_s)
     for problem in problems:
         say(f"failed: {problem}")
     print(
-        f"demo: accuracy={outcome.accuracy:.4f} attempts={outcome.attempts} lost_steps={outcome.lost_steps} recovery_s={outcome.recovery_s:.2f} total_s={total_s:.1f}"
+        f"demo: accuracy={outcome.accuracy:.4f} attempts={outcome.attempts} lost_steps={outcome.lost_steps} "
+        f"recovery_s={outcome.recovery_s:.2f} total_s={total_s:.1f}"
     )
     return 1 if problems else 0
 
 
 def run(command: list[str], watch: Watch) -> int:
     """Run the command with its output passed on line by line; its exit code."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as process:
         give_up = threading.Timer(GIVE_UP_S, process.kill)
         give_up.start()
         try:
@@ -116,8 +135,8 @@ def rows(storage: Path) -> list[Row]:
 def measure(history: list[Row], watch: Watch) -> Outcome:
     """Figures from the rows.
 
-    Lost are the steps that had been reported before the kill (the history's word and what rank 0 had printed) and that the
-    next attempt had to do again, and those whose report is missing from what remains.
+    Lost are the steps that had been reported before the kill (the history's word and what rank 0 had printed) and that
+    the next attempt had to do again, and those whose report is missing from what remains.
     """
     reports = [row for row in history if row["kind"] == "report"]
     before = {row["step"] for row in reports if row["attempt"] == 1} | watch.printed

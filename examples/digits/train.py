@@ -57,7 +57,9 @@ def train(config):
     context = trainjob.get_context()
     rank, attempt = context.get_world_rank(), context.get_attempt()
     torch.set_num_threads(1)  # the ranks share this machine's cores
-    trainjob.enable_reproducibility(seed=config["seed"])  # (1) a resumed run computes what an undisturbed one would have
+    trainjob.enable_reproducibility(
+        seed=config["seed"]
+    )  # (1) a resumed run computes what an undisturbed one would have
 
     train_set, test_set = load_data()
     model = trainjob.prepare_model(Net())  # (2) device and DDP
@@ -73,7 +75,10 @@ def train(config):
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first_epoch = saved["epoch"] + 1
-    print(f"rank {rank} of {context.get_world_size()} pid {os.getpid()} attempt {attempt}: from epoch {first_epoch}", flush=True)
+    print(
+        f"rank {rank} of {context.get_world_size()} pid {os.getpid()} attempt {attempt}: from epoch {first_epoch}",
+        flush=True,
+    )
 
     total_steps = len(loader) * config["epochs"]
     for epoch in range(first_epoch, config["epochs"]):
@@ -99,7 +104,10 @@ def train(config):
                 epoch=epoch,
             )
         if rank == 0:
-            print(f"epoch {epoch} attempt {attempt} step {step}: loss {loss.item():.4f} accuracy {accuracy:.4f}", flush=True)
+            print(
+                f"epoch {epoch} attempt {attempt} step {step}: loss {loss.item():.4f} accuracy {accuracy:.4f}",
+                flush=True,
+            )
 
 
 def arguments():

@@ -1,4 +1,5 @@
-"""A small transformer that learns English letter by letter, sharded with FSDP2, saved by all ranks in parallel, resumed at any number of ranks.
+"""A small transformer that learns English letter by letter, sharded with FSDP2, saved by all ranks in parallel, resumed
+at any number of ranks.
 
     tj run examples/fsdp2/train.py --workers 4 --name letters
     (Ctrl-C after some steps)
@@ -63,14 +64,18 @@ def load_text():
 
 
 def batch_of(text, step, size, rank, world_size):
-    """(letters, next letters) of this rank: (1) the whole batch depends on the step alone, so that any number of ranks sees the same data."""
+    """(letters, next letters) of this rank: (1) the whole batch depends on the step alone, so that any number of
+    ranks sees the same data.
+    """
     starts = torch.randint(len(text) - CONTEXT - 1, (size,), generator=torch.Generator().manual_seed(step))
     windows = torch.stack([text[start : start + CONTEXT + 1] for start in starts[rank::world_size]])
     return windows[:, :-1], windows[:, 1:]
 
 
 def state_of(model, optimizer, step):
-    """What a checkpoint holds: (2) tensors are this rank's shards of the model and of the optimizer, under the same names at any number of ranks."""
+    """What a checkpoint holds: (2) tensors are this rank's shards of the model and of the optimizer, under the same
+    names at any number of ranks.
+    """
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state, "step": step}
 
@@ -83,7 +88,9 @@ def train(config):
     torch.manual_seed(config["seed"])
     text = load_text()
 
-    model = trainjob.prepare_model(Transformer(), parallel_strategy="fsdp")  # (3) fully_shard for each block, then for the rest
+    model = trainjob.prepare_model(
+        Transformer(), parallel_strategy="fsdp"
+    )  # (3) fully_shard for each block, then for the rest
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
 
     step = 0

@@ -1,8 +1,8 @@
 """The rules that the API server itself checks (CEL), so that `kubectl apply` refuses with a sentence what cannot work.
 
-Called by `crd.py`. Each rule mirrors a check of `validation.py`; a rule sees one object (and its old version), never the
-cluster. Lists and strings that a rule walks through are bounded in the schema, or the API server refuses the CRD for its
-cost. Every message says what to change.
+Called by `crd.py`. Each rule mirrors a check of `validation.py`; a rule sees one object (and its old version), never
+the cluster. Lists and strings that a rule walks through are bounded in the schema, or the API server refuses the CRD
+for its cost. Every message says what to change.
 """
 
 from __future__ import annotations
@@ -39,36 +39,45 @@ _TRAINER_HAS_COMMAND = (
     f" ? {_CONTAINERS}.exists(c, {_IS_TRAINER} && {_HAS_COMMAND})"
     f" : has({_CONTAINERS}[0].command) && size({_CONTAINERS}[0].command) > 0)"
 )
-_ONE_PROCESS = "!has(self.processesPerWorker) || (type(self.processesPerWorker) == int ? self.processesPerWorker == 1 : self.processesPerWorker == 'auto')"
+_ONE_PROCESS = (
+    "!has(self.processesPerWorker) || (type(self.processesPerWorker) == int ? self.processesPerWorker == "
+    "1 : self.processesPerWorker == 'auto')"
+)
 
 RULES = (
     Rule(
         (),
         f"size(self.metadata.name) <= {contract.NAME_LIMIT}",
-        f"metadata.name is too long: at most {contract.NAME_LIMIT} characters fit, because pods carry it with a number behind it; choose a shorter name",
+        f"metadata.name is too long: at most {contract.NAME_LIMIT} characters fit, because pods carry it with a "
+        "number behind it; choose a shorter name",
     ),
     Rule(
         (),
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "metadata.name must be lower-case letters, digits and dashes, begin with a letter and end with a letter or digit (it becomes a host name)",
+        "metadata.name must be lower-case letters, digits and dashes, begin with a letter and end with a letter or "
+        "digit (it becomes a host name)",
     ),
     Rule(
         ("spec",),
-        "self.template == oldSelf.template || (has(self.suspend) && self.suspend) || (has(oldSelf.suspend) && oldSelf.suspend)",
-        "template can be changed only while the job is suspended: set suspend to true in the same change, and back to false to go on",
+        "self.template == oldSelf.template || (has(self.suspend) && self.suspend) || (has(oldSelf.suspend) && "
+        "oldSelf.suspend)",
+        "template can be changed only while the job is suspended: set suspend to true in the same change, and back "
+        "to false to go on",
         ".template",
     ),
     Rule(
         ("spec",),
         f"({_PLAIN_MODE}) || {_TRAINER_HAS_COMMAND}",
-        "the container that trains needs a command, for example [python, train.py]: the agent runs it, and what the image would run by itself "
+        "the container that trains needs a command, for example [python, train.py]: the agent runs it, and what the "
+        "image would run by itself "
         "is not known here; or set runtime.agent to Disabled to do without the agent",
         ".template.spec.containers",
     ),
     Rule(
         ("spec",),
         f"!({_PLAIN_MODE}) || {_ONE_PROCESS}",
-        "processesPerWorker must be 1 or left out with runtime.agent Disabled: without the agent a pod has one process, which may start more itself",
+        "processesPerWorker must be 1 or left out with runtime.agent Disabled: without the agent a pod has one "
+        "process, which may start more itself",
         ".processesPerWorker",
     ),
     Rule(
@@ -84,17 +93,20 @@ RULES = (
     Rule(
         ("spec", "checkpoint", "storage"),
         f"self.startsWith('/') || self.matches('{storage_rules.S3_URI}')",
-        "must be an absolute path on a volume that all workers mount, for example /checkpoints, or s3://bucket/folder; this version keeps checkpoints on "
+        "must be an absolute path on a volume that all workers mount, for example /checkpoints, or "
+        "s3://bucket/folder; this version keeps checkpoints on "
         "mounted paths and at s3://, not at another URI",
     ),
     Rule(
         ("spec", "checkpoint", "resumeFrom"),
         f"self == 'auto' || self == 'none' || self.startsWith('/') || self.matches('{storage_rules.S3_URI}')",
-        "must be auto, none, or the absolute path of a checkpoint, for example /checkpoints/team/job/checkpoints/1-2-14, or its s3:// URI",
+        "must be auto, none, or the absolute path of a checkpoint, for example "
+        "/checkpoints/team/job/checkpoints/1-2-14, or its s3:// URI",
     ),
     Rule(
         ("spec", "checkpoint"),
-        "!has(self.s3) || (has(self.storage) && self.storage.startsWith('s3://')) || (has(self.resumeFrom) && self.resumeFrom.startsWith('s3://'))",
+        "!has(self.s3) || (has(self.storage) && self.storage.startsWith('s3://')) || (has(self.resumeFrom) && "
+        "self.resumeFrom.startsWith('s3://'))",
         "must be left out unless storage or resumeFrom is at s3://bucket/folder",
         ".s3",
     ),
@@ -127,7 +139,9 @@ RULES = (
 
 
 def add_rules(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put every rule into its node of the object's schema, in place; returns the schema. Raises KeyError for a path that is not there."""
+    """Put every rule into its node of the object's schema, in place; returns the schema. Raises KeyError for a path
+    that is not there.
+    """
     for rule in RULES:
         node = schema
         for name in rule.path:

@@ -1,7 +1,7 @@
 """Reads a container's command line: is it Python running one script or module, and which?
 
-Called by `defaults.py` (how many ranks a pod has) and meant for the agent too (a rank of such a command is started through
-the session library, anything else is spawned as it stands). Standard library only, Python 3.9. Touches no file.
+Called by `defaults.py` (how many ranks a pod has) and meant for the agent too (a rank of such a command is started
+through the session library, anything else is spawned as it stands). Standard library only, Python 3.9. Touches no file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import List, NamedTuple, Optional, Sequence
 
 _INTERPRETER = re.compile(r"python(3(\.\d+)?t?)?")
 
-LAUNCHERS = frozenset({"torchrun", "torchrun-script", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "mpirun", "mpiexec"})
+LAUNCHERS = frozenset(
+    {"torchrun", "torchrun-script", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "mpirun", "mpiexec"}
+)
 """Programs that start the processes of a pod themselves."""
 
 LAUNCHER_MODULES = frozenset(
@@ -45,7 +47,9 @@ class PythonCommand(NamedTuple):
 
 
 def parse_python(command: Sequence[str]) -> Optional[PythonCommand]:
-    """The parts of a command that runs one script or module with Python; None for anything else (launchers included)."""
+    """The parts of a command that runs one script or module with Python; None for anything else (launchers
+    included).
+    """
     if not command or _INTERPRETER.fullmatch(command[0].rsplit("/", 1)[-1]) is None:
         return None
     flags: List[str] = []
@@ -61,7 +65,11 @@ def parse_python(command: Sequence[str]) -> Optional[PythonCommand]:
             if found is not _MORE:
                 return None if found is None else PythonCommand(command[0], flags, True, found, words)
         else:
-            return None if not word or word.rsplit("/", 1)[-1] in LAUNCHERS else PythonCommand(command[0], flags, False, word, words)
+            return (
+                None
+                if not word or word.rsplit("/", 1)[-1] in LAUNCHERS
+                else PythonCommand(command[0], flags, False, word, words)
+            )
     return None
 
 
@@ -83,7 +91,9 @@ _MORE = "\0"
 
 
 def _short_options(word: str, words: List[str], flags: List[str]) -> Optional[str]:
-    """Read one `-xyz`. Returns the module of -m, _MORE, or None when it is no plain command; takes arguments from `words`."""
+    """Read one `-xyz`. Returns the module of -m, _MORE, or None when it is no plain command; takes arguments from
+    `words`.
+    """
     for at, letter in enumerate(word[1:], start=1):
         if letter in _SINGLE_FLAGS:
             continue

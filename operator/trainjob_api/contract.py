@@ -25,16 +25,21 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 """`trainjob` on every object that the operator creates."""
 MANAGED_BY = "trainjob"
 ANNOTATION_CANCELLED = "trainjob.dev/cancelled"
-"""On a suspended TrainJob: when `tj cancel` stopped it for good; `tj resume` takes it off. For display: the operator acts on spec.suspend alone."""
+"""On a suspended TrainJob: when `tj cancel` stopped it for good; `tj resume` takes it off. For display: the operator
+acts on spec.suspend alone.
+"""
 TRAINER_CONTAINER = "trainer"
 ANNOTATION_RESTART = "trainjob.dev/restart"
-"""On a TrainJob, set by its user: whenever it differs from status.restart, the ranks start again, uncounted (`tj restart` writes the time)."""
+"""On a TrainJob, set by its user: whenever it differs from status.restart, the ranks start again, uncounted (`tj
+restart` writes the time).
+"""
 RESTART_TOKEN_LIMIT = 128
 """Characters of ANNOTATION_RESTART that count."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Passed from the TrainJob's labels to its pods."""
 
-# --- What an installation on a cluster is called (settings.py has the flags, the chart the values) ---------------------
+# --- What an installation on a cluster is called (settings.py has the flags, the chart the values)
+# ---------------------
 COORDINATOR_SERVICE = "trainjob-coordinator"
 """The selector-less Service in the operator's namespace through which agents reach the leading operator."""
 COORDINATOR_SECRET = "trainjob-coordinator"
@@ -48,13 +53,16 @@ LEASE_NAME = "trainjob-operator"
 TOKEN_AUDIENCE = "coordinator.trainjob.dev"
 """Audience of the service-account token that an agent shows."""
 
-# --- Folders of a worker container on a cluster --------------------------------------------------------------------------
+# --- Folders of a worker container on a cluster
+# --------------------------------------------------------------------------
 RUNTIME_DIR = "/trainjob"
 """Where the init container puts agent and library."""
 RUNTIME_START = f"{RUNTIME_DIR}/start"
 """The program in it that finds the image's Python and becomes the agent; the user's command follows behind `--`."""
 RUNTIME_PACKAGES = "packages"
-"""Folder in RUNTIME_DIR, beside `lib`: boto3 and what it needs, for the storage child where the image has none of its own."""
+"""Folder in RUNTIME_DIR, beside `lib`: boto3 and what it needs, for the storage child where the image has none of
+its own.
+"""
 TOKEN_DIR = "/var/run/secrets/trainjob.dev"
 """Where the projected token is mounted."""
 TOKEN_FILE = f"{TOKEN_DIR}/token"
@@ -71,7 +79,8 @@ TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_LIMIT = 1024
 """Bytes of that line."""
 
-# --- What the operator adds to a pod with an agent, by name --------------------------------------------------------------
+# --- What the operator adds to a pod with an agent, by name
+# --------------------------------------------------------------
 RUNTIME_CONTAINER = "trainjob-runtime"
 """The init container that fills RUNTIME_DIR."""
 RUNTIME_VOLUME = "trainjob-runtime"
@@ -108,7 +117,9 @@ ENV_PARENT_FD = "TRAINJOB_PARENT_FD"
 ENV_COORDINATOR_CA = "TRAINJOB_COORDINATOR_CA"
 """The CA of the coordinator's certificate, as PEM text; absent: the system's (https) or none (http)."""
 ENV_TOKEN_FILE = "TRAINJOB_TOKEN_FILE"
-"""A file whose content the agent sends as `Authorization: Bearer ...` with each sync, read anew each time (tokens rotate); absent: no header."""
+"""A file whose content the agent sends as `Authorization: Bearer ...` with each sync, read anew each time (tokens
+rotate); absent: no header.
+"""
 ENV_MASTER_PORT_ANY = "TRAINJOB_MASTER_PORT_ANY"
 """`1`: rank 0 listens on any free port (local backend, hostNetwork) instead of `rendezvous.port + attempt mod 64`."""
 
@@ -134,7 +145,9 @@ ENV_RUN = "TRAINJOB_RUN"
 ENV_STORAGE = "TRAINJOB_STORAGE"
 """Root of the job's folder on storage (`<storage>/<namespace>/<job>`); empty when the job has no storage."""
 ENV_S3_PATH_STYLE = "TRAINJOB_S3_PATH_STYLE"
-"""1: an S3 request names its bucket in the path, 0: in the host name; absent: in the path where an endpoint is given (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)."""
+"""1: an S3 request names its bucket in the path, 0: in the host name; absent: in the path where an endpoint is given
+(AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL).
+"""
 ENV_S3_CHECKSUM = "TRAINJOB_S3_CHECKSUM"
 """What files on S3 are checksummed by: crc64nvme or crc32; absent: crc64nvme where awscrt is installed."""
 ENV_S3_RETRY_S = "TRAINJOB_S3_RETRY_SECONDS"
@@ -142,7 +155,9 @@ ENV_S3_RETRY_S = "TRAINJOB_S3_RETRY_SECONDS"
 ENV_S3_TIMEOUT_S = "TRAINJOB_S3_TIMEOUT_SECONDS"
 """Seconds after which a stream from or to S3 that stands still is cut; absent: 20."""
 ENV_RETURN_FILE = "TRAINJOB_RETURN_FILE"
-"""The file in which rank 0 of a TorchTrainer on a cluster leaves what its function returned; its agent brings it to storage."""
+"""The file in which rank 0 of a TorchTrainer on a cluster leaves what its function returned; its agent brings it to
+storage.
+"""
 ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
 """Path of the Unix socket on which the rank's agent answers."""
 ENV_STACK_FILE = "TRAINJOB_STACK_FILE"
@@ -169,15 +184,17 @@ S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 S3_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 """boto3's names for the region; the first one counts more."""
 S3_SECRET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-"""Keys of the Secret that spec.checkpoint.s3.credentialsSecret names, and the variables that carry them; the last one may be missing."""
+"""Keys of the Secret that spec.checkpoint.s3.credentialsSecret names, and the variables that carry them; the last
+one may be missing.
+"""
 BARRIER_WARN_S = 60.0
 """After this long a barrier names the missing ranks and where they stand; again after each further interval."""
 ENV_BARRIER_TIMEOUT_S = "TRAINJOB_BARRIER_TIMEOUT_SECONDS"
 """Time-out of report(), barrier() and broadcast_from_rank_zero() in seconds; absent: none."""
 
 ENV_CODE = "TRAINJOB_CODE"
-"""Set in the template by `tj submit`: key, in the job's folder on storage, of the packed code that the agent unpacks into the trainer's working
-directory before the first ranks start: `code/<SHA-256>.tar.gz`."""
+"""Set in the template by `tj submit`: key, in the job's folder on storage, of the packed code that the agent unpacks
+into the trainer's working directory before the first ranks start: `code/<SHA-256>.tar.gz`."""
 
 # --- Times and sizes -------------------------------------------------------------------------------------------------
 PORT_SPREAD = 64
@@ -197,7 +214,8 @@ NAME_LIMIT = 52
 """Longest job name: `<job>-<slot>` must fit 63 characters with a ten digit slot."""
 STACK_SIGNAL_NAME = "SIGUSR2"
 
-# --- Exit codes of the agent (the trainer container) -------------------------------------------------------------------
+# --- Exit codes of the agent (the trainer container)
+# -------------------------------------------------------------------
 EXIT_OK = 0
 """The job is complete."""
 EXIT_JOB_FAILED = 80
@@ -211,7 +229,8 @@ EXIT_LAUNCHER_DIED = 83
 EXIT_BAD_CONFIG = 84
 """The agent's own environment does not parse: an installation fault, never the user's script."""
 
-# --- Exit codes of the command line ------------------------------------------------------------------------------------
+# --- Exit codes of the command line
+# ------------------------------------------------------------------------------------
 CLI_OK = 0
 """Done."""
 CLI_ERROR = 1
@@ -231,7 +250,8 @@ CLI_TIMEOUT = 12
 CLI_INTERRUPTED = 130
 """Stopped by Ctrl-C."""
 
-# --- Instructions: coordinator -> agent --------------------------------------------------------------------------------
+# --- Instructions: coordinator -> agent
+# --------------------------------------------------------------------------------
 DO_WAIT = "wait"
 """Nothing to do yet; keep what runs running."""
 DO_RUN = "run"
@@ -241,7 +261,8 @@ DO_HOLD = "hold"
 DO_EXIT = "exit"
 """Stop the ranks, finish the uploads, end with `exit_code`."""
 
-# --- States in an agent's report ---------------------------------------------------------------------------------------
+# --- States in an agent's report
+# ---------------------------------------------------------------------------------------
 RANK_STARTING = "starting"
 RANK_RUNNING = "running"
 RANK_ENDED = "ended"
@@ -264,7 +285,9 @@ END_LOST = "lost"
 END_STORAGE = "storage"
 """The job's storage cannot be used (unreadable, read-only, no run could be claimed)."""
 END_NOT_SHARED = "not_shared"
-"""The storage path is another folder on some workers: no checkpoint could ever be committed, starting again cannot help."""
+"""The storage path is another folder on some workers: no checkpoint could ever be committed, starting again cannot
+help.
+"""
 
 # Kinds of a rank's call that all ranks make together, in `collective` messages.
 KIND_REPORT = "report"
@@ -293,7 +316,8 @@ FAIL_STAGING = "staging"
 FAIL_DAMAGED = "damaged"
 FAIL_STORAGE = "storage"
 
-# --- Acknowledgement levels and upload modes ------------------------------------------------------------------------------
+# --- Acknowledgement levels and upload modes
+# ------------------------------------------------------------------------------
 STAGED = "STAGED"
 DURABLE = "DURABLE"
 UPLOAD_ASYNC = "ASYNC"
@@ -304,7 +328,8 @@ CONTINUE = "Continue"
 FAIL = "Fail"
 """spec.checkpoint.onUploadFailure: once a checkpoint cannot reach storage, report() raises on every rank."""
 
-# --- Causes and reasons (status.attempt.endCause, conditions, events; stable API) -------------------------------------------
+# --- Causes and reasons (status.attempt.endCause, conditions, events; stable API)
+# -------------------------------------------
 REASON_COMPLETED = "AllRanksSucceeded"
 """Every rank ended with 0 and the uploads are done."""
 REASON_USER_ERROR = "UserCodeError"
@@ -326,11 +351,15 @@ REASON_DAMAGED = "CheckpointDamaged"
 REASON_STORAGE = "StorageError"
 """The job's storage cannot be used."""
 REASON_NOT_SHARED = "StorageNotShared"
-"""The storage path is not one folder in all pods (emptyDir, hostPath, a local volume): the job fails at once, the message names the pods."""
+"""The storage path is not one folder in all pods (emptyDir, hostPath, a local volume): the job fails at once, the
+message names the pods.
+"""
 REASON_POD_LOST = "PodLost"
 """A member's pod is gone."""
 REASON_WORKER_UNREACHABLE = "WorkerUnreachable"
-"""A worker's agent was silent for 30 s, and its node, its pod's readiness or its peers say too that it is lost: it is replaced; counts as a preemption."""
+"""A worker's agent was silent for 30 s, and its node, its pod's readiness or its peers say too that it is lost: it
+is replaced; counts as a preemption.
+"""
 REASON_POD_FAILED = "PodFailed"
 """A member's pod ended by itself."""
 REASON_START_FAILED = "StartFailed"
@@ -356,7 +385,9 @@ REASON_INVALID_SPEC = "InvalidSpec"
 REASON_SCALED = "Scaled"
 """The number of workers changed."""
 REASON_PREEMPTED = "Preempted"
-"""The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in status.failures.preemptions alone."""
+"""The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in
+status.failures.preemptions alone.
+"""
 REASON_PREEMPTION_LIMIT = "PreemptionLimitExceeded"
 """More preemptions than failurePolicy.maxPreemptions allows."""
 REASON_RESTART_REQUESTED = "RestartRequested"
@@ -390,7 +421,9 @@ REASON_UNSCHEDULABLE = "Unschedulable"
 REASON_GATED = "SchedulingGated"
 """Some pods are held back from scheduling by a gate (a queue)."""
 REASON_GANG = "WaitingForGang"
-"""Only a part of the workers found a node: the pods were given back, the next try comes at status.timing.gangRetryAt."""
+"""Only a part of the workers found a node: the pods were given back, the next try comes at
+status.timing.gangRetryAt.
+"""
 REASON_QUOTA = "QuotaExceeded"
 """A quota refuses new pods; the message has the API server's words."""
 REASON_FORBIDDEN = "Forbidden"
@@ -424,7 +457,9 @@ REASON_CHECKPOINT_FAILING = "CheckpointFailing"
 REASON_UNREACHABLE = "CoordinatorUnreachable"
 """No agent is heard while pods run: training goes on, nothing is acted upon."""
 REASON_CHECKING = "CheckingCompletion"
-"""All workers vanished without a word when the budget was used up: the job fails unless a fresh worker finds that training had completed."""
+"""All workers vanished without a word when the budget was used up: the job fails unless a fresh worker finds that
+training had completed.
+"""
 REASON_NOT_FINISHED = "NotFinished"
 """The job is neither complete nor failed."""
 REASON_FINISHED = "Finished"

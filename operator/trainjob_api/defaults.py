@@ -1,8 +1,9 @@
 """What a spec means where it leaves something out: pure functions on a TrainJob.
 
-Called by the core, the launcher and the CLI. The defaults are here and in the models, not in the CRD's schema, so that a
-later version may change them. Every function is total: a template that makes no sense gives an empty answer and never an
-error, because the operator meets objects that were stored before a rule existed (`validation.py` says what is wrong).
+Called by the core, the launcher and the CLI. The defaults are here and in the models, not in the CRD's schema, so that
+a later version may change them. Every function is total: a template that makes no sense gives an empty answer and never
+an error, because the operator meets objects that were stored before a rule existed (`validation.py` says what is
+wrong).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 
 
 def trainer_container(spec: TrainJobSpec) -> tuple[int, dict[str, Any]]:
-    """Position and content of the container that trains: the one named `trainer`, else the first; (0, {}) when there is none."""
+    """Position and content of the container that trains: the one named `trainer`, else the first; (0, {}) when there
+    is none.
+    """
     pod_spec = spec.template.get("spec")
     containers = pod_spec.get("containers") if isinstance(pod_spec, Mapping) else None
     listed = [(at, c) for at, c in enumerate(containers) if isinstance(c, dict)] if isinstance(containers, list) else []
@@ -37,7 +40,9 @@ def command_of(container: Mapping[str, Any]) -> list[str]:
 
 
 def is_plain_python(command: Sequence[str]) -> bool:
-    """Whether this is `python script` or `python -m module`, of which there is one process per rank; no launcher, no shell."""
+    """Whether this is `python script` or `python -m module`, of which there is one process per rank; no launcher, no
+    shell.
+    """
     return parse_python(command) is not None
 
 
@@ -71,7 +76,9 @@ def processes_per_worker(spec: TrainJobSpec) -> int:
 
 
 def rendezvous_backend(spec: TrainJobSpec) -> str:
-    """gloo | nccl. auto: nccl where the trainer has GPUs (also ROCm's name for its own), so that all ranks agree without looking."""
+    """gloo | nccl. auto: nccl where the trainer has GPUs (also ROCm's name for its own), so that all ranks agree
+    without looking.
+    """
     if spec.rendezvous.backend != "auto":
         return spec.rendezvous.backend
     return "nccl" if gpu_limit(trainer_container(spec)[1]) else "gloo"

@@ -1,7 +1,8 @@
-"""The last word of an agent: one line in the container's termination message, which outlives agent, container and operator.
+"""The last word of an agent: one line in the container's termination message, which outlives agent, container and
+operator.
 
-The agent writes it as it ends (`trainjob.agent.farewell`), the operator reads it from the ended pod: what was not said to a
-coordinator in time is not lost. Standard library only, Python 3.9.
+The agent writes it as it ends (`trainjob.agent.control.farewell`), the operator reads it from the ended pod: what was
+not said to a coordinator in time is not lost. Standard library only, Python 3.9.
 
     trainjob: completed run=1 attempt=2
     trainjob: ended run=1 attempt=2 code=81 rank=3 kind=exception exit=1 at=1700000000.250 type=ValueError: bad shape
@@ -63,7 +64,9 @@ def to_text(word: LastWord) -> str:
 
 
 def from_text(text: str) -> Optional[LastWord]:
-    """What a container's termination message says; None: it is not an agent's. Whoever may write in the container may write this."""
+    """What a container's termination message says; None: it is not an agent's. Whoever may write in the container
+    may write this.
+    """
     found = _HEAD.fullmatch(text.strip())
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """Checks that a document which YAML produced holds nothing that JSON, and so the Kubernetes API, cannot hold.
 
-Called by `validation.parse_trainjob` before anything else looks at the document: YAML may give dates, numbers and booleans
-as keys, infinite numbers, and, through anchors, documents that contain themselves or unfold without end. Pure.
+Called by `validation.parse_trainjob` before anything else looks at the document: YAML may give dates, numbers and
+booleans as keys, infinite numbers, and, through anchors, documents that contain themselves or unfold without end. Pure.
 """
 
 from __future__ import annotations
@@ -35,10 +35,19 @@ class _Copier:
         self._count += 1
         if self._count > SIZE_LIMIT:
             if self._count == SIZE_LIMIT + 1:
-                self._refuse(path, value, f"the document has more than {SIZE_LIMIT} values; look for YAML anchors (&name, *name) that multiply")
+                self._refuse(
+                    path,
+                    value,
+                    f"the document has more than {SIZE_LIMIT} values; look for YAML anchors (&name, *name) that "
+                    "multiply",
+                )
             return None
         if len(path) > DEPTH_LIMIT:
-            self._refuse(path, value, f"is nested deeper than {DEPTH_LIMIT} levels; look for a YAML anchor (&name) that contains itself")
+            self._refuse(
+                path,
+                value,
+                f"is nested deeper than {DEPTH_LIMIT} levels; look for a YAML anchor (&name) that contains itself",
+            )
             return None
         if isinstance(value, dict):
             return self._copy_map(value, path)
@@ -52,7 +61,11 @@ class _Copier:
             if isinstance(key, str) and _encodes(key):
                 copied[key] = self.copy(item, (*path, key))
             else:
-                self._refuse(path, key, "a key must be text; put it in quotes (YAML reads on, off, yes, no and digits as something else)")
+                self._refuse(
+                    path,
+                    key,
+                    "a key must be text; put it in quotes (YAML reads on, off, yes, no and digits as something else)",
+                )
         return copied
 
     def _copy_scalar(self, value: Any, path: Path) -> Any:

@@ -1,7 +1,7 @@
 """What is wrong with a TrainJob, in words for the person who wrote it.
 
-Made by `shape.py`, `template_rules.py` and `validation.py`; shown by the CLI, the launcher and the operator's InvalidSpec
-condition. A problem names the field as it stands in YAML, what stands there, and what would be right.
+Made by `shape.py`, `template_rules.py` and `validation.py`; shown by the CLI, the launcher and the operator's
+InvalidSpec condition. A problem names the field as it stands in YAML, what stands there, and what would be right.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to change: `field` in camelCase (`spec.failurePolicy.rules[0].exitCodes[1]`), its value, what would be right."""
+    """One thing to change: `field` in camelCase (`spec.failurePolicy.rules[0].exitCodes[1]`), its value, what would
+    be right.
+    """
 
     field: str
     value: Any
@@ -39,7 +41,11 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.field or "the document"
-        return f"{place}: {self.message}" if self.value is ABSENT else f"{place}: {self.message} (it is {quoted(self.value)})"
+        return (
+            f"{place}: {self.message}"
+            if self.value is ABSENT
+            else f"{place}: {self.message} (it is {quoted(self.value)})"
+        )
 
 
 class InvalidTrainJob(ValueError):

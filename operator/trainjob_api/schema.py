@@ -1,10 +1,11 @@
 """Turns the models' JSON schema into the structural schema that a CustomResourceDefinition wants.
 
-Called by `crd.py` and `reference.py`. Adds nothing of its own beside the outline of a pod template; the rules are in `cel.py`.
+Called by `crd.py` and `reference.py`. Adds nothing of its own beside the outline of a pod template; the rules are in
+`cel.py`.
 
 Structural means: every node has a type, nothing is referred to or combined. Defaults are left out on purpose (but for
-SERVED_DEFAULTS): they would be written into stored objects, where a later version could not change them. A field that may be
-null is one that may be absent.
+SERVED_DEFAULTS): they would be written into stored objects, where a later version could not change them. A field that
+may be null is one that may be absent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ CONTAINERS_LIMIT = 32
 """Containers of a pod template: the CRD's rules look at each, so their number is bounded."""
 
 SERVED_DEFAULTS = ("workers",)
-"""Fields of the spec whose default the API server writes into the object: `kubectl scale` and the column need the number there."""
+"""Fields of the spec whose default the API server writes into the object: `kubectl scale` and the column need the
+number there.
+"""
 
 _KEPT = (
     "description",
@@ -39,7 +42,9 @@ _KEPT = (
 )
 """Keywords that are taken over as they are; `properties`, `items`, `additionalProperties` are walked into."""
 
-_DROPPED = frozenset({"title", "default", "$defs", "$ref", "anyOf", "const", "properties", "items", "additionalProperties"})
+_DROPPED = frozenset(
+    {"title", "default", "$defs", "$ref", "anyOf", "const", "properties", "items", "additionalProperties"}
+)
 
 
 def object_schema() -> Schema:
@@ -86,7 +91,9 @@ def pod_template() -> Schema:
 
 
 def _structural(node: Schema, definitions: Schema) -> Schema:
-    """One node and all below it. Raises ValueError on a construct that has no structural form: change the model then."""
+    """One node and all below it. Raises ValueError on a construct that has no structural form: change the model
+    then.
+    """
     node = _resolved(node, definitions)
     options = [option for option in node.get("anyOf", []) if option.get("type") != "null"]
     if len(options) > 1:

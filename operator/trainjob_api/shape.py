@@ -56,7 +56,8 @@ REQUIRED = {
     "metadata": "is required: at least `metadata: {name: ...}`",
     "metadata.name": "is required: the job's name",
     "spec": "is required: at least `spec.template`, with a container that trains",
-    "spec.template": "is required: a pod template, `template: {spec: {containers: [{name: trainer, image: ..., command: [python, train.py]}]}}`",
+    "spec.template": "is required: a pod template, `template: {spec: {containers: [{name: trainer, image: ..., "
+    "command: [python, train.py]}]}}`",
 }
 
 
@@ -113,7 +114,9 @@ def _one_of(choices: Sequence[str], value: Any) -> str:
 
 
 def _resolve(document: Any, location: Sequence[str | int]) -> tuple[list[str | int], Any]:
-    """The steps of pydantic's location that are steps of the document (it adds the tried members of a union), and the value there."""
+    """The steps of pydantic's location that are steps of the document (it adds the tried members of a union), and
+    the value there.
+    """
     path: list[str | int] = []
     value = document
     for step in location:
@@ -125,7 +128,9 @@ def _resolve(document: Any, location: Sequence[str | int]) -> tuple[list[str | i
 
 
 def _has(value: Any, step: str | int) -> bool:
-    return (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int) and step < len(value))
+    return (isinstance(value, dict) and step in value) or (
+        isinstance(value, list) and isinstance(step, int) and step < len(value)
+    )
 
 
 # --- Unknown fields --------------------------------------------------------------------------------------------------
@@ -185,13 +190,19 @@ def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
     for step in path:
         if isinstance(step, str):
             model = _model_in(annotation)
-            annotation = next((kind for alias, kind, _ in fields_of(model) if alias == step), None) if model is not None else None
+            annotation = (
+                next((kind for alias, kind, _ in fields_of(model) if alias == step), None)
+                if model is not None
+                else None
+            )
     return _model_in(annotation)
 
 
 def fields_of(model: type[BaseModel]) -> list[tuple[str, Any, str]]:
     """(name in JSON, annotation, description) of each field."""
-    return [(field.alias or name, field.annotation, field.description or "") for name, field in model.model_fields.items()]
+    return [
+        (field.alias or name, field.annotation, field.description or "") for name, field in model.model_fields.items()
+    ]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

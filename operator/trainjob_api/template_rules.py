@@ -57,7 +57,13 @@ SET_BY_US = {
     "subdomain": "the operator sets it, so that workers find each other by name",
 }
 
-VOLUMES = (contract.WORK_VOLUME, contract.RUNTIME_VOLUME, contract.TOKEN_VOLUME, contract.SHM_VOLUME, contract.S3_CA_VOLUME)
+VOLUMES = (
+    contract.WORK_VOLUME,
+    contract.RUNTIME_VOLUME,
+    contract.TOKEN_VOLUME,
+    contract.SHM_VOLUME,
+    contract.S3_CA_VOLUME,
+)
 """Names of volumes that pods with an agent get."""
 FOLDERS = (contract.RUNTIME_DIR, contract.WORK_DIR, contract.TOKEN_DIR)
 """Where the trainer of such a pod sees them (beside /dev/shm, which the template may mount itself)."""
@@ -71,7 +77,11 @@ def template_problems(spec: TrainJobSpec) -> Iterator[Problem]:
         return
     policy = pod_spec.get("restartPolicy")
     if policy not in (None, "Never"):
-        yield Problem(f"{TEMPLATE}.spec.restartPolicy", policy, "must be Never or left out: the operator and the agent restart what ends, and count it")
+        yield Problem(
+            f"{TEMPLATE}.spec.restartPolicy",
+            policy,
+            "must be Never or left out: the operator and the agent restart what ends, and count it",
+        )
     for name, why in SET_BY_US.items():
         if pod_spec.get(name) is not None:
             yield Problem(f"{TEMPLATE}.spec.{name}", pod_spec[name], f"must be left out: {why}")
@@ -88,25 +98,37 @@ def _outline(template: Mapping[str, Any]) -> Iterator[Problem]:
     """The template's own fields, its labels, and that there is a list of containers."""
     for name in template:
         if name not in ("metadata", "spec"):
-            known = "a pod template has metadata and spec; a pod's fields, such as containers, belong into spec.template.spec"
+            known = (
+                "a pod template has metadata and spec; a pod's fields, such as containers, belong into "
+                "spec.template.spec"
+            )
             yield Problem(f"{TEMPLATE}.{name}", template[name], f"unknown field; {known}")
     yield from _labels(template.get("metadata"))
     pod_spec = template.get("spec")
     if not isinstance(pod_spec, Mapping):
         value = ABSENT if pod_spec is None else pod_spec
         yield Problem(
-            f"{TEMPLATE}.spec", value, "must be a map with the containers: `spec: {containers: [{name: trainer, image: ..., command: [python, train.py]}]}`"
+            f"{TEMPLATE}.spec",
+            value,
+            "must be a map with the containers: `spec: {containers: [{name: trainer, image: ..., command: [python, "
+            "train.py]}]}`",
         )
         return
     for listed in ("containers", "initContainers"):
         value = pod_spec.get(listed)
         if listed == "containers" and value in (None, []):
-            yield Problem(CONTAINERS, ABSENT if value is None else value, "must list at least one container; the one named trainer, else the first, trains")
+            yield Problem(
+                CONTAINERS,
+                ABSENT if value is None else value,
+                "must list at least one container; the one named trainer, else the first, trains",
+            )
         elif value is not None and not isinstance(value, list):
             yield Problem(f"{TEMPLATE}.spec.{listed}", value, "must be a list (`- name: ...` lines)")
         for at, container in enumerate(value if isinstance(value, list) else []):
             if not isinstance(container, Mapping):
-                yield Problem(f"{TEMPLATE}.spec.{listed}[{at}]", container, "must be a map (`name: ...`, `image: ...` lines)")
+                yield Problem(
+                    f"{TEMPLATE}.spec.{listed}[{at}]", container, "must be a map (`name: ...`, `image: ...` lines)"
+                )
 
 
 def _labels(metadata: Any) -> Iterator[Problem]:
@@ -125,7 +147,9 @@ def _labels(metadata: Any) -> Iterator[Problem]:
             if not isinstance(value, str):
                 yield Problem(field, value, "must be text; put it in quotes")
             elif kind == "labels" and key.startswith(LABEL_PREFIX):
-                yield Problem(field, value, f"must be left out: labels that begin with {LABEL_PREFIX} are the operator's own")
+                yield Problem(
+                    field, value, f"must be left out: labels that begin with {LABEL_PREFIX} are the operator's own"
+                )
 
 
 def _containers(pod_spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -145,9 +169,18 @@ def _names(containers: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Problem]
         if name is None:
             yield Problem(f"{field}.name", ABSENT, f"is required, for example {contract.TRAINER_CONTAINER}")
         elif not isinstance(name, str) or DNS_LABEL.fullmatch(name) is None:
-            yield Problem(f"{field}.name", name, "must be lower-case letters, digits and dashes, at most 63 characters, with a letter or digit at both ends")
+            yield Problem(
+                f"{field}.name",
+                name,
+                "must be lower-case letters, digits and dashes, at most 63 characters, with a letter or digit at "
+                "both ends",
+            )
         elif name in first:
-            yield Problem(f"{field}.name", name, f"is the name of {first[name]} already; give each container of a pod its own name")
+            yield Problem(
+                f"{field}.name",
+                name,
+                f"is the name of {first[name]} already; give each container of a pod its own name",
+            )
         else:
             first[name] = field
 
@@ -156,13 +189,19 @@ def _collisions(pod_spec: Mapping[str, Any], containers: list[tuple[str, Mapping
     """Names that pods with an agent have already."""
     for field, container in containers:
         if container.get("name") == contract.RUNTIME_CONTAINER:
-            yield Problem(f"{field}.name", contract.RUNTIME_CONTAINER, "is the name of the init container that brings the agent; choose another name")
+            yield Problem(
+                f"{field}.name",
+                contract.RUNTIME_CONTAINER,
+                "is the name of the init container that brings the agent; choose another name",
+            )
     volumes = pod_spec.get("volumes")
     for at, volume in enumerate(volumes if isinstance(volumes, list) else []):
         name = volume.get("name") if isinstance(volume, Mapping) else None
         if name in VOLUMES:
             yield Problem(
-                f"{TEMPLATE}.spec.volumes[{at}].name", name, f"is the name of a volume that the operator adds ({', '.join(VOLUMES)}); choose another name"
+                f"{TEMPLATE}.spec.volumes[{at}].name",
+                name,
+                f"is the name of a volume that the operator adds ({', '.join(VOLUMES)}); choose another name",
             )
 
 
@@ -172,7 +211,11 @@ def _mounts(field: str, value: Any) -> Iterator[Problem]:
         path = mount.get("mountPath") if isinstance(mount, Mapping) else None
         taken = next((folder for folder in FOLDERS if f"{path}/".startswith(f"{folder}/")), None)
         if taken is not None:
-            yield Problem(f"{field}[{at}].mountPath", path, f"must be outside {taken}, where the operator mounts a volume for the agent")
+            yield Problem(
+                f"{field}[{at}].mountPath",
+                path,
+                f"must be outside {taken}, where the operator mounts a volume for the agent",
+            )
 
 
 def _trainer(spec: TrainJobSpec, field: str, container: Mapping[str, Any]) -> Iterator[Problem]:
@@ -182,7 +225,10 @@ def _trainer(spec: TrainJobSpec, field: str, container: Mapping[str, Any]) -> It
     if defaults.uses_agent(spec) and container.get("command") in (None, []):
         why = "the agent runs it, and what the image would run by itself is not known here"
         yield Problem(
-            f"{field}.command", ABSENT, f"is required, for example [python, train.py]: {why}; or set spec.runtime.agent: Disabled to do without the agent"
+            f"{field}.command",
+            ABSENT,
+            f"is required, for example [python, train.py]: {why}; or set spec.runtime.agent: Disabled to do without "
+            "the agent",
         )
     if defaults.uses_agent(spec):
         yield from _mounts(f"{field}.volumeMounts", container.get("volumeMounts"))
@@ -192,14 +238,22 @@ def _trainer(spec: TrainJobSpec, field: str, container: Mapping[str, Any]) -> It
     for name in defaults.GPU_RESOURCES:
         count = limits.get(name) if isinstance(limits, Mapping) else None
         if count is not None and (isinstance(count, bool) or re.fullmatch(r"[0-9]{1,6}", str(count)) is None):
-            yield Problem(f"{field}.resources.limits[{name}]", count, "must be a whole number: a GPU is given to one container whole")
+            yield Problem(
+                f"{field}.resources.limits[{name}]",
+                count,
+                "must be a whole number: a GPU is given to one container whole",
+            )
 
 
 def _words(field: str, value: Any) -> Iterator[Problem]:
     if value is None:
         return
     if not isinstance(value, list):
-        example = "[" + ", ".join(value.split()[:6]) + "]" if isinstance(value, str) and value.split() else "[python, train.py]"
+        example = (
+            "[" + ", ".join(value.split()[:6]) + "]"
+            if isinstance(value, str) and value.split()
+            else "[python, train.py]"
+        )
         yield Problem(field, value, f"must be a list with one item for each word, for example {example}")
         return
     for at, word in enumerate(value):
@@ -219,6 +273,10 @@ def _environment(field: str, value: Any) -> Iterator[Problem]:
             yield Problem(f"{field}[{at}]", entry, "must be a map with the variable's name: `{name: ..., value: ...}`")
             continue
         if name in RESERVED_ENV or (name.startswith(RESERVED_PREFIX) and name not in USER_ENV):
-            yield Problem(f"{field}[{at}].name", name, "must be left out: TrainJob sets this variable itself, differently for each worker or attempt")
+            yield Problem(
+                f"{field}[{at}].name",
+                name,
+                "must be left out: TrainJob sets this variable itself, differently for each worker or attempt",
+            )
         if "value" in entry and not isinstance(entry["value"], str):
             yield Problem(f"{field}[{at}].value", entry["value"], "must be text; put it in quotes")

@@ -40,7 +40,9 @@ class Model(BaseModel):
 class Rendezvous(Model):
     """How the ranks of an attempt find each other."""
 
-    backend: Literal["auto", "gloo", "nccl"] = Field("auto", description="Process group backend; auto: nccl where the trainer has GPUs, else gloo.")
+    backend: Literal["auto", "gloo", "nccl"] = Field(
+        "auto", description="Process group backend; auto: nccl where the trainer has GPUs, else gloo."
+    )
     port: int = Field(29500, ge=1024, le=65471, description="Attempt n listens on port + n mod 64.")
     timeout_seconds: int = Field(1800, ge=1, description="Time-out of the process group's collectives.")
 
@@ -48,7 +50,9 @@ class Rendezvous(Model):
 class Staging(Model):
     """The volume that staged checkpoints and TMPDIR live in."""
 
-    medium: Literal["", "Memory"] = Field("", description="emptyDir medium; Memory counts against the container's limit.")
+    medium: Literal["", "Memory"] = Field(
+        "", description="emptyDir medium; Memory counts against the container's limit."
+    )
     size_limit: str | None = Field(None, max_length=32, description="emptyDir size limit, for example 20Gi.")
 
 
@@ -56,19 +60,26 @@ class S3(Model):
     """How the store behind s3:// is reached."""
 
     endpoint_url: str | None = Field(
-        None, alias="endpointURL", max_length=PATH_LIMIT, description="For example https://minio.storage:9000. Absent: AWS, or what the pods' environment says."
+        None,
+        alias="endpointURL",
+        max_length=PATH_LIMIT,
+        description="For example https://minio.storage:9000. Absent: AWS, or what the pods' environment says.",
     )
-    region: str | None = Field(None, max_length=63, description="The bucket's region. Absent: what the pods' environment says, else us-east-1.")
+    region: str | None = Field(
+        None, max_length=63, description="The bucket's region. Absent: what the pods' environment says, else us-east-1."
+    )
     credentials_secret: str | None = Field(
         None,
         max_length=253,
-        description="Secret in the job's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN. Absent: boto3 looks in the "
+        description="Secret in the job's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps "
+        "AWS_SESSION_TOKEN. Absent: boto3 looks in the "
         "pods' environment, files, web identity and instance credentials.",
     )
     ca_config_map: str | None = Field(
         None,
         max_length=253,
-        description="ConfigMap in the job's namespace with the certificates that vouch for the endpoint's, in PEM under the key ca.crt. Absent: those of boto3, or "
+        description="ConfigMap in the job's namespace with the certificates that vouch for the endpoint's, in PEM "
+        "under the key ca.crt. Absent: those of boto3, or "
         "what AWS_CA_BUNDLE in the pods' environment names.",
     )
 
@@ -79,25 +90,35 @@ class CheckpointSpec(Model):
     storage: str | None = Field(
         None,
         max_length=PATH_LIMIT,
-        description="Folder on a volume that all workers mount, as an absolute path, or s3://bucket/folder. Absent: checkpoints survive processes, not pods.",
+        description="Folder on a volume that all workers mount, as an absolute path, or s3://bucket/folder. Absent: "
+        "checkpoints survive processes, not pods.",
     )
     s3: S3 | None = Field(None, description="How s3:// is reached.")
     resume_from: str = Field(
         "auto",
         max_length=PATH_LIMIT,
-        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; or the path or s3:// URI of a checkpoint.",
+        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; "
+        "or the path or s3:// URI of a checkpoint.",
     )
-    keep: int | None = Field(None, ge=1, description="How many checkpoints to keep; absent: all. The latest is always kept.")
+    keep: int | None = Field(
+        None, ge=1, description="How many checkpoints to keep; absent: all. The latest is always kept."
+    )
     score_attribute: str | None = Field(
-        None, max_length=256, description="Reported metric by which the best are kept; a dot reaches into nested metrics. Absent: the newest are kept."
+        None,
+        max_length=256,
+        description="Reported metric by which the best are kept; a dot reaches into nested metrics. Absent: the "
+        "newest are kept.",
     )
     score_order: Literal["max", "min"] = Field("max", description="Whether a higher or a lower score is better.")
     strict: bool = Field(
-        False, description="true: two ranks that give different bytes under one file name fail report(); false: the lowest rank's counts, with a warning."
+        False,
+        description="true: two ranks that give different bytes under one file name fail report(); false: the lowest "
+        "rank's counts, with a warning.",
     )
     on_upload_failure: Literal["Continue", "Fail"] = Field(
         "Continue",
-        description="When a checkpoint cannot be stored. Continue: training goes on, the condition Degraded says CheckpointFailing; Fail: report() raises on every rank.",
+        description="When a checkpoint cannot be stored. Continue: training goes on, the condition Degraded says "
+        "CheckpointFailing; Fail: report() raises on every rank.",
     )
     staging: Staging = Field(Staging(), description="The volume for staged checkpoints and temporary files.")
 
@@ -119,13 +140,25 @@ class FailureRule(Model):
 class FailurePolicy(Model):
     """How many failures the job may survive."""
 
-    max_failures: int = Field(3, ge=-1, description="Failures that are answered with a restart; -1: no limit; 0: the first failure fails the job.")
-    max_preemptions: int = Field(
-        -1, ge=-1, description="Preemptions (disrupted pods, nodes that are taken away) that are answered with a restart; -1: no limit. A budget of its own."
+    max_failures: int = Field(
+        3,
+        ge=-1,
+        description="Failures that are answered with a restart; -1: no limit; 0: the first failure fails the job.",
     )
-    rules: list[FailureRule] = Field(default_factory=list, max_length=16, description="Exceptions by exit code; the first match wins.")
+    max_preemptions: int = Field(
+        -1,
+        ge=-1,
+        description="Preemptions (disrupted pods, nodes that are taken away) that are answered with a restart; -1: "
+        "no limit. A budget of its own.",
+    )
+    rules: list[FailureRule] = Field(
+        default_factory=list, max_length=16, description="Exceptions by exit code; the first match wins."
+    )
     no_progress_attempts: int = Field(
-        3, ge=0, description="That many counted failures in a row without a new report, of a job that has reported before, fail it; 0: off."
+        3,
+        ge=0,
+        description="That many counted failures in a row without a new report, of a job that has reported before, "
+        "fail it; 0: off.",
     )
 
 
@@ -133,7 +166,9 @@ class Runtime(Model):
     """The in-pod runtime."""
 
     agent: Literal["auto", "Disabled"] = Field(
-        "auto", description="Disabled: plain environment injection only, one process a pod; report() and checkpoints are not served."
+        "auto",
+        description="Disabled: plain environment injection only, one process a pod; report() and checkpoints are not "
+        "served.",
     )
 
 
@@ -142,19 +177,30 @@ class TrainJobSpec(Model):
 
     workers: int = Field(1, ge=1, le=10000, description="Worker pods.")
     processes_per_worker: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="Ranks in each pod. auto: the trainer container's GPU limit for a plain python command, else 1."
+        "auto",
+        description="Ranks in each pod. auto: the trainer container's GPU limit for a plain python command, else 1.",
     )
-    template: dict[str, Any] = Field(description="Pod template; the container named trainer, else the first one, trains.")
+    template: dict[str, Any] = Field(
+        description="Pod template; the container named trainer, else the first one, trains."
+    )
     rendezvous: Rendezvous = Field(Rendezvous(), description="How the ranks find each other.")
     checkpoint: CheckpointSpec = Field(CheckpointSpec(), description="Where checkpoints go and what a run starts from.")
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
-    suspend: bool = Field(False, description="true: no pods; training goes on from the newest checkpoint once it is false again.")
-    startup_deadline_seconds: int | None = Field(
-        None, ge=1, description="From the moment that all pods of a start are scheduled until its ranks run; later: the job fails."
+    suspend: bool = Field(
+        False, description="true: no pods; training goes on from the newest checkpoint once it is false again."
     )
-    active_deadline_seconds: int | None = Field(None, ge=1, description="Longest time that the job may be active; suspended time does not count.")
-    ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Delete the TrainJob this long after it finished.")
+    startup_deadline_seconds: int | None = Field(
+        None,
+        ge=1,
+        description="From the moment that all pods of a start are scheduled until its ranks run; later: the job fails.",
+    )
+    active_deadline_seconds: int | None = Field(
+        None, ge=1, description="Longest time that the job may be active; suspended time does not count."
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        None, ge=0, description="Delete the TrainJob this long after it finished."
+    )
     pod_cleanup: Literal["Running", "All", "None"] = Field(
         "Running", description="What becomes of pods at the end: Running deletes those that still run after 30 s."
     )
@@ -183,7 +229,9 @@ class Attempt(Model):
     running_at: datetime | None = Field(None, description="When all its ranks had been started.")
     ended_at: datetime | None = Field(None, description="When its end was committed.")
     members: str = Field(description="Slots of its workers in index order, as ranges: 0-5,7.")
-    members_digest: str | None = Field(None, description="Digest of the members' pod UIDs: a pod of a member's name that came later is no member.")
+    members_digest: str | None = Field(
+        None, description="Digest of the members' pod UIDs: a pod of a member's name that came later is no member."
+    )
     workers: int = Field(ge=1, description="Number of members.")
     world_size: int = Field(ge=1, description="Number of ranks.")
     cause: str = Field(description="Why it began.")
@@ -197,9 +245,13 @@ class WorkersStatus(Model):
 
     ready: int = Field(0, description="Workers whose agent (plain mode: container) is up.")
     desired: int = Field(0, description="Workers that the job should have.")
-    summary: str | None = Field(None, description="For display: ready/desired; of a job that is Complete the workers that completed it, as 2/2.")
+    summary: str | None = Field(
+        None, description="For display: ready/desired; of a job that is Complete the workers that completed it, as 2/2."
+    )
     counted_at: datetime | None = Field(
-        None, description="When counts, or conditions of a start on its usual way, were last written; alone they wait, 5 to 30 s."
+        None,
+        description="When counts, or conditions of a start on its usual way, were last written; alone they wait, 5 "
+        "to 30 s.",
     )
 
 
@@ -210,8 +262,12 @@ class Failures(Model):
     preemptions: int = Field(0, description="Preemptions; they count against maxPreemptions alone.")
     since_progress: int = Field(0, description="Counted failures in a row without a new report.")
     early_in_row: int = Field(0, description="Ends in a row soon after the start; they make the next start wait.")
-    strikes: dict[str, int] = Field(default_factory=dict, description="Failures of each slot without progress; at two the pod is replaced.")
-    avoid_nodes: list[str] = Field(default_factory=list, max_length=8, description="Nodes that replacements keep away from.")
+    strikes: dict[str, int] = Field(
+        default_factory=dict, description="Failures of each slot without progress; at two the pod is replaced."
+    )
+    avoid_nodes: list[str] = Field(
+        default_factory=list, max_length=8, description="Nodes that replacements keep away from."
+    )
     last_cause: str | None = Field(None, description="Why the last attempt ended.")
 
 
@@ -222,7 +278,9 @@ class Timing(Model):
     active_since: datetime | None = Field(None, description="When the job last became active.")
     scheduled_at: datetime | None = Field(None, description="When all pods of this start were scheduled.")
     retry_at: datetime | None = Field(None, description="The next attempt does not begin before.")
-    gang_retry_at: datetime | None = Field(None, description="Only a part of the workers found a node: pods are created again at this time.")
+    gang_retry_at: datetime | None = Field(
+        None, description="Only a part of the workers found a node: pods are created again at this time."
+    )
     gang_tries: int = Field(0, description="How often in a row the pods of a start were given back.")
     finished_at: datetime | None = Field(None, description="When the job completed or failed.")
 
@@ -237,8 +295,13 @@ class Progress(Model):
     percent: int | None = Field(None, description="step of totalSteps.")
     last_report_time: datetime | None = Field(None, description="When the last report arrived.")
     metrics: dict[str, float] = Field(default_factory=dict, description="Up to 16 numbers of the last report.")
-    summary: str | None = Field(None, description="One metric, for display: the one that checkpoints are scored by, else the loss, else the first.")
-    written_at: datetime | None = Field(None, description="When progress or checkpoints were last written here; they are at most once in 10 s.")
+    summary: str | None = Field(
+        None,
+        description="One metric, for display: the one that checkpoints are scored by, else the loss, else the first.",
+    )
+    written_at: datetime | None = Field(
+        None, description="When progress or checkpoints were last written here; they are at most once in 10 s."
+    )
 
 
 class CheckpointView(Model):
@@ -301,7 +364,11 @@ class TrainJobStatus(Model):
 
     observed_generation: int | None = Field(None, description="The generation of the spec that this status answers.")
     phase: str | None = Field(None, description="Summary of the conditions, for display.")
-    reason: str | None = Field(None, description="Why the job is in this phase, for display: what holds it up, how it ended, the first cause of its failure.")
+    reason: str | None = Field(
+        None,
+        description="Why the job is in this phase, for display: what holds it up, how it ended, the first cause of "
+        "its failure.",
+    )
     selector: str | None = Field(None, description="Label selector of the pods, for the scale subresource.")
     conditions: list[Condition] = Field(
         default_factory=list,
@@ -318,9 +385,17 @@ class TrainJobStatus(Model):
     progress: Progress = Field(Progress(), description="Where training stands.")
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
-    verdict: Verdict | None = Field(None, description="How the job ends unless a fresh worker finds that its run had completed.")
-    restart: str | None = Field(None, max_length=contract.RESTART_TOKEN_LIMIT, description="The last trainjob.dev/restart annotation that was answered.")
-    history: list[HistoryEntry] = Field(default_factory=list, max_length=10, description="The last attempts that are over.")
+    verdict: Verdict | None = Field(
+        None, description="How the job ends unless a fresh worker finds that its run had completed."
+    )
+    restart: str | None = Field(
+        None,
+        max_length=contract.RESTART_TOKEN_LIMIT,
+        description="The last trainjob.dev/restart annotation that was answered.",
+    )
+    history: list[HistoryEntry] = Field(
+        default_factory=list, max_length=10, description="The last attempts that are over."
+    )
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type, or None."""
@@ -343,7 +418,9 @@ class TrainJobStatus(Model):
 class Metadata(BaseModel):
     """The part of an object's metadata that is acted upon; other fields are kept."""
 
-    model_config = ConfigDict(alias_generator=AliasGenerator(alias=to_camel), populate_by_name=True, frozen=True, extra="allow")
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(alias=to_camel), populate_by_name=True, frozen=True, extra="allow"
+    )
 
     name: str
     namespace: str = "default"

@@ -1,8 +1,8 @@
 """Is this a TrainJob that can run? Everything that is wrong with it is told at once, in words.
 
 Called by the CLI and the launcher (`parse_trainjob`, on what a person wrote) and by the operator (`validate_spec`, on
-what is stored: the reasons of an InvalidSpec condition). Pure; looks at nothing but the object. The rules that one object can
-answer stand in the CRD as well (`cel.py`), so that `kubectl apply` refuses them.
+what is stored: the reasons of an InvalidSpec condition). Pure; looks at nothing but the object. The rules that one
+object can answer stand in the CRD as well (`cel.py`), so that `kubectl apply` refuses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def parse_trainjob(document: Any) -> TrainJob:
-    """The TrainJob that a document (as YAML or JSON gives it) stands for. Raises InvalidTrainJob with every problem found."""
+    """The TrainJob that a document (as YAML or JSON gives it) stands for. Raises InvalidTrainJob with every problem
+    found.
+    """
     copy, problems = plain(document)
     problems += [] if problems else _kind_problems(copy)
     if problems:
@@ -38,7 +40,9 @@ def parse_trainjob(document: Any) -> TrainJob:
 
 
 def validate_spec(spec: TrainJobSpec, name: str) -> list[Problem]:
-    """What is wrong with a spec whose fields each have the right type: checks across fields, and of the template. Never raises."""
+    """What is wrong with a spec whose fields each have the right type: checks across fields, and of the template.
+    Never raises.
+    """
     return [
         *_name_problems(name),
         *template_problems(spec),
@@ -58,7 +62,14 @@ def _kind_problems(document: Any) -> list[Problem]:
     version, kind = document.get("apiVersion", ABSENT), document.get("kind", ABSENT)
     group = str(version).split("/")[0]
     if kind == contract.KIND and group != contract.GROUP and group.endswith("kubeflow.org"):
-        return [Problem("apiVersion", version, f"is Kubeflow's job of the same name; a TrainJob of this project has apiVersion: {contract.API_VERSION}")]
+        return [
+            Problem(
+                "apiVersion",
+                version,
+                "is Kubeflow's job of the same name; a TrainJob of this project has apiVersion: "
+                f"{contract.API_VERSION}",
+            )
+        ]
     problems = []
     if version != contract.API_VERSION:
         also = "; this version reads no other" if group == contract.GROUP else ""
@@ -69,7 +80,8 @@ def _kind_problems(document: Any) -> list[Problem]:
 
 
 def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
-    """The document as the API server would store it: an empty field (`checkpoint:` with nothing behind it) is an absent one.
+    """The document as the API server would store it: an empty field (`checkpoint:` with nothing behind it) is an absent
+    one.
 
     The template is left as it is: there the API server keeps what it does not know.
     """
@@ -94,7 +106,11 @@ def _object_problems(job: TrainJob) -> list[Problem]:
     problems = validate_spec(job.spec, job.metadata.name)
     namespace = job.metadata.namespace
     if DNS_LABEL.fullmatch(namespace) is None:
-        problems.append(Problem("metadata.namespace", namespace, "must be lower-case letters, digits and dashes, at most 63 characters"))
+        problems.append(
+            Problem(
+                "metadata.namespace", namespace, "must be lower-case letters, digits and dashes, at most 63 characters"
+            )
+        )
     return problems
 
 
@@ -125,9 +141,18 @@ def _top(field: str) -> str:
 
 def _name_problems(name: str) -> Iterator[Problem]:
     if len(name) > contract.NAME_LIMIT:
-        yield Problem("metadata.name", name, f"has {len(name)} characters; at most {contract.NAME_LIMIT} fit, because pods carry it with a number behind it")
+        yield Problem(
+            "metadata.name",
+            name,
+            f"has {len(name)} characters; at most {contract.NAME_LIMIT} fit, because pods carry it with a number "
+            "behind it",
+        )
     if _NAME.fullmatch(name) is None:
-        yield Problem("metadata.name", name, "must be lower-case letters, digits and dashes, begin with a letter and end with a letter or digit")
+        yield Problem(
+            "metadata.name",
+            name,
+            "must be lower-case letters, digits and dashes, begin with a letter and end with a letter or digit",
+        )
 
 
 def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
@@ -138,10 +163,16 @@ def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
     command = defaults.command_of(defaults.trainer_container(spec)[1])
     if not defaults.uses_agent(spec):
         yield Problem(
-            field, processes, "must be 1 or left out with spec.runtime.agent: Disabled: without the agent a pod has one process, which may start more itself"
+            field,
+            processes,
+            "must be 1 or left out with spec.runtime.agent: Disabled: without the agent a pod has one process, which "
+            "may start more itself",
         )
     elif command and not defaults.is_plain_python(command):
-        why = f"{command[0].rsplit('/', 1)[-1]} runs once in each pod; only `python script.py` and `python -m module` are started once per rank"
+        why = (
+            f"{command[0].rsplit('/', 1)[-1]} runs once in each pod; only `python script.py` and `python -m "
+            "module` are started once per rank"
+        )
         yield Problem(field, processes, f"must be 1 or left out with this command: {why}")
 
 
@@ -149,11 +180,19 @@ def _checkpoint_problems(checkpoint: CheckpointSpec) -> Iterator[Problem]:
     field = "spec.checkpoint"
     yield from storage_problems(checkpoint)
     if checkpoint.score_attribute is not None and not all(checkpoint.score_attribute.split(".")):
-        yield Problem(f"{field}.scoreAttribute", checkpoint.score_attribute, "must be the name of a reported metric, for example accuracy or val.loss")
+        yield Problem(
+            f"{field}.scoreAttribute",
+            checkpoint.score_attribute,
+            "must be the name of a reported metric, for example accuracy or val.loss",
+        )
     limit = checkpoint.staging.size_limit
     if limit is not None and (not quantity.is_positive_quantity(limit) or limit[-1] in "num"):
         meant = quantity.suggestion(limit)
-        yield Problem(f"{field}.staging.sizeLimit", limit, "must be a size such as 20Gi or 500M" + (f"; did you mean {meant}?" if meant else ""))
+        yield Problem(
+            f"{field}.staging.sizeLimit",
+            limit,
+            "must be a size such as 20Gi or 500M" + (f"; did you mean {meant}?" if meant else ""),
+        )
 
 
 def _rule_problems(policy: FailurePolicy) -> Iterator[Problem]:
@@ -162,5 +201,9 @@ def _rule_problems(policy: FailurePolicy) -> Iterator[Problem]:
         for position, code in enumerate(rule.exit_codes):
             field = f"spec.failurePolicy.rules[{at}].exitCodes[{position}]"
             if code in first:
-                yield Problem(field, code, f"stands in {first[code]} already, which wins because it comes first; remove one of them")
+                yield Problem(
+                    field,
+                    code,
+                    f"stands in {first[code]} already, which wins because it comes first; remove one of them",
+                )
             first.setdefault(code, f"rules[{at}] ({rule.action})")

@@ -29,7 +29,9 @@ def encode(message: Message, blob: bytes = b"") -> bytes:
     """Bytes of one frame. Raises ValueError when the message is not JSON or a part exceeds its limit."""
     body = json.dumps(message, separators=(",", ":"), allow_nan=True).encode()
     if len(body) > JSON_LIMIT or len(blob) > BLOB_LIMIT:
-        raise ValueError(f"frame too large: {len(body)} bytes of JSON (limit {JSON_LIMIT}), {len(blob)} of blob (limit {BLOB_LIMIT})")
+        raise ValueError(
+            f"frame too large: {len(body)} bytes of JSON (limit {JSON_LIMIT}), {len(blob)} of blob (limit {BLOB_LIMIT})"
+        )
     return _HEADER.pack(len(body), len(blob)) + body + blob
 
 
@@ -40,7 +42,9 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> List[Frame]:
-        """Frames completed by `data`, in order. Raises WireError on lengths beyond the limits or a body that is no JSON object."""
+        """Frames completed by `data`, in order. Raises WireError on lengths beyond the limits or a body that is no
+        JSON object.
+        """
         self._buffer += data
         frames: List[Frame] = []
         while len(self._buffer) >= _HEADER.size:

@@ -1,8 +1,8 @@
 """`python -m trainjob_operator`: one replica of the operator, put together and taken apart in order.
 
-Up: settings, logs, API server (CRD and rights are there), health server, Lease, certificates, coordinator, route, turns and watch.
-Down, on SIGTERM: the same backwards, exit 0. What cannot go on ends the process with one line and exit 1; a lost Lease at once,
-since another replica may lead by then. Nothing is decided here.
+Up: settings, logs, API server (CRD and rights are there), health server, Lease, certificates, coordinator, route, turns
+and watch. Down, on SIGTERM: the same backwards, exit 0. What cannot go on ends the process with one line and exit 1; a
+lost Lease at once, since another replica may lead by then. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from trainjob_api import contract
-from trainjob_operator.certificates import BadSecret, Trust, ensure
+from trainjob_operator.agents.coordinator import Coordinator, owner_in
+from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, NotFound, Unavailable
-from trainjob_operator.coordinator import Coordinator, owner_in
 from trainjob_operator.core.model import Installation
-from trainjob_operator.health import Health, HealthServer
-from trainjob_operator.host import WatchEnded, watch_with_kopf
-from trainjob_operator.kube import KubeCluster
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.lease import Leadership, first_transition
-from trainjob_operator.logs import set_up
-from trainjob_operator.metrics import Metrics
-from trainjob_operator.reconciler import Reconciler
-from trainjob_operator.recorder import Recorder, recorded
-from trainjob_operator.rights import missing_rights, needed_rights
-from trainjob_operator.routing import NoRoute, point_here
-from trainjob_operator.served import fields_not_served
-from trainjob_operator.settings import BadSettings, HelpShown, Settings, read_settings
-from trainjob_operator.tokens import TokenCheck
+from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.lease import Leadership, first_transition
+from trainjob_operator.k8s.rights import missing_rights, needed_rights
+from trainjob_operator.k8s.served import fields_not_served
+from trainjob_operator.loop.reconciler import Reconciler
+from trainjob_operator.loop.recorder import Recorder, recorded
+from trainjob_operator.process.health import Health, HealthServer
+from trainjob_operator.process.logs import set_up
+from trainjob_operator.process.metrics import Metrics
+from trainjob_operator.process.settings import BadSettings, HelpShown, Settings, read_settings
+from trainjob_operator.trust.certificates import BadSecret, Trust, ensure
+from trainjob_operator.trust.tokens import TokenCheck
 
 EXIT_OK = 0
 """Told to stop (SIGTERM, SIGINT), and everything was closed in order; or `--help`."""
@@ -55,7 +55,10 @@ STOP_WITHIN_S = 15.0
 """What is not closed so long after SIGTERM is left to the end of the process."""
 RESTART_RULES_SINCE = (1, 35)
 _INSTALL_CRD = f"helm upgrade with crds.install=true, or kubectl apply -f crds/{contract.GROUP}_{contract.PLURAL}.yaml"
-NO_CRD = f"the CustomResourceDefinition {contract.PLURAL}.{contract.GROUP} ({contract.VERSION}) is not installed: {_INSTALL_CRD}"
+NO_CRD = (
+    f"the CustomResourceDefinition {contract.PLURAL}.{contract.GROUP} ({contract.VERSION}) is not installed: "
+    f"{_INSTALL_CRD}"
+)
 OLD_CRD = f"the installed CustomResourceDefinition is older than this operator and would drop {{}}: {_INSTALL_CRD}"
 NO_SOCKET = "a socket could not be opened: %s; is another process listening on --coordinator-port or --metrics-port?"
 
@@ -142,10 +145,13 @@ class Operator:
             transition = await self._become_leader(api, closing)
             await self._lead(api, transition, restart_rules(version), closing)
 
-    # --- Up ------------------------------------------------------------------------------------------------------------------
+    # --- Up
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def _check(self, api: Api) -> str:
-        """The API server answers, knows TrainJobs, and lets us do our work; its version. Raises CannotRun, ClusterError."""
+        """The API server answers, knows TrainJobs, and lets us do our work; its version. Raises CannotRun,
+        ClusterError.
+        """
         version = await _patiently(lambda: api.get("/version"))
         try:
             found = await _patiently(lambda: api.get(f"/apis/{contract.API_VERSION}"))
@@ -194,17 +200,31 @@ class Operator:
         closing.push_async_callback(coordinator.stop)
         port = urlsplit(url).port or settings.coordinator_port
         installation = self._installation(trust, rules)
-        reconciler = Reconciler(recorded(cluster, recorder), coordinator, installation, clock, workers=settings.workers, on_turn=self._metrics.turn)
+        reconciler = Reconciler(
+            recorded(cluster, recorder),
+            coordinator,
+            installation,
+            clock,
+            workers=settings.workers,
+            on_turn=self._metrics.turn,
+        )
         await point_here(api, settings.pod_namespace, settings.service, settings.pod_ip, port)
         self._health.leads(reconciler)
         self._metrics.leads(reconciler, coordinator, recorder)
-        _log.info("leading: transition %d, agents come to %s (port %d here)", transition, settings.coordinator_url, port)
+        _log.info(
+            "leading: transition %d, agents come to %s (port %d here)", transition, settings.coordinator_url, port
+        )
         watch_stop = asyncio.Event()
         closing.callback(watch_stop.set)
         await _all_of(
             reconciler.run(),
             watch_with_kopf(
-                settings=settings, connect=api.connection, hint=cluster.hint, alive=self._health.watch_lives, on_call=self._watch_called, stop=watch_stop
+                settings=settings,
+                connect=api.connection,
+                hint=cluster.hint,
+                alive=self._health.watch_lives,
+                on_call=self._watch_called,
+                stop=watch_stop,
             ),
             trust.keep_fresh(),
             self._keep_route(api, port),
@@ -229,11 +249,14 @@ class Operator:
             await self._clock.sleep_until(self._clock.monotonic() + ROUTE_EVERY_S)
             try:
                 if await point_here(api, settings.pod_namespace, settings.service, settings.pod_ip, port):
-                    _log.warning("the EndpointSlice of Service %s had been changed; agents are led here again", settings.service)
+                    _log.warning(
+                        "the EndpointSlice of Service %s had been changed; agents are led here again", settings.service
+                    )
             except (ClusterError, NoRoute) as error:
                 _log.warning("agents may not find this operator: %s", error)
 
-    # --- Told by the clients -----------------------------------------------------------------------------------------------------
+    # --- Told by the clients
+    # -----------------------------------------------------------------------------------------------------
 
     def _called(self, method: str, path: str, code: int, seconds: float) -> None:
         self._metrics.call("operator", method, path, code, seconds)
@@ -257,7 +280,9 @@ def restart_rules(version: str) -> bool:
 
 
 async def _patiently(call: Callable[[], Awaitable[T]], *passing: type[ClusterError]) -> T:
-    """Try again while the API server does not answer (or with an error that passes), for API_PATIENCE_S. Raises the last error."""
+    """Try again while the API server does not answer (or with an error that passes), for API_PATIENCE_S. Raises the
+    last error.
+    """
     loop = asyncio.get_running_loop()
     ends = loop.time() + API_PATIENCE_S
     while True:

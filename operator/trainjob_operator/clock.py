@@ -1,7 +1,7 @@
 """Time as the shell sees it: one wall clock for what is written down, one monotonic clock for waiting.
 
-Given to the work queue, the coordinator, the reconciler and the in-process cluster, so that tests and the simulator run in
-virtual time. The core never sees a clock: it is handed `now`.
+Given to the work queue, the coordinator, the reconciler and the in-process cluster, so that tests and the simulator run
+in virtual time. The core never sees a clock: it is handed `now`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The narrow boundary to the cluster: the verbs that the shell needs, and the errors they raise.
 
-Implemented by `memory.py` (in-process, for tests and the local backend) and by `kube.py` (a real API server). Objects are
-plain dicts as the API serves them; nothing else in the package knows HTTP.
+Implemented by `memory.py` (in-process, for tests and the local backend) and by `kube.py` (a real API server). Objects
+are plain dicts as the API serves them; nothing else in the package knows HTTP.
 """
 
 from __future__ import annotations
@@ -85,14 +85,18 @@ class Cluster(Protocol):
         ...
 
     async def list_pod_events(self, namespace: str, name: str, warnings_of: str | None = None) -> list[Manifest]:
-        """Events about pods of this name, those that are gone and earlier ones of that name included, at most some dozens.
+        """Events about pods of this name, those that are gone and earlier ones of that name included, at most some
+        dozens.
 
-        `warnings_of`: of type Warning alone, and about the pod with this UID alone. Rejected where events may not be read.
+        `warnings_of`: of type Warning alone, and about the pod with this UID alone. Rejected where events may not be
+        read.
         """
         ...
 
     async def get_node(self, name: str) -> Manifest:
-        """The node. Raises NotFound, and Rejected where nodes may not be read (an installation for some namespaces only)."""
+        """The node. Raises NotFound, and Rejected where nodes may not be read (an installation for some namespaces
+        only).
+        """
         ...
 
     def watch(self) -> AsyncIterator[JobKey]:

@@ -1,7 +1,7 @@
 """Reads the API's dicts: a TrainJob into its model, a pod into what counts of it, an object's owner.
 
-Pure functions, called by `observe.py`, `apply.py` and the coordinator. What comes from a kubelet or a foreign controller is
-taken with care: no shape of a pod's status makes these raise.
+Pure functions, called by `observe.py`, `apply.py` and the coordinator. What comes from a kubelet or a foreign
+controller is taken with care: no shape of a pod's status makes these raise.
 """
 
 from __future__ import annotations
@@ -15,21 +15,29 @@ from pydantic import ValidationError
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.last_words import last_word_in, sentence
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_process_ended
-from trainjob_operator.last_words import last_word_in, sentence
 
 CRASH_LOOP = "CrashLoopBackOff"
 CRASHES = 3
 """After so many restarts a container that waits for its next one is given up."""
 USUAL_WAITS = ("ContainerCreating", "PodInitializing")
 """The kubelet's words for a container on its usual way."""
-STARTING_WARNINGS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady")
+STARTING_WARNINGS = (
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedMapVolume",
+    "FailedCreatePodSandBox",
+    "NetworkNotReady",
+)
 """Events about a pod that say what no field of it says."""
 TAKEN_AWAY = ("Preempted", "TaintManagerEviction", "Evicted", "NodeNotReady")
-"""Events about a pod that say that it was taken away (scheduler, taint eviction, kubelet), or that its node had fallen silent."""
+"""Events about a pod that say that it was taken away (scheduler, taint eviction, kubelet), or that its node had
+fallen silent.
+"""
 CALLED_OFF = "Cancelling deletion"
 """How the taint eviction's event begins when it lets a pod stay after all; its reason is the same."""
 UNKNOWN_SLOT = -1
@@ -54,7 +62,10 @@ def read_job(manifest: Manifest) -> TrainJob:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         metadata = manifest.get("metadata", {})
-        problem = f"{where}: {first['msg']} ({error.error_count()} problems); it was stored by another version or without the CRD's checks"
+        problem = (
+            f"{where}: {first['msg']} ({error.error_count()} problems); it was stored by another version or "
+            "without the CRD's checks"
+        )
         raise UnreadableJob(
             f"TrainJob {metadata.get('namespace')}/{metadata.get('name')}: {problem}, correct it with kubectl edit",
             manifest,
@@ -69,7 +80,9 @@ def owned_by(manifest: Manifest, uid: str) -> bool:
 
 
 def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
-    """What counts of a pod: the state of its trainer container, never the pod's own phase where a container says more."""
+    """What counts of a pod: the state of its trainer container, never the pod's own phase where a container says
+    more.
+    """
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     trainer = _Trainer.of(manifest)
@@ -111,17 +124,32 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
 
 
 def with_warnings(pod: PodView, events: Iterable[Manifest]) -> PodView:
-    """The pod, with the newest Warning that tells why it does not start; a time-out's text tells less than what timed out."""
+    """The pod, with the newest Warning that tells why it does not start; a time-out's text tells less than what
+    timed out.
+    """
     telling = [event for event in events if event.get("reason") in STARTING_WARNINGS]
-    telling.sort(key=lambda event: ("timed out" not in str(event.get("message")), str(event.get("lastTimestamp") or event.get("eventTime") or "")))
+    telling.sort(
+        key=lambda event: (
+            "timed out" not in str(event.get("message")),
+            str(event.get("lastTimestamp") or event.get("eventTime") or ""),
+        )
+    )
     if not telling:
         return pod
-    return replace(pod, reason=bounded(telling[-1].get("reason")), message=bounded(telling[-1].get("message")), from_event=True)
+    return replace(
+        pod, reason=bounded(telling[-1].get("reason")), message=bounded(telling[-1].get("message")), from_event=True
+    )
 
 
 def disruption_in(events: Iterable[Manifest], since: datetime) -> str | None:
-    """Of the events about a pod that is gone, from that moment on: who took it away. A pod of an earlier job may have had its name before."""
-    told = [(at, event) for event in events if event.get("reason") in TAKEN_AWAY and (at := _event_time(event)) is not None and aware(at) >= aware(since)]
+    """Of the events about a pod that is gone, from that moment on: who took it away. A pod of an earlier job may
+    have had its name before.
+    """
+    told = [
+        (at, event)
+        for event in events
+        if event.get("reason") in TAKEN_AWAY and (at := _event_time(event)) is not None and aware(at) >= aware(since)
+    ]
     told.sort(key=lambda entry: aware(entry[0]))
     if not told or str(told[-1][1].get("message")).startswith(CALLED_OFF):
         return None
@@ -154,18 +182,30 @@ class _Trainer:
     ready: bool | None
     """By its readiness probe, if it has one."""
     has_company: bool
-    """A container beside it runs, or is to run. Sidecars among the init containers end by themselves when the others have."""
+    """A container beside it runs, or is to run. Sidecars among the init containers end by themselves when the others
+    have.
+    """
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Trainer:
         containers = (manifest.get("spec") or {}).get("containers") or ()
-        trainer: Manifest = next((c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), next(iter(containers), {}))
+        trainer: Manifest = next(
+            (c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), next(iter(containers), {})
+        )
         statuses = (manifest.get("status") or {}).get("containerStatuses") or ()
         status: Manifest = next((status for status in statuses if status.get("name") == trainer.get("name")), {})
         state, last = dict(status.get("state") or {}), dict((status.get("lastState") or {}).get("terminated") or {})
         restarts = status.get("restartCount")
-        again = "terminated" in state and (manifest.get("status") or {}).get("phase") == "Running" and _restarts(trainer, state["terminated"])
-        company = any("terminated" not in (other.get("state") or {}) for other in statuses if other.get("name") != trainer.get("name"))
+        again = (
+            "terminated" in state
+            and (manifest.get("status") or {}).get("phase") == "Running"
+            and _restarts(trainer, state["terminated"])
+        )
+        company = any(
+            "terminated" not in (other.get("state") or {})
+            for other in statuses
+            if other.get("name") != trainer.get("name")
+        )
         ready = status.get("ready")
         return cls(
             state=state,
@@ -221,11 +261,14 @@ def _holds(conditions: Mapping[str, Manifest], type_: str, otherwise: bool) -> b
     return conditions[type_].get("status") == "True" if type_ in conditions else otherwise
 
 
-def _doubt(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]) -> tuple[str | None, datetime | None]:
+def _doubt(
+    manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]
+) -> tuple[str | None, datetime | None]:
     """Of a pod whose trainer runs, by its last word: who takes it for not Ready, and since when if that is a probe.
 
-    The node controller marks the pods of a node that has fallen silent by their condition Ready alone, and leaves what their kubelet
-    said last as it was. A sidecar that is not ready says nothing about the trainer, and neither does a readiness gate.
+    The node controller marks the pods of a node that has fallen silent by their condition Ready alone, and leaves what
+    their kubelet said last as it was. A sidecar that is not ready says nothing about the trainer, and neither does a
+    readiness gate.
     """
     ready, node = conditions.get("Ready") or {}, (manifest.get("spec") or {}).get("nodeName")
     if (manifest.get("status") or {}).get("reason") == "NodeLost" or ready.get("status") == "Unknown":
@@ -239,7 +282,9 @@ def _doubt(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manif
 
 
 def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manifest]) -> tuple[str | None, str | None]:
-    """Reason and message: the container's end, else the kubelet's word on the pod, an init container, the wait, the scheduler."""
+    """Reason and message: the container's end, else the kubelet's word on the pod, an init container, the wait, the
+    scheduler.
+    """
     if trainer.starts_again:
         return None, None
     status, unscheduled = manifest.get("status") or {}, conditions.get("PodScheduled") or {}
@@ -251,7 +296,9 @@ def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manif
 
 
 def _waiting(trainer: _Trainer) -> Manifest:
-    """Why the trainer waits, if that is more than the usual way to start; of a crash loop its last end, not the wait that grows."""
+    """Why the trainer waits, if that is more than the usual way to start; of a crash loop its last end, not the wait
+    that grows.
+    """
     waiting = trainer.waiting
     if waiting.get("reason") in USUAL_WAITS:
         return {}
@@ -262,7 +309,9 @@ def _waiting(trainer: _Trainer) -> Manifest:
 
 def _last_end(ended: Manifest) -> str:
     words = ended.get("reason")
-    return how_process_ended(ended.get("exitCode"), ended.get("signal")) + (f" ({words})" if words and words != "Error" else "")
+    return how_process_ended(ended.get("exitCode"), ended.get("signal")) + (
+        f" ({words})" if words and words != "Error" else ""
+    )
 
 
 def _init_trouble(status: Manifest) -> Manifest:
@@ -274,9 +323,16 @@ def _init_trouble(status: Manifest) -> Manifest:
         if waiting.get("reason") == CRASH_LOOP or ended.get("exitCode"):
             end = last if waiting else ended
             said = f": {end['message']}" if end.get("message") else ""
-            return {"name": name, "reason": contract.REASON_INIT_FAILED, "message": f"init container {name} {_last_end(end)}{said}"}
+            return {
+                "name": name,
+                "reason": contract.REASON_INIT_FAILED,
+                "message": f"init container {name} {_last_end(end)}{said}",
+            }
         if waiting.get("reason") and waiting["reason"] not in USUAL_WAITS:
-            return {"reason": waiting["reason"], "message": f"init container {name}: {waiting.get('message') or waiting['reason']}"}
+            return {
+                "reason": waiting["reason"],
+                "message": f"init container {name}: {waiting.get('message') or waiting['reason']}",
+            }
     return {}
 
 

@@ -28,7 +28,9 @@ def on_node(pod: PodView, node: Manifest) -> PodView:
 
 
 def on_silent_node(pod: PodView, node: Manifest | None) -> PodView:
-    """The pod, knowing what stands of the node that it is on; None: there is no such node. The node's word is newer than its mark on the pod."""
+    """The pod, knowing what stands of the node that it is on; None: there is no such node. The node's word is newer
+    than its mark on the pod.
+    """
     if node is None:
         return replace(pod, doubt=f"its node {pod.node} is gone", doubt_since=None)
     conditions = {condition.get("type"): condition for condition in (node.get("status") or {}).get("conditions") or ()}
@@ -45,5 +47,9 @@ def _leaving(node: Manifest) -> str | None:
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return "cordoned"
-    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute" or taint.get("key") in LEAVING_TAINTS]
+    taints = [
+        taint
+        for taint in spec.get("taints") or ()
+        if taint.get("effect") == "NoExecute" or taint.get("key") in LEAVING_TAINTS
+    ]
     return bounded(f"tainted: {taints[0].get('key')}") if taints else None

@@ -21,16 +21,23 @@ FOREVER = "import time, trainjob\nprint('up', flush=True)\nwhile True: time.slee
 def test_ranks_know_their_place_and_the_run_completes(tmp_path: Path) -> None:
     script = (
         "import os, trainjob\nc = trainjob.get_context()\n"
-        "print(*[os.environ[n] for n in ('RANK','LOCAL_RANK','WORLD_SIZE','LOCAL_WORLD_SIZE','NODE_RANK','MASTER_ADDR','TRAINJOB_ATTEMPT','TRAINJOB_RUN')], flush=True)\n"
+        "print(*[os.environ[n] for n in "
+        "('RANK','LOCAL_RANK','WORLD_SIZE','LOCAL_WORLD_SIZE','NODE_RANK','MASTER_ADDR','TRAINJOB_ATTEMPT','TRAINJOB_RUN')], flush=True)\n"
         "assert os.environ['TMPDIR'].endswith('tmp') and 'TRAINJOB_COORDINATOR' not in os.environ\n"
-        "print('port', os.environ['MASTER_PORT'], flush=True)\ntrainjob.report({'loss': c.rank + 0.5}, step=7, total_steps=9)\n"
+        "print('port', os.environ['MASTER_PORT'], flush=True)\ntrainjob.report({'loss': c.rank + 0.5}, step=7, "
+        "total_steps=9)\n"
     )
     with Rig(tmp_path, script=script, processes=2) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
         rig.wait(lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "both say so")
         assert {n: r["kind"] for n, r in rig.ranks(1).items()} == dict.fromkeys(range(4), contract.END_OK)
-        assert rig.report(0)["progress"] == rig.report(0)["progress"] | {"position": 1, "step": 7, "total_steps": 9, "metrics": {"loss": 0.5}}
+        assert rig.report(0)["progress"] == rig.report(0)["progress"] | {
+            "position": 1,
+            "step": 7,
+            "total_steps": 9,
+            "metrics": {"loss": 0.5},
+        }
         assert rig.report(1)["progress"] is None
         rig.exit(0)
         assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
@@ -92,7 +99,9 @@ def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) ->
         ([sys.executable, "-m", "no.such.module"], ["no.such.module"]),
     ],
 )
-def test_a_command_that_cannot_run_is_a_start_error_not_a_crash(tmp_path: Path, command: list[str], words: list[str]) -> None:
+def test_a_command_that_cannot_run_is_a_start_error_not_a_crash(
+    tmp_path: Path, command: list[str], words: list[str]
+) -> None:
     with Rig(tmp_path, agents=1, command=command) as rig:
         (rig.work / "broken.py").write_text("def f(:\n")
         rig.run(1)
@@ -112,7 +121,10 @@ def test_a_python_that_cannot_import_the_library_is_named_as_such(tmp_path: Path
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "ended")
         assert rig.rank(0)["kind"] == contract.END_START
-        assert "This Python cannot run a rank" in rig.rank(0)["error"]["message"] and "No module named" in rig.rank(0)["error"]["message"]
+        assert (
+            "This Python cannot run a rank" in rig.rank(0)["error"]["message"]
+            and "No module named" in rig.rank(0)["error"]["message"]
+        )
 
 
 @pytest.mark.parametrize(("flags", "option"), [("-IS", "-I"), ("-uES", "-E")])
@@ -124,7 +136,11 @@ def test_an_option_that_hides_the_library_is_named(tmp_path: Path, flags: str, o
         rig.wait(lambda: rig.ended(0), "ended")
         assert rig.rank(0)["kind"] == contract.END_START
         message = rig.rank(0)["error"]["message"]
-        assert f"With {option} Python ignores PYTHONPATH" in message and f"leave {option} out" in message and "3.9" not in message
+        assert (
+            f"With {option} Python ignores PYTHONPATH" in message
+            and f"leave {option} out" in message
+            and "3.9" not in message
+        )
 
 
 def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path: Path) -> None:
@@ -139,14 +155,20 @@ def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path
         rig.run(1)
         rig.wait_text(0, "together")
         rig.wait_text(1, "together")
-        old = [rig.rank(n)["pid"] for n in (0, 1)] + [int(line.split()[-1]) for s in (0, 1) for line in rig.text(s).splitlines() if "child" in line]
+        old = [rig.rank(n)["pid"] for n in (0, 1)] + [
+            int(line.split()[-1]) for s in (0, 1) for line in rig.text(s).splitlines() if "child" in line
+        ]
         rig.kill_rank(1)
         rig.wait(lambda: rig.ended(1))
         rig.run(2)
         rig.wait(lambda: rig.running(0, 1, attempt=2), "attempt 2 runs")
         assert [pid for pid in old if Path(f"/proc/{pid}").exists()] == []
         stopped = [
-            r for report in rig.coordinator.log if report["slot"] == 0 and report["attempt"] == 1 for r in report["ranks"] if r["state"] == contract.RANK_ENDED
+            r
+            for report in rig.coordinator.log
+            if report["slot"] == 0 and report["attempt"] == 1
+            for r in report["ranks"]
+            if r["state"] == contract.RANK_ENDED
         ]
         assert stopped and all(r["kind"] == contract.END_STOPPED for r in stopped)
 
@@ -155,7 +177,8 @@ def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(
     script = (
         "import signal, sys, time, trainjob\n"
         "def leave(*_):\n    print('leaving', flush=True)\n    sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, leave)\ntrainjob.get_context()\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
+        "signal.signal(signal.SIGTERM, leave)\ntrainjob.get_context()\nprint('up', flush=True)\nwhile True: "
+        "time.sleep(0.05)\n"
     )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
@@ -166,7 +189,11 @@ def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
         assert "leaving" in rig.text(0)
         rig.run(1)
-        rig.wait(lambda: all((r["acknowledged"] or {}).get("do") == contract.DO_RUN for r in rig.coordinator.reports.values()))
+        rig.wait(
+            lambda: all(
+                (r["acknowledged"] or {}).get("do") == contract.DO_RUN for r in rig.coordinator.reports.values()
+            )
+        )
         assert rig.ended(0, 1)
         rig.run(2)
         rig.wait(lambda: rig.running(0, 1, attempt=2), "attempt 2")
@@ -241,7 +268,10 @@ def test_an_agent_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_two_jobs_on_one_machine_use_different_master_ports(tmp_path: Path) -> None:
-    script = "import os, time, trainjob\nprint('port', os.environ['MASTER_PORT'], flush=True)\ntrainjob.barrier()\ntime.sleep(600)\n"
+    script = (
+        "import os, time, trainjob\nprint('port', os.environ['MASTER_PORT'], "
+        "flush=True)\ntrainjob.barrier()\ntime.sleep(600)\n"
+    )
     with Rig(tmp_path / "one", script=script) as one, Rig(tmp_path / "two", script=script) as two:
         one.run(1)
         two.run(1)

@@ -1,4 +1,6 @@
-"""The leader's collectives as a state machine: each rule once, and all orders of arriving, ending, staging and timing out."""
+"""The leader's collectives as a state machine: each rule once, and all orders of arriving, ending, staging and
+timing out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainjob.agent.barrier import ADMITTING, ARRIVING, Admit, Arrival, Barrier, Commit, Fail, Persist, Release, Stage, Warn
+from trainjob.agent.barriers.barrier import (
+    ADMITTING,
+    ARRIVING,
+    Admit,
+    Arrival,
+    Barrier,
+    Commit,
+    Fail,
+    Persist,
+    Release,
+    Stage,
+    Warn,
+)
 from trainjob_api import contract
 
 REPORT, BARRIER = contract.KIND_REPORT, contract.KIND_BARRIER
@@ -69,7 +83,9 @@ def test_the_end_of_a_missing_rank_fails_those_who_wait_at_once() -> None:
     (failed,) = b.ended(1, "ended with exit code 0")
     assert isinstance(failed, Fail)
     assert (failed.ranks, failed.reason, failed.about) == ((0, 2), contract.FAIL_RANK_GONE, (1,))
-    assert failed.message.startswith("rank 1 ended with exit code 0, but ranks 0, 2 wait for it in report() (collective 1 of this attempt).")
+    assert failed.message.startswith(
+        "rank 1 ended with exit code 0, but ranks 0, 2 wait for it in report() (collective 1 of this attempt)."
+    )
 
 
 def test_calling_when_a_rank_is_gone_already_fails_at_once() -> None:
@@ -134,7 +150,11 @@ def test_a_time_out_names_who_did_not_call() -> None:
     assert b.deadline() == 12
     assert b.tick(11.9) == []
     (failed,) = b.tick(12)
-    assert isinstance(failed, Fail) and (failed.ranks, failed.reason, failed.about) == ((0, 2), contract.FAIL_TIMEOUT, (1,))
+    assert isinstance(failed, Fail) and (failed.ranks, failed.reason, failed.about) == (
+        (0, 2),
+        contract.FAIL_TIMEOUT,
+        (1,),
+    )
     assert "waited 1 s (the time-out of rank 2) for rank 1" in failed.message
 
 
@@ -242,7 +262,9 @@ class World:
         kind, mode = self.programs[rank][self.at[rank]]
         n = self.at[rank] + 1
         self.waiting[rank] = n
-        self.take(self.barrier.arrive(self.now, Arrival(rank, n, kind, self.timeout_s, mode if kind == REPORT else None)))
+        self.take(
+            self.barrier.arrive(self.now, Arrival(rank, n, kind, self.timeout_s, mode if kind == REPORT else None))
+        )
 
     def end(self, rank: int) -> None:
         if rank not in self.dead:
@@ -323,7 +345,12 @@ class World:
     timeout_s=st.sampled_from([None, 5.0]),
 )
 def test_any_order_answers_everyone_once_and_hangs_nobody(
-    data: st.DataObject, agents: int, each: int, program: list[tuple[str, str | None]], stray: int, timeout_s: float | None
+    data: st.DataObject,
+    agents: int,
+    each: int,
+    program: list[tuple[str, str | None]],
+    stray: int,
+    timeout_s: float | None,
 ) -> None:
     programs = [list(program) for _ in range(agents * each)]
     if stray < len(programs):

@@ -48,7 +48,9 @@ def test_a_run_over_a_link_that_keeps_breaking_completes(tmp_path: Path, seed: i
         assert proxy.accepted > 3
         assert rig.report(0)["progress"]["position"] == 70
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_OK}
-        ids = sorted(p.name for p in (tmp_path / "store/checkpoints").iterdir() if (p / ".trainjob/manifest.json").exists())
+        ids = sorted(
+            p.name for p in (tmp_path / "store/checkpoints").iterdir() if (p / ".trainjob/manifest.json").exists()
+        )
         assert len(ids) == 10
         for folder in (tmp_path / "store/checkpoints").iterdir():
             assert (folder / "part-0").read_text() == (folder / "part-1").read_text()

@@ -34,24 +34,38 @@ def answers(rig: Rig) -> dict[int, dict[str, Any]]:
 
 
 def test_broadcast_barrier_and_stop(tmp_path: Path) -> None:
-    script = HEAD + "said(lambda: trainjob.broadcast_from_rank_zero({'from': c.rank, 'bulk': 'x' * 300000})['from'])\ntrainjob.barrier()\n"
+    script = (
+        HEAD + "said(lambda: trainjob.broadcast_from_rank_zero({'from': c.rank, 'bulk': 'x' * "
+        "300000})['from'])\ntrainjob.barrier()\n"
+    )
     with Rig(tmp_path, script=script, processes=2) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
         rig.wait(lambda: {n: a["got"] for n, a in answers(rig).items()} == dict.fromkeys(range(4), 0))
 
 
-@pytest.mark.parametrize(("how", "words"), [("os._exit(0)", "ended with exit code 0"), ("os.kill(os.getpid(), 9)", "was killed by signal 9 (SIGKILL)")])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("os._exit(0)", "ended with exit code 0"), ("os.kill(os.getpid(), 9)", "was killed by signal 9 (SIGKILL)")],
+)
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_rank_that_ends_while_others_wait_is_an_error_at_once(tmp_path: Path, how: str, words: str, missing: int) -> None:
-    script = HEAD + f"trainjob.report({{}})\nif c.rank == {missing}:\n    time.sleep(0.3)\n    {how}\nsaid(lambda: trainjob.report({{}}))\n"
+def test_a_rank_that_ends_while_others_wait_is_an_error_at_once(
+    tmp_path: Path, how: str, words: str, missing: int
+) -> None:
+    script = (
+        HEAD + f"trainjob.report({{}})\nif c.rank == {missing}:\n    time.sleep(0.3)\n    {how}\nsaid(lambda: "
+        "trainjob.report({}))\n"
+    )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
         waiting = 1 - missing
         rig.wait(lambda: waiting in answers(rig), "the other rank is told")
         answer = answers(rig)[waiting]
         assert answer["error"] == "RankGoneError" and answer["after"] < 5
-        assert f"rank {missing} {words}, but rank {waiting} waits for it in report() (collective 2 of this attempt)" in answer["text"]
+        assert (
+            f"rank {missing} {words}, but rank {waiting} waits for it in report() (collective 2 of this attempt)"
+            in answer["text"]
+        )
 
 
 def test_a_rank_killed_inside_report_fails_those_who_wait_with_it(tmp_path: Path) -> None:
@@ -73,7 +87,10 @@ def test_ranks_that_return_early_do_not_hurt_those_who_do_not_need_them(tmp_path
 
 
 def test_different_calls_are_named_on_both_sides(tmp_path: Path) -> None:
-    script = HEAD + "trainjob.report({})\ntrainjob.report({})\nsaid((lambda: trainjob.report({})) if c.rank == 0 else trainjob.barrier)\n"
+    script = (
+        HEAD + "trainjob.report({})\ntrainjob.report({})\nsaid((lambda: trainjob.report({})) if c.rank == 0 else "
+        "trainjob.barrier)\n"
+    )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
         rig.wait(lambda: len(answers(rig)) == 2, "both told")
@@ -93,7 +110,10 @@ def test_the_time_out_of_the_rank_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_missing_ranks_are_named_with_their_stack_on_the_side_that_waits(tmp_path: Path, missing: int) -> None:
-    script = HEAD + f"def stuck_in_the_data_loader():\n    time.sleep(600)\nif c.rank == {missing}:\n    stuck_in_the_data_loader()\ntrainjob.report({{}})\n"
+    script = (
+        HEAD + f"def stuck_in_the_data_loader():\n    time.sleep(600)\nif c.rank == {missing}:\n    "
+        "stuck_in_the_data_loader()\ntrainjob.report({})\n"
+    )
     with Rig(tmp_path, script=script, env={contract.ENV_BARRIER_WARN_S: "0.5"}) as rig:
         rig.run(1)
         waiting = 1 - missing
@@ -114,8 +134,8 @@ def test_a_stopped_rank_is_named_as_stopped(tmp_path: Path) -> None:
 
 def test_reports_go_on_without_a_coordinator_and_it_hears_of_the_end(tmp_path: Path) -> None:
     script = (
-        HEAD
-        + "print('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nfor i in range(200): trainjob.report({'i': i})\nprint('all reported', flush=True)\n"
+        HEAD + "print('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nfor i in range(200): "
+        "trainjob.report({'i': i})\nprint('all reported', flush=True)\n"
     )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)

@@ -1,4 +1,6 @@
-"""Code that `tj submit` left in the job's storage: every agent brings it before its ranks start, and what a function returned goes back the same way."""
+"""Code that `tj submit` left in the job's storage: every agent brings it before its ranks start, and what a function
+returned goes back the same way.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
-from trainjob.checkpoint import code
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.launch import archive
+from trainjob.checkpoint.storage_child import code
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.launch.cluster import archive
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow

@@ -29,7 +29,13 @@ def config(**changes: str) -> AgentConfig:
 
 def test_what_the_operator_sets_is_taken_over() -> None:
     c = config()
-    assert (c.slot, c.host, c.spec.processes, c.spec.storage, c.spec.keep) == (3, "10.0.0.3", 2, "/mnt/default/digits", 3)
+    assert (c.slot, c.host, c.spec.processes, c.spec.storage, c.spec.keep) == (
+        3,
+        "10.0.0.3",
+        2,
+        "/mnt/default/digits",
+        3,
+    )
     assert c.command == ("python", "train.py", "--lr", "1")
     assert (c.parent_fd, c.any_master_port, c.token_file) == (None, False, None)
     assert c.barrier_warn_s == contract.BARRIER_WARN_S

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from trainjob.agent import master_port, peer_protocol
+from trainjob.agent.attempts import master_port
 from trainjob.agent.config import Endpoint
-from trainjob.agent.frames import FrameConnection
-from trainjob.agent.http_post import Answer, PostConnection, PostError
-from trainjob.agent.peers import PeerServer
+from trainjob.agent.control.http_post import Answer, PostConnection, PostError
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import wire
 
 PATIENCE_S = 10.0
@@ -120,7 +121,13 @@ class Answering:
                     head = await reader.readuntil(b"\r\n\r\n")
                 except asyncio.IncompleteReadError:
                     break
-                length = int(next(line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")))
+                length = int(
+                    next(
+                        line.split(b":")[1]
+                        for line in head.split(b"\r\n")
+                        if line.lower().startswith(b"content-length")
+                    )
+                )
                 self.requests.append(await reader.readexactly(length))
                 for piece in self._pieces:
                     writer.write(piece)
@@ -158,7 +165,10 @@ def test_answers_are_read_however_they_come(pieces: tuple[bytes, ...]) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("pieces", [(b"no http at all\r\n\r\n",), (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort, close",), (b"close",)])
+@pytest.mark.parametrize(
+    "pieces",
+    [(b"no http at all\r\n\r\n",), (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort, close",), (b"close",)],
+)
 def test_what_is_no_answer_is_an_error(pieces: tuple[bytes, ...]) -> None:
     async def run() -> None:
         async with Answering(*pieces) as endpoint:

@@ -100,7 +100,13 @@ def test_exit_is_quick_and_leaves_no_socket_and_no_process(tmp_path: Path) -> No
 
 def agent(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT / "operator"), str(ROOT / "worker-image")])
-    return subprocess.run([sys.executable, "-m", "trainjob.agent", *arguments], env={"PYTHONPATH": path, **env}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "trainjob.agent", *arguments],
+        env={"PYTHONPATH": path, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_a_bad_environment_is_one_clear_error_with_its_own_exit_code() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from support.agent_rig import ROOT, Rig
 from support.quick_agent import TERMINATION_LOG
-from trainjob.agent import farewell
+from trainjob.agent.control import farewell
 from trainjob_api import contract, last_word
 from trainjob_api.last_word import LastWord
 
@@ -17,7 +17,13 @@ QUICK = [str(ROOT / "tests" / "support" / "quick_agent.py")]
 
 
 def report(*ranks: dict[str, Any], **fields: Any) -> Any:
-    return {"run": 1, "attempt": 2, "completed": False, "ranks": [{"state": contract.RANK_ENDED, **rank} for rank in ranks], **fields}
+    return {
+        "run": 1,
+        "attempt": 2,
+        "completed": False,
+        "ranks": [{"state": contract.RANK_ENDED, **rank} for rank in ranks],
+        **fields,
+    }
 
 
 def lost_peer(rank: int, at: float) -> dict[str, Any]:
@@ -27,7 +33,10 @@ def lost_peer(rank: int, at: float) -> dict[str, Any]:
 
 def test_a_complete_run_says_so_and_nothing_else() -> None:
     broken = {"rank": 0, "kind": contract.END_EXIT, "exit_code": 3, "ended_at": 5.0}
-    assert farewell.farewell(report(broken, completed=True), 0, "the job is complete") == "trainjob: completed run=1 attempt=2"
+    assert (
+        farewell.farewell(report(broken, completed=True), 0, "the job is complete")
+        == "trainjob: completed run=1 attempt=2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,17 +45,32 @@ def test_a_complete_run_says_so_and_nothing_else() -> None:
         ([], "code=81: nobody answers"),
         ([{"rank": 4, "kind": contract.END_OK, "exit_code": 0, "ended_at": 1.0}], "code=81: nobody answers"),
         ([{"rank": 4, "kind": contract.END_STOPPED, "signal": 9, "ended_at": 1.0}], "code=81: nobody answers"),
-        ([{"rank": 4, "kind": contract.END_EXIT, "exit_code": 3, "ended_at": 7.5}], "code=81 rank=4 kind=exit exit=3 at=7.500"),
         (
-            [{"rank": 5, "kind": contract.END_SIGNAL, "signal": 9, "ended_at": 9.0}, {"rank": 4, "kind": contract.END_SIGNAL, "signal": 11, "ended_at": 8.0}],
+            [{"rank": 4, "kind": contract.END_EXIT, "exit_code": 3, "ended_at": 7.5}],
+            "code=81 rank=4 kind=exit exit=3 at=7.500",
+        ),
+        (
+            [
+                {"rank": 5, "kind": contract.END_SIGNAL, "signal": 9, "ended_at": 9.0},
+                {"rank": 4, "kind": contract.END_SIGNAL, "signal": 11, "ended_at": 8.0},
+            ],
             "code=81 rank=4 kind=signal signal=11 at=8.000",
         ),
-        ([lost_peer(4, 1.0), {"rank": 5, "kind": contract.END_EXIT, "exit_code": 3, "ended_at": 2.0}], "code=81 rank=5 kind=exit exit=3 at=2.000"),
-        ([lost_peer(4, 1.0)], "code=81 rank=4 kind=exception exit=1 at=1.000 communication=1 type=RuntimeError: closed by peer"),
+        (
+            [lost_peer(4, 1.0), {"rank": 5, "kind": contract.END_EXIT, "exit_code": 3, "ended_at": 2.0}],
+            "code=81 rank=5 kind=exit exit=3 at=2.000",
+        ),
+        (
+            [lost_peer(4, 1.0)],
+            "code=81 rank=4 kind=exception exit=1 at=1.000 communication=1 type=RuntimeError: closed by peer",
+        ),
     ],
 )
 def test_the_first_cause_is_told_else_why_the_agent_ends(ranks: list[dict[str, Any]], line: str) -> None:
-    assert farewell.farewell(report(*ranks), contract.EXIT_NO_COORDINATOR, "nobody answers") == f"trainjob: ended run=1 attempt=2 {line}"
+    assert (
+        farewell.farewell(report(*ranks), contract.EXIT_NO_COORDINATOR, "nobody answers")
+        == f"trainjob: ended run=1 attempt=2 {line}"
+    )
 
 
 @pytest.mark.parametrize("word", [
@@ -61,7 +85,9 @@ def test_what_is_written_is_what_is_read(word: LastWord) -> None:
 
 def test_one_line_within_the_limit_whatever_an_exception_says() -> None:
     error = {"type": "Evil: code=0\n", "message": "é\n" * 4000}
-    line = farewell.farewell(report({"rank": 1, "kind": contract.END_EXCEPTION, "exit_code": 1, "ended_at": 1.0, "error": error}), 80, "")
+    line = farewell.farewell(
+        report({"rank": 1, "kind": contract.END_EXCEPTION, "exit_code": 1, "ended_at": 1.0, "error": error}), 80, ""
+    )
     assert len(line.encode()) <= contract.TERMINATION_LIMIT and "\n" not in line
     word = last_word.from_text(line)
     assert word is not None and (word.code, word.error) == (80, "Evil_code_0_") and word.text.startswith("é é")
@@ -93,7 +119,9 @@ def test_agents_on_a_cluster_leave_their_word_and_local_ones_do_not(tmp_path: Pa
         rig.start(0, {TERMINATION_LOG: str(logs[0]), contract.ENV_PARENT_FD: ""})
         rig.start(1, {TERMINATION_LOG: str(logs[1])})
         rig.run(1)
-        rig.wait(lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "both know that the run is complete")
+        rig.wait(
+            lambda: all(r["completed"] for r in rig.coordinator.reports.values()), "both know that the run is complete"
+        )
         rig.exit(0)
         assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
     assert (logs[0].read_text(), logs[1].read_text()) == ("trainjob: completed run=1 attempt=1", "")
@@ -103,13 +131,28 @@ def test_agents_on_a_cluster_leave_their_word_and_local_ones_do_not(tmp_path: Pa
 def test_an_agent_that_nobody_hears_leaves_the_first_cause(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
-    script = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.02)\nraise ValueError('bad shape')\n"
-    with Rig(tmp_path, script=script, entry=[*QUICK, "0.5"], agents=1, env={TERMINATION_LOG: str(log), contract.ENV_PARENT_FD: ""}) as rig:
+    script = (
+        "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.02)\nraise "
+        "ValueError('bad shape')\n"
+    )
+    with Rig(
+        tmp_path,
+        script=script,
+        entry=[*QUICK, "0.5"],
+        agents=1,
+        env={TERMINATION_LOG: str(log), contract.ENV_PARENT_FD: ""},
+    ) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0))
         rig.coordinator.stop()
         (rig.work / "go").touch()
         assert rig.exit_code(0) == contract.EXIT_NO_COORDINATOR
     word = last_word.from_text(log.read_text())
-    assert word is not None and (word.run, word.attempt, word.code, word.rank, word.kind) == (1, 1, 81, 0, contract.END_EXCEPTION)
+    assert word is not None and (word.run, word.attempt, word.code, word.rank, word.kind) == (
+        1,
+        1,
+        81,
+        0,
+        contract.END_EXCEPTION,
+    )
     assert (word.exit_code, word.error, word.text) == (1, "ValueError", "bad shape")

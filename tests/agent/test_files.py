@@ -16,14 +16,25 @@ from pathlib import Path
 import pytest
 
 from support.cut_proxy import CutProxy
-from trainjob.agent import files, peer_protocol
-from trainjob.agent.files import Fetcher, FetchError, NotThere, Peer, Piece, Stop, joined, make_room, pieces_of
-from trainjob.agent.frames import FrameConnection
-from trainjob.agent.peers import PeerServer
-from trainjob.agent.saving import Saving
-from trainjob.checkpoint import digest
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
+from trainjob.agent.restoring import files
+from trainjob.agent.restoring.files import (
+    Fetcher,
+    FetchError,
+    NotThere,
+    Peer,
+    Piece,
+    Stop,
+    joined,
+    make_room,
+    pieces_of,
+)
+from trainjob.agent.storing.saving import Saving
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.peers import PeerServer
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
 
 Answer = Callable[[FrameConnection, wire.Message], None]
@@ -179,7 +190,9 @@ def test_pieces_over_several_connections_make_the_file(tmp_path: Path) -> None:
     def test(address: str) -> None:
         def bring(piece: Piece) -> tuple[Piece, int]:
             with Fetcher(Peer(address, "secret", 1), Stop()) as fetcher:
-                return piece, fetcher.fetch("1-1-1", piece, str(tmp_path / "got"), None if piece.start else digest.best())
+                return piece, fetcher.fetch(
+                    "1-1-1", piece, str(tmp_path / "got"), None if piece.start else digest.best()
+                )
 
         with ThreadPoolExecutor(len(pieces)) as threads:
             sums.extend(threads.map(bring, reversed(pieces)))
@@ -247,7 +260,12 @@ def test_a_file_that_does_not_come_is_said(tmp_path: Path, fault: str) -> None:
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
         else:
             data = b"" if fault == "nothing" else content
-            send_bytes(connection, 99 if fault == "size" else 100, data, zlib.crc32(b"other") if fault == "checksum" else zlib.crc32(data))
+            send_bytes(
+                connection,
+                99 if fault == "size" else 100,
+                data,
+                zlib.crc32(b"other") if fault == "checksum" else zlib.crc32(data),
+            )
 
     def test(address: str) -> None:
         with pytest.raises(NotThere if fault in ("size", "refused") else FetchError, match="path"):
@@ -298,10 +316,14 @@ def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
         given.mkdir()
         (given / "part").write_bytes(b"part")
         await saving.stage("1-1-1", [(0, str(given), False)], {})
-        note = ReleaseNote(CheckpointId(1, 1, 1), None, 1, None, None, {}, 0.0, 1, 1, (NoteFile("part", 4, 0), NoteFile("other", 4, 1)))
+        note = ReleaseNote(
+            CheckpointId(1, 1, 1), None, 1, None, None, {}, 0.0, 1, 1, (NoteFile("part", 4, 0), NoteFile("other", 4, 1))
+        )
         await saving.persist(note.to_json())
         server, tasks = files.FileServer(saving), []
-        peers = PeerServer(lambda connection, message: tasks.append(asyncio.ensure_future(server.give(connection, message))))
+        peers = PeerServer(
+            lambda connection, message: tasks.append(asyncio.ensure_future(server.give(connection, message)))
+        )
         await peers.start("127.0.0.1")
         peers.know("secret", 1, None)
         address = f"127.0.0.1:{peers.port}"

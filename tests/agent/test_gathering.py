@@ -1,4 +1,6 @@
-"""Files of one checkpoint from peers and storage: a peer that fails is no verdict as long as storage has the file, and each file comes once."""
+"""Files of one checkpoint from peers and storage: a peer that fails is no verdict as long as storage has the file,
+and each file comes once.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,19 @@ import pytest
 
 from support.checkpoint import note_of
 from support.reading import committed, overwrite, store_shares
-from trainjob.agent import files, peer_protocol
-from trainjob.agent.files import Peer
-from trainjob.agent.frames import FrameConnection
-from trainjob.agent.gathering import Damaged, Gathering, Sources
-from trainjob.agent.peers import PeerServer
-from trainjob.agent.storage import StorageError
-from trainjob.checkpoint import bringing, digest
+from trainjob.agent.restoring import files
+from trainjob.agent.restoring.files import Peer
+from trainjob.agent.restoring.gathering import Damaged, Gathering, Sources
+from trainjob.agent.storing.storage import StorageError
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.peers import PeerServer
 from trainjob.checkpoint.errors import CheckpointError
-from trainjob.checkpoint.operations import perform
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.storage_child import bringing
+from trainjob.checkpoint.storage_child.operations import perform
+from trainjob.checkpoint.stores import digest
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 from trainjob_api import wire
 
 FILES = {"a": (b"a" * 100, 0), "deep/b": (b"b" * 100, 1), "c": (b"c" * 100, 2)}
@@ -85,12 +89,21 @@ Test = Callable[[Gathering, PeerAgent, "Child | None"], Awaitable[None]]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    from trainjob.checkpoint.opening import open_store
+    from trainjob.checkpoint.stores.opening import open_store
 
     return open_store(str(tmp_path / "store"))
 
 
-def gathering(tmp_path: Path, test: Test, *, peer: PeerAgent, store: Store | None, held: str = "a deep/b", reachable: bool = True, **sources: Any) -> None:
+def gathering(
+    tmp_path: Path,
+    test: Test,
+    *,
+    peer: PeerAgent,
+    store: Store | None,
+    held: str = "a deep/b",
+    reachable: bool = True,
+    **sources: Any,
+) -> None:
     sources = {"staged": "", "own": (), **sources}
 
     async def run() -> None:
@@ -103,7 +116,12 @@ def gathering(tmp_path: Path, test: Test, *, peer: PeerAgent, store: Store | Non
             server.close()
         child = None if store is None else Child(store)
         storage: Any = child
-        work = Gathering(Sources(NOTE, holders=dict.fromkeys(held.split(), address), **sources), storage, str(tmp_path / "into"), threads)
+        work = Gathering(
+            Sources(NOTE, holders=dict.fromkeys(held.split(), address), **sources),
+            storage,
+            str(tmp_path / "into"),
+            threads,
+        )
         try:
             await test(work, peer, child)
         finally:
@@ -115,7 +133,11 @@ def gathering(tmp_path: Path, test: Test, *, peer: PeerAgent, store: Store | Non
 
 
 def here(tmp_path: Path) -> dict[str, bytes]:
-    return {path.relative_to(tmp_path / "into").as_posix(): path.read_bytes() for path in (tmp_path / "into").rglob("*") if path.is_file()}
+    return {
+        path.relative_to(tmp_path / "into").as_posix(): path.read_bytes()
+        for path in (tmp_path / "into").rglob("*")
+        if path.is_file()
+    }
 
 
 WHOLE = {path: data for path, (data, _) in FILES.items()}
@@ -144,7 +166,9 @@ def test_what_a_peer_does_not_give_comes_from_storage(tmp_path: Path, store: Sto
         from_storage = {path for op, paths in child.asked if op == "verify" for path in paths}
         assert from_storage == (set(WHOLE) if trouble == "unreachable" else {"a", "c"})
 
-    gathering(tmp_path, test, peer=peer, store=store, reachable=trouble != "unreachable", committed=COMMITTED, sums=SUMS)
+    gathering(
+        tmp_path, test, peer=peer, store=store, reachable=trouble != "unreachable", committed=COMMITTED, sums=SUMS
+    )
     assert here(tmp_path) == WHOLE
 
 
@@ -153,9 +177,18 @@ def test_bytes_of_a_peer_are_compared_by_the_manifests_own_algorithm(tmp_path: P
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         await work.bring(["a"])
-        assert child is not None and [op for op, _ in child.asked] == ["compare", "verify"], "it has another checksum, and storage has the right bytes"
+        assert child is not None and [op for op, _ in child.asked] == ["compare", "verify"], (
+            "it has another checksum, and storage has the right bytes"
+        )
 
-    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums={**SUMS, "a": ("0" * 16, "crc64nvme")})
+    gathering(
+        tmp_path,
+        test,
+        peer=PeerAgent(WHOLE),
+        store=store,
+        committed=COMMITTED,
+        sums={**SUMS, "a": ("0" * 16, "crc64nvme")},
+    )
     assert here(tmp_path) == {"a": WHOLE["a"]}
 
 
@@ -170,7 +203,14 @@ def test_only_who_cannot_checksum_what_comes_has_it_read_again(
         await work.bring(["a"])
         assert child is not None and [op for op, _ in child.asked] == asked
 
-    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums={**SUMS, "a": (right, "crc64nvme")})
+    gathering(
+        tmp_path,
+        test,
+        peer=PeerAgent(WHOLE),
+        store=store,
+        committed=COMMITTED,
+        sums={**SUMS, "a": (right, "crc64nvme")},
+    )
     assert here(tmp_path) == {"a": WHOLE["a"]}
 
 
@@ -200,7 +240,9 @@ def test_damage_on_storage_is_damage(tmp_path: Path, store: Store) -> None:
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
 
 
-def test_what_neither_peers_nor_storage_give_is_damage_only_if_a_peer_says_that_it_is_gone(tmp_path: Path, store: Store) -> None:
+def test_what_neither_peers_nor_storage_give_is_damage_only_if_a_peer_says_that_it_is_gone(
+    tmp_path: Path, store: Store
+) -> None:
     async def gone(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         with pytest.raises(Damaged, match="does not lie here"):
             await work.bring(["a"])
@@ -230,7 +272,9 @@ def test_a_failure_is_tried_anew_by_the_next_who_asks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deaths", [2, 3])
-def test_a_storage_child_that_is_killed_is_asked_again_but_not_for_ever(tmp_path: Path, store: Store, deaths: int) -> None:
+def test_a_storage_child_that_is_killed_is_asked_again_but_not_for_ever(
+    tmp_path: Path, store: Store, deaths: int
+) -> None:
     committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
@@ -256,7 +300,16 @@ def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: S
         assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
         assert peer.asked == ["a"] and child is not None and child.asked == [("verify", ("c",))]
 
-    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, staged=str(tmp_path / "staged"), own=("a", "c"), committed=COMMITTED, sums=SUMS)
+    gathering(
+        tmp_path,
+        test,
+        peer=PeerAgent(WHOLE),
+        store=store,
+        staged=str(tmp_path / "staged"),
+        own=("a", "c"),
+        committed=COMMITTED,
+        sums=SUMS,
+    )
 
 
 def test_a_mounted_checkpoint_is_compared_where_it_lies(tmp_path: Path, store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.agent.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, candidates, holders
+from trainjob.agent.attempts.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, candidates, holders
 
 NOTE = {"id": "1-1-3", "files": [["a", 1, 0], ["b", 1, 1]]}
 
@@ -74,7 +74,9 @@ def test_what_members_hold_is_put_together() -> None:
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40), st.booleans())
-def test_all_orders_settle_exactly_once_and_answer_everyone(workers: int, moves: list[tuple[bool, int]], works: bool) -> None:
+def test_all_orders_settle_exactly_once_and_answer_everyone(
+    workers: int, moves: list[tuple[bool, int]], works: bool
+) -> None:
     join = Join(workers)
     settles, answered = 0, set()
     for asks, index in [*moves, *((True, i) for i in range(workers)), *((True, i) for i in range(workers))]:

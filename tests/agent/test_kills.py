@@ -1,5 +1,6 @@
-"""An agent, its storage child, a rank or a whole pod killed while a chosen step of the protocol is under way, in a bucket and in a folder: nothing torn,
-nothing acknowledged lost, training ends. The step (a request, a file-system call) takes effect before the death, or after it, or never.
+"""An agent, its storage child, a rank or a whole pod killed while a chosen step of the protocol is under way, in a
+bucket and in a folder: nothing torn, nothing acknowledged lost, training ends. The step (a request, a file-system call)
+takes effect before the death, or after it, or never.
 
 TRAINJOB_TEST_EVERY_KILL=1 runs all combinations; else each step and each victim at least once.
 """
@@ -21,8 +22,9 @@ from support import held_calls, s3
 from support.agent_rig import Rig
 from support.held_calls import HeldCalls
 from support.s3_held import Held
-from trainjob.checkpoint import catalogue, stored
-from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.stores.opening import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +53,9 @@ for i in range(start + 1, 5):
 
 
 class Step(NamedTuple):
-    """What of the protocol is under way: the S3 request or the call of `os` that does it, and the end of the name it is done to."""
+    """What of the protocol is under way: the S3 request or the call of `os` that does it, and the end of the name it
+    is done to.
+    """
 
     request: str
     call: str
@@ -70,7 +74,9 @@ STEPS = {
     "the removal of a file": Step("DELETE", "unlink", "1-1-1/part-0", keep=1),
 }
 STAYS = "agent, its child stays"
-"""Such a child stands still until all is over, as before a storage that hangs, and then goes on with what it was told."""
+"""Such a child stands still until all is over, as before a storage that hangs, and then goes on with what it was
+told.
+"""
 VICTIMS = ("agent", "storage child", "rank", "pod", STAYS)
 EVERY = [
     (place, step, victim, through)
@@ -99,7 +105,9 @@ class Place(Protocol):
     uri: str
 
     def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
-        """Hold that step once it is tried; what a Rig needs for it. `through`: it takes effect before whoever does it goes on or dies."""
+        """Hold that step once it is tried; what a Rig needs for it. `through`: it takes effect before whoever does
+        it goes on or dies.
+        """
 
     def wait(self) -> bool:
         """Until it is held."""
@@ -116,7 +124,9 @@ class Bucket:
         self._held = Held(s3.endpoint())
 
     def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
-        self._held.hold(lambda _at, request: request.startswith(step.request) and request.partition("?")[0].endswith(step.key))
+        self._held.hold(
+            lambda _at, request: request.startswith(step.request) and request.partition("?")[0].endswith(step.key)
+        )
         return {"env": s3.environment(self._held.endpoint)}
 
     def wait(self) -> bool:
@@ -138,7 +148,12 @@ class Folder:
         self._held = HeldCalls()
 
     def rig(self, step: Step, through: bool) -> Mapping[str, Any]:
-        return {"entry": held_calls.AGENT, "env": self._held.environment("trainjob.checkpoint.child", step.call, step.key, after=through)}
+        return {
+            "entry": held_calls.AGENT,
+            "env": self._held.environment(
+                "trainjob.checkpoint.storage_child.child", step.call, step.key, after=through
+            ),
+        }
 
     def wait(self) -> bool:
         return self._held.wait()
@@ -168,7 +183,7 @@ def child_of(rig: Rig, slot: int) -> int:
                 command = Path(f"/proc/{name}/cmdline").read_bytes()
             except (OSError, ValueError):
                 continue
-            if parent == rig.agents[slot].process.pid and b"trainjob.checkpoint.child" in command:
+            if parent == rig.agents[slot].process.pid and b"trainjob.checkpoint.storage_child.child" in command:
                 return int(name)
     raise AssertionError("no storage child")
 
@@ -203,9 +218,17 @@ def kill(rig: Rig, victim: str, child: int) -> None:
         shutil.rmtree(rig.work_dir(0))
 
 
-@pytest.mark.parametrize(("place", "step", "victim", "through"), EVERY if os.environ.get("TRAINJOB_TEST_EVERY_KILL") else SOME, indirect=["place"])
-def test_nothing_is_torn_or_lost_and_training_ends(place: Place, tmp_path: Path, step: str, victim: str, through: bool) -> None:
-    with Rig(tmp_path, script=SCRIPT, storage=place.uri, spec={"keep": STEPS[step].keep}, **place.rig(STEPS[step], through)) as rig:
+@pytest.mark.parametrize(
+    ("place", "step", "victim", "through"),
+    EVERY if os.environ.get("TRAINJOB_TEST_EVERY_KILL") else SOME,
+    indirect=["place"],
+)
+def test_nothing_is_torn_or_lost_and_training_ends(
+    place: Place, tmp_path: Path, step: str, victim: str, through: bool
+) -> None:
+    with Rig(
+        tmp_path, script=SCRIPT, storage=place.uri, spec={"keep": STEPS[step].keep}, **place.rig(STEPS[step], through)
+    ) as rig:
         rig.run(1)
         assert place.wait(), rig.everything()
         store, child = open_store(place.uri), child_of(rig, 0)
@@ -233,7 +256,9 @@ def test_nothing_is_torn_or_lost_and_training_ends(place: Place, tmp_path: Path,
         if STEPS[step].keep is not None:
             assert not store.sizes("checkpoints/1-1-1"), "a removal that was cut off is finished"
         elif victim != "pod":
-            assert {manifest.note.step for manifest in found} == {1, 2, 3, 4}, "what was acknowledged is stored in the end"
+            assert {manifest.note.step for manifest in found} == {1, 2, 3, 4}, (
+                "what was acknowledged is stored in the end"
+            )
 
 
 STAGING = {
@@ -245,14 +270,30 @@ STAGING = {
 @pytest.mark.parametrize("storage", [True, False])
 @pytest.mark.parametrize(
     ("step", "after", "slot"),
-    [("a file is staged", True, 1), ("the release note is written", False, 0), ("the release note is written", True, 1)],
+    [
+        ("a file is staged", True, 1),
+        ("the release note is written", False, 0),
+        ("the release note is written", True, 1),
+    ],
 )
-def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged(tmp_path: Path, step: str, after: bool, slot: int, storage: bool) -> None:
+def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, step: str, after: bool, slot: int, storage: bool
+) -> None:
     """Without storage, what is staged is all there is."""
     call, key = STAGING[step]
-    script = SCRIPT.replace("from_directory(folder), step=i", "from_directory(folder), checkpoint_upload_mode='ASYNC', step=i")  # moved, not copied
+    script = SCRIPT.replace(
+        "from_directory(folder), step=i", "from_directory(folder), checkpoint_upload_mode='ASYNC', step=i"
+    )  # moved, not copied
     held, place = HeldCalls(), str(tmp_path / "store")
-    rig = Rig(tmp_path, script=script, agents=0, storage=place if storage else None, spec={"keep": 2}, entry=held_calls.AGENT, env=held_calls.PATH)
+    rig = Rig(
+        tmp_path,
+        script=script,
+        agents=0,
+        storage=place if storage else None,
+        spec={"keep": 2},
+        entry=held_calls.AGENT,
+        env=held_calls.PATH,
+    )
     with closing(held), rig:
         rig.start(1 - slot)
         rig.start(slot, held.environment("trainjob.agent", call, key.format(slot=slot), after=after))

@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from trainjob.agent import peer_protocol
-from trainjob.agent.leader import Leader
-from trainjob.agent.member import Member
+from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.attempts.member import Member
+from trainjob.agent.wire import peer_protocol
 
-NOTE = {"id": "1-1-1", "files": [["part-0", 1, 0], ["part-1", 1, 1]], "metrics": {}, "step": 1, "time": 0.0, "position": 1}
+NOTE = {
+    "id": "1-1-1",
+    "files": [["part-0", 1, 0], ["part-1", 1, 1]],
+    "metrics": {},
+    "step": 1,
+    "time": 0.0,
+    "position": 1,
+}
 
 
 def leader(site: Any) -> Leader:
@@ -26,11 +33,26 @@ def leader(site: Any) -> Leader:
 
 
 def site() -> Any:
-    spec = SimpleNamespace(storage="/store", keep=None, score_attribute=None, score_order="max", strict=False, on_upload_failure="Continue")
-    config = SimpleNamespace(spec=spec, command=["python", "train.py"], host="127.0.0.1", job_uid="u", barrier_warn_s=30.0, any_master_port=True)
+    spec = SimpleNamespace(
+        storage="/store", keep=None, score_attribute=None, score_order="max", strict=False, on_upload_failure="Continue"
+    )
+    config = SimpleNamespace(
+        spec=spec,
+        command=["python", "train.py"],
+        host="127.0.0.1",
+        job_uid="u",
+        barrier_warn_s=30.0,
+        any_master_port=True,
+    )
     silent = SimpleNamespace(say=lambda text: None)
     return SimpleNamespace(
-        config=config, console=silent, storage=Storage(), saving=Saving(), changed=lambda at_once: None, warn=lambda text: None, uri=lambda id_: None
+        config=config,
+        console=silent,
+        storage=Storage(),
+        saving=Saving(),
+        changed=lambda at_once: None,
+        warn=lambda text: None,
+        uri=lambda id_: None,
     )
 
 

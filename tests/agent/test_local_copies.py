@@ -39,9 +39,14 @@ pathlib.Path("stays").write_text(json.dumps(stays))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in TMPDIR", "on another file system"])
-def test_by_mode_the_directory_goes_or_stays_and_no_later_save_changes_a_saved_one(tmp_path: Path, elsewhere: bool) -> None:
+def test_by_mode_the_directory_goes_or_stays_and_no_later_save_changes_a_saved_one(
+    tmp_path: Path, elsewhere: bool
+) -> None:
     store = tmp_path / "store"
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other, Rig(tmp_path, script=SCRIPT, agents=1, storage=store) as rig:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as other,
+        Rig(tmp_path, script=SCRIPT, agents=1, storage=store) as rig,
+    ):
         if elsewhere:
             (rig.work / "train.py").write_text(f"import tempfile\ntempfile.tempdir = {other!r}\n{SCRIPT}")
         rig.run(1)
@@ -57,5 +62,9 @@ def test_by_mode_the_directory_goes_or_stays_and_no_later_save_changes_a_saved_o
             "NO_UPLOAD": True,
         }
     for i in range(1, 12):
-        files = {path: data for path, data in read_tree(store / "checkpoints" / f"1-1-{i}").items() if not path.startswith(".trainjob")}
+        files = {
+            path: data
+            for path, data in read_tree(store / "checkpoints" / f"1-1-{i}").items()
+            if not path.startswith(".trainjob")
+        }
         assert files == {"m": b"%d" % i * 1000}

@@ -1,4 +1,6 @@
-"""A checkpoint of more files than agents can tell each other about is refused in a sentence; one of very many is saved."""
+"""A checkpoint of more files than agents can tell each other about is refused in a sentence; one of very many is
+saved.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ save(600)
 save(300)
 save(200)
 """
-LOWERED = "import os; from trainjob.checkpoint import names; names.LISTING_LIMIT = 16_000; from trainjob.agent.__main__ import main; os._exit(main())"
+LOWERED = (
+    "import os; from trainjob.checkpoint.records import names; names.LISTING_LIMIT = 16_000; from "
+    "trainjob.agent.__main__ import main; os._exit(main())"
+)
 
 
 def test_a_list_that_is_too_long_is_refused_on_all_ranks_and_training_goes_on(tmp_path: Path) -> None:

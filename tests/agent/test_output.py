@@ -10,8 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.agent import output
-from trainjob.agent.output import LINE_LIMIT, Console, LineSplitter, LogFile, RankOutput
+from trainjob.agent.processes import output
+from trainjob.agent.processes.output import LINE_LIMIT, Console, LineSplitter, LogFile, RankOutput
 
 
 def lines(*chunks: bytes) -> list[bytes]:

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from trainjob.agent.saving import Saving
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import ReleaseNote
+from trainjob.agent.storing.saving import Saving
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import ReleaseNote
 
 
 def note(index: int) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.agent import rank_command
-from trainjob.agent.rank_command import AttemptPlace, CannotRun, RankPlace
+from trainjob.agent.processes import rank_command
+from trainjob.agent.processes.rank_command import AttemptPlace, CannotRun, RankPlace
 from trainjob_api import contract
 
 SHARED = AttemptPlace(2, 1, None, "10.0.0.1", 29502, "/pod/run/a2.sock", "/pod/run", "/pod/tmp")
@@ -27,7 +27,12 @@ def test_a_plain_script_is_run_by_the_session_with_the_users_own_interpreter(tmp
 
 def test_anything_else_is_tied_to_the_agent_and_left_as_it_is() -> None:
     words = rank_command.argv(["sh", "-c", "echo"])
-    assert words[0] == sys.executable and words[3].endswith("tether.py") and words[4] == str(os.getpid()) and words[5:] == ["sh", "-c", "echo"]
+    assert (
+        words[0] == sys.executable
+        and words[3].endswith("tether.py")
+        and words[4] == str(os.getpid())
+        and words[5:] == ["sh", "-c", "echo"]
+    )
 
 
 @pytest.mark.parametrize("words", [[sys.executable, "/no/train.py"], ["/no/python", "train.py"], ["no-such-command"]])
@@ -41,7 +46,13 @@ def test_a_ranks_environment() -> None:
     env = rank_command.environment(base, [sys.executable, "train.py"], PLACE, SHARED)
     assert env["HOME"] == "/root" and env[contract.ENV_JOB] == "digits"
     assert contract.ENV_PARENT_FD not in env and contract.ENV_TOKEN_FILE not in env
-    assert (env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["NODE_RANK"]) == ("5", "1", "8", "2", "2")
+    assert (env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["NODE_RANK"]) == (
+        "5",
+        "1",
+        "8",
+        "2",
+        "2",
+    )
     assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["TMPDIR"]) == ("10.0.0.1", "29502", "/pod/tmp")
     assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FILE] == "/pod/run/stack-5"
     assert "PYTHONPATH" not in env and "PET_NNODES" not in env
@@ -49,7 +60,9 @@ def test_a_ranks_environment() -> None:
 
 
 def test_the_users_own_settings_win() -> None:
-    env = rank_command.environment({"OMP_NUM_THREADS": "7", "PYTHONUNBUFFERED": ""}, [sys.executable, "train.py"], PLACE, SHARED)
+    env = rank_command.environment(
+        {"OMP_NUM_THREADS": "7", "PYTHONUNBUFFERED": ""}, [sys.executable, "train.py"], PLACE, SHARED
+    )
     assert (env["OMP_NUM_THREADS"], env["PYTHONUNBUFFERED"]) == ("7", "")
 
 

@@ -1,4 +1,6 @@
-"""get_all_reported_checkpoints(): what the ranks see agrees with Result and the catalogue; it waits for what is on its way."""
+"""get_all_reported_checkpoints(): what the ranks see agrees with Result and the catalogue; it waits for what is on
+its way.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
-from trainjob.launch.result import Result
+from trainjob.launch.outcome.result import Result
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +42,10 @@ def test_the_list_agrees_with_result_and_waits_for_what_is_on_its_way(tmp_path: 
         files = ["part-0", "part-1"]
         assert told(rig, 1) == [[], [[f"1-1-{i}", i, {"loss": 1 / i, "eval": {"acc": i}}, files] for i in (1, 2, 3)]]
     result = Result.from_path(tmp_path / "store")
-    assert [[checkpoint.id, checkpoint.step, metrics, sorted(checkpoint.files())] for checkpoint, metrics in result.best_checkpoints] == told(rig, 1)[1]
+    assert [
+        [checkpoint.id, checkpoint.step, metrics, sorted(checkpoint.files())]
+        for checkpoint, metrics in result.best_checkpoints
+    ] == told(rig, 1)[1]
 
 
 def test_storage_that_is_away_ends_the_wait_when_the_time_is_over(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Checkpoints come back through real agents: only what ranks ask for, from the nearest place, compared; from a path and from a bucket."""
+"""Checkpoints come back through real agents: only what ranks ask for, from the nearest place, compared; from a path
+and from a bucket.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from support import s3
 from support.agent_rig import Rig
 from support.reading import overwrite
 from support.s3_faults import Faults
-from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -88,8 +90,14 @@ class World:
     def downloads(self) -> Counter[str]:
         """Files of checkpoints that came from the bucket, by name."""
         assert self.faults is not None
-        keys = [r.split("checkpoints/", 1)[1].split("?")[0] for r in list(self.faults.requests) if r.startswith("GET ") and "checkpoints/1-" in r]
-        return Counter(key.split("/", 1)[1] for key in keys if ".trainjob" not in key and "/" in key and not key.endswith("/"))
+        keys = [
+            r.split("checkpoints/", 1)[1].split("?")[0]
+            for r in list(self.faults.requests)
+            if r.startswith("GET ") and "checkpoints/1-" in r
+        ]
+        return Counter(
+            key.split("/", 1)[1] for key in keys if ".trainjob" not in key and "/" in key and not key.endswith("/")
+        )
 
 
 on_a_path = pytest.mark.parametrize("world", ["path"], indirect=True)
@@ -150,13 +158,22 @@ say(id=found.id, state=state, listed=listed, good=good, shown=repr(found))
         for rank in range(4):
             told = said(rig)[rank]
             assert told.pop("shown").startswith("Checkpoint(id='1-1-2', uri=")
-            assert told == {"id": "1-1-2", "state": {"rank": rank, "world": 4}, "listed": [*parts, "shared/all"], "good": True}
+            assert told == {
+                "id": "1-1-2",
+                "state": {"rank": rank, "world": 4},
+                "listed": [*parts, "shared/all"],
+                "good": True,
+            }
         if world.faults is not None:
-            assert world.downloads() == {**dict.fromkeys(parts, 1), "shared/all": 2}, "once for each worker that has a reader of it"
+            assert world.downloads() == {**dict.fromkeys(parts, 1), "shared/all": 2}, (
+                "once for each worker that has a reader of it"
+            )
 
 
 @in_a_bucket
-def test_what_a_peers_agent_still_has_is_not_taken_from_storage_unless_it_is_not_what_was_committed(world: World) -> None:
+def test_what_a_peers_agent_still_has_is_not_taken_from_storage_unless_it_is_not_what_was_committed(
+    world: World,
+) -> None:
     with world.rig() as rig:
         world.saved(rig)
         new_pod(rig, 1)
@@ -170,7 +187,9 @@ say(id=found.id, good=[same(found, name) for name in ("part-0", "part-1", "share
         world.step(rig, 2, reading)
         rig.wait(rig.completed, "completed")
         assert said(rig) == {0: {"id": "1-1-2", "good": [True] * 2}, 1: {"id": "1-1-2", "good": [True] * 3}}
-        assert world.downloads() == {"part-1": 2, "shared/all": 1}, "the lost pod's own, for each worker, and what the survivor's copy has wrong"
+        assert world.downloads() == {"part-1": 2, "shared/all": 1}, (
+            "the lost pod's own, for each worker, and what the survivor's copy has wrong"
+        )
 
 
 def test_damage_is_found_by_who_opens_that_file_and_the_one_before_is_taken(world: World) -> None:
@@ -178,12 +197,16 @@ def test_damage_is_found_by_who_opens_that_file_and_the_one_before_is_taken(worl
         world.saved(rig)
         new_pod(rig, 0, 1)
         overwrite(world.uri("1-1-2"), "part-1", b"!" * len(b"part-1 2 " * 20_000))
-        world.step(rig, 2, "found = trainjob.get_checkpoint()\nsay(id=found.id, good=same(found, 'part-0'))\ntime.sleep(600)\n")
+        world.step(
+            rig, 2, "found = trainjob.get_checkpoint()\nsay(id=found.id, good=same(found, 'part-0'))\ntime.sleep(600)\n"
+        )
         rig.wait(lambda: len(said(rig)) == 2, "what is whole can be read")
         assert said(rig) == alike(range(2), id="1-1-2", good=True)
         rig.hold()
         rig.wait(lambda: all(r["quiet"] for r in rig.coordinator.reports.values()))
-        world.step(rig, 3, "found = trainjob.get_checkpoint()\nif c.rank == 1: same(found, 'part-1')\ntime.sleep(600)\n")
+        world.step(
+            rig, 3, "found = trainjob.get_checkpoint()\nif c.rank == 1: same(found, 'part-1')\ntime.sleep(600)\n"
+        )
         rig.wait(lambda: rig.ended(0, 1, attempt=3), "the attempt is over")
         assert {r["kind"] for r in rig.ranks(3).values()} == {contract.END_DAMAGED}
         assert "part-1 is damaged" in rig.rank(1)["error"]["message"]
@@ -198,7 +221,12 @@ def test_a_file_that_vanishes_under_the_ranks_ends_the_attempt(world: World) -> 
     with world.rig() as rig:
         world.saved(rig)
         new_pod(rig, 0, 1)
-        world.step(rig, 2, "found = trainjob.get_checkpoint()\nsay(id=found.id)\nwhile not os.path.exists('go'): time.sleep(0.02)\nfound.open('part-0')\n")
+        world.step(
+            rig,
+            2,
+            "found = trainjob.get_checkpoint()\nsay(id=found.id)\nwhile not os.path.exists('go'): "
+            "time.sleep(0.02)\nfound.open('part-0')\n",
+        )
         rig.wait(lambda: len(said(rig)) == 2, "both have their handle")
         overwrite(world.uri("1-1-2"), "part-0", None)
         (rig.work / "go").touch()

@@ -1,4 +1,6 @@
-"""Checkpoints through two real agents: acknowledged ones survive, are committed, adopted, fetched from peers, and verified."""
+"""Checkpoints through two real agents: acknowledged ones survive, are committed, adopted, fetched from peers, and
+verified.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,8 @@ def test_an_acknowledged_checkpoint_survives_its_ranks_at_any_moment(tmp_path: P
 def test_a_staged_checkpoint_that_could_not_be_stored_is_adopted_when_storage_is_back(tmp_path: Path) -> None:
     store = tmp_path / "store"
     script = (
-        HEAD
-        + "if not found:\n    while not os.path.exists('go'): time.sleep(0.02)\n    save(1)\n    print('acknowledged', flush=True)\n    time.sleep(600)\ntime.sleep(600)\n"
+        HEAD + "if not found:\n    while not os.path.exists('go'): time.sleep(0.02)\n    save(1)\n    "
+        "print('acknowledged', flush=True)\n    time.sleep(600)\ntime.sleep(600)\n"
     )
     with Rig(tmp_path, script=script, storage=store) as rig:
         rig.run(1)
@@ -105,14 +107,22 @@ def test_an_upload_goes_on_in_hold(tmp_path: Path) -> None:
 
 
 def test_files_of_a_staged_checkpoint_come_from_the_peer_that_has_them(tmp_path: Path) -> None:
-    script = HEAD + "if not found:\n    save(1, name=f'deep/er/part {c.rank}', data=os.urandom(3_000_000))\n    os.kill(os.getpid(), 9)\n"
+    script = (
+        HEAD + "if not found:\n    save(1, name=f'deep/er/part {c.rank}', data=os.urandom(3_000_000))\n    "
+        "os.kill(os.getpid(), 9)\n"
+    )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, 1), "killed")
         rig.run(2)
         rig.wait(rig.completed, "completed")
         for slot in (0, 1):
-            assert resumed(rig, slot) == {"id": "1-1-1", "step": 1, "files": ["deep/er/part 0", "deep/er/part 1"], "bytes": 6_000_000}
+            assert resumed(rig, slot) == {
+                "id": "1-1-1",
+                "step": 1,
+                "files": ["deep/er/part 0", "deep/er/part 1"],
+                "bytes": 6_000_000,
+            }
         rig.run(3)
         rig.wait(lambda: rig.report(0)["attempt"] == 3)
         assert not (rig.work_dir(0) / "restore" / "2").exists(), "what was brought for an attempt goes with it"
@@ -189,7 +199,8 @@ def test_a_read_only_storage_is_a_worded_end(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_staged_fails_the_report_on_all_ranks(tmp_path: Path) -> None:
     script = HEAD + (
         "folder = tempfile.mkdtemp()\nos.mkfifo(folder + '/a pipe')\n"
-        "try:\n    trainjob.report({}, checkpoint=trainjob.Checkpoint.from_directory(folder) if c.rank == 1 else None)\n"
+        "try:\n    trainjob.report({}, checkpoint=trainjob.Checkpoint.from_directory(folder) if c.rank == 1 else "
+        "None)\n"
         "except Exception as error:\n    print('refused', type(error).__name__, error, flush=True)\nsave(2)\n"
     )
     with Rig(tmp_path, script=script) as rig:
@@ -202,7 +213,10 @@ def test_a_directory_that_cannot_be_staged_fails_the_report_on_all_ranks(tmp_pat
 
 def test_sync_is_durable_when_it_returns(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    script = HEAD + f"save(1, checkpoint_upload_mode='SYNC')\nassert os.path.exists({str(manifest(store, '1-1-1'))!r})\nprint('durable', flush=True)\n"
+    script = (
+        HEAD + "save(1, checkpoint_upload_mode='SYNC')\nassert "
+        f"os.path.exists({str(manifest(store, '1-1-1'))!r})\nprint('durable', flush=True)\n"
+    )
     with Rig(tmp_path, script=script, storage=store) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
@@ -216,10 +230,17 @@ def test_ranks_of_one_agent_give_one_tree_and_staging_stays_small(tmp_path: Path
         rig.wait(lambda: rig.report(0)["completed"], "the last word of rank 0's agent")
         assert rig.report(0)["checkpoint_count"] == 1
         assert rig.report(0)["latest"]["id"] == "1-1-5"
-        rig.wait(lambda: [p.name for p in (rig.work_dir(0) / "staging").iterdir() if not p.name.startswith(".")] == ["1-1-5"], "only the newest is staged")
+        rig.wait(
+            lambda: (
+                [p.name for p in (rig.work_dir(0) / "staging").iterdir() if not p.name.startswith(".")] == ["1-1-5"]
+            ),
+            "only the newest is staged",
+        )
         assert (tmp_path / "store/checkpoints/1-1-5/same").read_bytes() == b"5"
         rows = [json.loads(line) for line in (tmp_path / "store/history/1-1.jsonl").read_text().splitlines()]
-        assert [(r["position"], r["step"], r["checkpoint"]) for r in rows if r["kind"] == "report"] == [(i, i, f"1-1-{i}") for i in range(1, 6)]
+        assert [(r["position"], r["step"], r["checkpoint"]) for r in rows if r["kind"] == "report"] == [
+            (i, i, f"1-1-{i}") for i in range(1, 6)
+        ]
 
 
 def test_a_completed_run_is_found_complete_by_fresh_agents(tmp_path: Path) -> None:
@@ -253,16 +274,20 @@ def test_checkpoints_in_quick_succession_do_not_flood_the_coordinator(tmp_path: 
         rig.run(1)
         rig.wait(rig.completed, "completed")
         rig.wait(lambda: rig.report(0)["checkpoint_count"] == 40, "all are committed")
-        training = [r for r in rig.coordinator.log if any(rank["state"] == contract.RANK_RUNNING for rank in r["ranks"])]
+        training = [
+            r for r in rig.coordinator.log if any(rank["state"] == contract.RANK_RUNNING for rank in r["ranks"])
+        ]
         for slot in (0, 1):
             clocks = [r["clock"] for r in training if r["slot"] == slot]
-            # Progress is posted once a second and superseded polls are posted anew; 80 small changes are not each worth a post.
+            # Progress is posted once a second and superseded polls are posted anew; 80 small changes are not each worth
+            # a post.
             assert len(clocks) <= 8 + 3 * (clocks[-1] - clocks[0]), (slot, len(clocks))
 
 
 def test_what_killed_ranks_left_in_tmpdir_of_ours_goes_before_the_next_attempt(tmp_path: Path) -> None:
     script = "import os, pathlib, tempfile, time, trainjob\nc = trainjob.get_context()\n" + (
-        "if c.get_attempt() == 1:\n    tempfile.mkdtemp(prefix='trainjob-shards-')\n    tempfile.mkdtemp(prefix='mine-')\n    os.kill(os.getpid(), 9)\n"
+        "if c.get_attempt() == 1:\n    tempfile.mkdtemp(prefix='trainjob-shards-')\n    "
+        "tempfile.mkdtemp(prefix='mine-')\n    os.kill(os.getpid(), 9)\n"
         "while any(n.startswith('trainjob-') for n in os.listdir(tempfile.gettempdir())): time.sleep(0.02)\n"
         "print('left', [n[:5] for n in os.listdir(tempfile.gettempdir())], flush=True)\n"
     )

@@ -1,4 +1,6 @@
-"""A coordinator that stands still with its connections open (a frozen machine): its successor behind the same address is found after one poll."""
+"""A coordinator that stands still with its connections open (a frozen machine): its successor behind the same
+address is found after one poll.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.agent import config, sync
+from trainjob.agent import config
 from trainjob.agent.config import Endpoint
-from trainjob.agent.http_post import SILENT_S, PostConnection
-from trainjob.agent.sync import Sync
+from trainjob.agent.control import sync
+from trainjob.agent.control.http_post import SILENT_S, PostConnection
+from trainjob.agent.control.sync import Sync
 from trainjob_api import contract
 
 POLL_S = 0.3
@@ -33,7 +36,9 @@ class Leaders:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         successor = self.succeeded
         while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+            length = next(
+                int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+            )
             await reader.readexactly(length)
             if not successor:
                 self.silent += 1
@@ -55,7 +60,9 @@ def environment(folder: Path, port: int) -> dict[str, str]:
         contract.ENV_POD_ADDRESS: "127.0.0.1",
         contract.ENV_COORDINATOR: f"http://127.0.0.1:{port}",
         contract.ENV_WORK_DIR: str(folder),
-        contract.ENV_AGENT_SPEC: json.dumps({"processes_per_worker": 1, "rendezvous_port": 29500, "storage": None, "resume_from": "auto"}),
+        contract.ENV_AGENT_SPEC: json.dumps(
+            {"processes_per_worker": 1, "rendezvous_port": 29500, "storage": None, "resume_from": "auto"}
+        ),
     }
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from support import virtual_time
-from trainjob.agent import uploads
-from trainjob.agent.barrier import Admit, Arrival, Barrier, Fail, Release
-from trainjob.agent.commits import HOPELESS_TRIES, Commits
-from trainjob.agent.saving import Saving
-from trainjob.agent.storage import StorageError
+from trainjob.agent.barriers.barrier import Admit, Arrival, Barrier, Fail, Release
+from trainjob.agent.storing import uploads
+from trainjob.agent.storing.commits import HOPELESS_TRIES, Commits
+from trainjob.agent.storing.saving import Saving
+from trainjob.agent.storing.storage import StorageError
 from trainjob_api import contract
 
 NOTE = {"id": "1-1-1", "files": [["part-0", 10, 0]], "metrics": {}, "step": 1, "time": 0.0, "position": 1}
@@ -38,7 +38,9 @@ class Storage:
 
 def commits(policy: str, error: StorageError | None = None) -> tuple[Commits, list[dict[str, Any]]]:
     told: list[dict[str, Any]] = []
-    spec = SimpleNamespace(storage="/store", keep=None, score_attribute=None, score_order="max", on_upload_failure=policy)
+    spec = SimpleNamespace(
+        storage="/store", keep=None, score_attribute=None, score_order="max", on_upload_failure=policy
+    )
     site: Any = SimpleNamespace(
         config=SimpleNamespace(spec=spec),
         console=SimpleNamespace(say=lambda text: None),
@@ -78,7 +80,9 @@ def test_trouble_without_a_new_byte_is_final_after_a_while_if_the_job_says_so(po
 
 def test_a_commit_that_cannot_succeed_is_given_up_after_a_few_tries() -> None:
     async def story() -> None:
-        made, told = commits(contract.CONTINUE, StorageError("lost", "model.pt was stored with 10 bytes, found no such file"))
+        made, told = commits(
+            contract.CONTINUE, StorageError("lost", "model.pt was stored with 10 bytes, found no such file")
+        )
         made.shared(0, "1-1-1")
         await asyncio.sleep(60)
         assert made._site.storage.calls == ["commit"] * HOPELESS_TRIES  # type: ignore[union-attr]
@@ -107,7 +111,12 @@ def test_bytes_that_are_moved_again_are_no_progress(tmp_path: Path) -> None:
         saving = Saving(str(tmp_path), storage, lambda drained: None)
         told: list[int] = []
         saving.to_leader = lambda message: told.append(message["bytes"])
-        for share, progress in ((("1-1-1", 0), (50, 100)), (("1-1-1", 0), (50, 100)), (("1-1-1", 0), (50, 120)), (("1-1-2", 0), (30,))):
+        for share, progress in (
+            (("1-1-1", 0), (50, 100)),
+            (("1-1-1", 0), (50, 100)),
+            (("1-1-1", 0), (50, 120)),
+            (("1-1-2", 0), (30,)),
+        ):
             if saving._furthest[0] != share:
                 saving._furthest = (share, 0)
             for total in progress:
@@ -127,7 +136,11 @@ def test_a_refused_report_fails_for_all_and_barriers_go_on() -> None:
         return barrier.arrive(0.0, Arrival(1, n, kind, mode=mode))[0]
 
     failed = both(1, contract.KIND_REPORT)
-    assert isinstance(failed, Fail) and (failed.reason, failed.ranks, failed.message) == (contract.FAIL_STORAGE, (0, 1), "storage is gone")
+    assert isinstance(failed, Fail) and (failed.reason, failed.ranks, failed.message) == (
+        contract.FAIL_STORAGE,
+        (0, 1),
+        "storage is gone",
+    )
     assert isinstance(both(2, contract.KIND_BARRIER), Release)
     assert isinstance(both(3, contract.KIND_REPORT, contract.UPLOAD_ASYNC), Fail)
     waiting = Barrier(1, range(1), 60.0)

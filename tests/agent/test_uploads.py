@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.agent.uploads import PLACES, STALL_S, Admitted, CommitNow, Drop, Uploads
+from trainjob.agent.storing.uploads import PLACES, STALL_S, Admitted, CommitNow, Drop, Uploads
 
 NOTE: dict[str, Any] = {}
 
@@ -85,7 +85,9 @@ def test_a_lost_share_drops_the_checkpoint_for_all() -> None:
     assert uploads.lost(1, "1-1-1", "again") == []
 
 
-@given(st.lists(st.tuples(st.sampled_from(["admit", "share", "commit", "wait", "lost"]), st.integers(0, 2)), max_size=80))
+@given(
+    st.lists(st.tuples(st.sampled_from(["admit", "share", "commit", "wait", "lost"]), st.integers(0, 2)), max_size=80)
+)
 def test_never_more_than_two_and_nobody_waits_for_a_free_place(moves: list[tuple[str, int]]) -> None:
     uploads, now, released, asking, ready = Uploads(0), 0.0, 0, False, []
     for what, value in moves:

@@ -1,4 +1,6 @@
-"""A storage path that is another folder on each node: told at the start, with the pods that see it and those that do not."""
+"""A storage path that is another folder on each node: told at the start, with the pods that see it and those that do
+not.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
-from trainjob.agent.witness import Witnesses, is_needed
-from trainjob.checkpoint import mounts
+from trainjob.agent.attempts.witness import Witnesses, is_needed
+from trainjob.checkpoint.stores import mounts
 from trainjob_api import contract
 
 SCRIPT = """
@@ -74,7 +76,10 @@ def test_the_verdict_names_who_sees_it_and_who_does_not() -> None:
     assert witnesses.said(1, "job-1", False, "an emptyDir volume, which every pod has for itself")
     assert not witnesses.said(3, "job-3", False, "an emptyDir volume, which every pod has for itself")
     text = witnesses.verdict("/checkpoints", "job-0")
-    assert "seen by job-0, job-2 and not by job-1, job-3, where it is an emptyDir volume, which every pod has for itself." in text
+    assert (
+        "seen by job-0, job-2 and not by job-1, job-3, where it is an emptyDir volume, which every pod has for itself."
+        in text
+    )
 
 
 TABLE = """

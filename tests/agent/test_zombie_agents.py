@@ -1,4 +1,6 @@
-"""An agent that nobody could reach goes on with its attempt while a newer attempt runs elsewhere: both save, and the older never wins."""
+"""An agent that nobody could reach goes on with its attempt while a newer attempt runs elsewhere: both save, and the
+older never wins.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ import pytest
 
 from support import s3
 from support.agent_rig import Rig
-from trainjob.checkpoint import catalogue, stored
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.stores.opening import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -37,17 +40,26 @@ for i in range(start + 1, 100):
 def test_the_older_attempt_never_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     s3.clear(monkeypatch)
     place = s3.fresh_uri() if where == "s3" else str(tmp_path / "store")
-    with Rig(tmp_path, script=SCRIPT, storage=place, env=s3.environment(s3.endpoint()) if where == "s3" else None) as rig:
+    with Rig(
+        tmp_path, script=SCRIPT, storage=place, env=s3.environment(s3.endpoint()) if where == "s3" else None
+    ) as rig:
         if where == "s3":
             s3.use(monkeypatch, s3.endpoint())
         store = open_store(place)
         rig.run(1, [0])
-        rig.wait(lambda: store.size("checkpoints/1-1-2/.trainjob/manifest.json") is not None, "the first attempt has saved")
+        rig.wait(
+            lambda: store.size("checkpoints/1-1-2/.trainjob/manifest.json") is not None, "the first attempt has saved"
+        )
         rig.run(2, [1])  # nobody tells worker 0
-        rig.wait(lambda: store.size("checkpoints/1-2-2/.trainjob/manifest.json") is not None, "the second attempt has saved")
+        rig.wait(
+            lambda: store.size("checkpoints/1-2-2/.trainjob/manifest.json") is not None, "the second attempt has saved"
+        )
         assert "from 2" in rig.text(1)
         (rig.work / "go-1").touch()
-        rig.wait(lambda: store.size("checkpoints/1-1-7/.trainjob/manifest.json") is not None or rig.report(0)["completed"], "the zombie goes on to its end")
+        rig.wait(
+            lambda: store.size("checkpoints/1-1-7/.trainjob/manifest.json") is not None or rig.report(0)["completed"],
+            "the zombie goes on to its end",
+        )
         newest = stored.newest_good(store, 1, [])
         assert newest is not None and str(newest.id) == "1-2-2"
         choice = settle(store, "uid-1", "auto", []).choice

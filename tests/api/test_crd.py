@@ -1,7 +1,7 @@
 """crd.py, schema.py, cel.py: the CRD is structural, bounded, small, and says of each object what the models say.
 
-No CEL runs here: what the rules decide is written down in `support.trainjobs.RULE_CASES`, which `test_validation.py` holds
-against our own checks and which a real API server is to be held against.
+No CEL runs here: what the rules decide is written down in `support.trainjobs.RULE_CASES`, which `test_validation.py`
+holds against our own checks and which a real API server is to be held against.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 
 
 def strict(node: dict[str, Any]) -> dict[str, Any]:
-    """The schema as the API server applies it to `kubectl apply`: int-or-string spelt out, unknown fields refused (strict field validation)."""
+    """The schema as the API server applies it to `kubectl apply`: int-or-string spelt out, unknown fields refused
+    (strict field validation).
+    """
     if node.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     result = dict(node)
@@ -81,12 +83,18 @@ def test_it_is_small() -> None:
 
 
 def test_every_field_is_described() -> None:
-    bare = [path for path, node in nodes(SCHEMA) if "description" not in node and not path.endswith("[]") and path not in ("", ".metadata")]
+    bare = [
+        path
+        for path, node in nodes(SCHEMA)
+        if "description" not in node and not path.endswith("[]") and path not in ("", ".metadata")
+    ]
     assert [path for path in bare if not path.startswith(".spec.template.")] == []
 
 
 def test_what_rules_walk_through_is_bounded() -> None:
-    """Where a rule stands, and for the lists and strings that it looks into: unbounded ones make the API server refuse the CRD."""
+    """Where a rule stands, and for the lists and strings that it looks into: unbounded ones make the API server
+    refuse the CRD.
+    """
     for rule in cel.RULES:
         node = SCHEMA
         for name in rule.path:
@@ -96,7 +104,11 @@ def test_what_rules_walk_through_is_bounded() -> None:
     containers = at(SCHEMA, ".spec.template.spec.containers")
     assert containers["maxItems"] == schema.CONTAINERS_LIMIT
     assert at(SCHEMA, ".spec.template.spec.containers[].name")["maxLength"] == 63
-    walked = {name for rule in cel.RULES for name in re.findall(r"(\w+(?:\.\w+)*)\.(?:all|exists|exists_one|map|filter)\(", rule.expression)}
+    walked = {
+        name
+        for rule in cel.RULES
+        for name in re.findall(r"(\w+(?:\.\w+)*)\.(?:all|exists|exists_one|map|filter)\(", rule.expression)
+    }
     assert walked == {"self.template.spec.containers"}, "bound the new list in the schema and name it here"
 
 
@@ -118,16 +130,40 @@ def test_every_rule_of_the_crd_is_refused_by_some_case() -> None:
 def test_every_refused_case_has_a_rule_at_its_field() -> None:
     shown = {".".join(rule.path) + (rule.shown_at or "") for rule in cel.RULES}
     for case in RULE_CASES:
-        assert case.refused_at is None or case.refused_at == "metadata.name" or any(case.refused_at.startswith(path) for path in shown if path), case
+        assert (
+            case.refused_at is None
+            or case.refused_at == "metadata.name"
+            or any(case.refused_at.startswith(path) for path in shown if path)
+        ), case
 
 
 def test_names_subresources_and_columns() -> None:
     assert DOCUMENT["metadata"]["name"] == "trainjobs.trainjob.dev"
-    assert DOCUMENT["spec"]["names"]["shortNames"] == ["tj"] and DOCUMENT["spec"]["names"]["categories"] == ["all", "ml"]
+    assert DOCUMENT["spec"]["names"]["shortNames"] == ["tj"] and DOCUMENT["spec"]["names"]["categories"] == [
+        "all",
+        "ml",
+    ]
     assert VERSION["subresources"]["status"] == {}
     columns = {column["name"]: column for column in VERSION["additionalPrinterColumns"]}
-    assert list(columns) == ["Status", "Workers", "Step", "Progress", "Report", "Restarts", "Age", "Reason", "Metric", "Checkpoint", "Attempt"]
-    assert [name for name, column in columns.items() if column.get("priority") == 1] == ["Reason", "Metric", "Checkpoint", "Attempt"]
+    assert list(columns) == [
+        "Status",
+        "Workers",
+        "Step",
+        "Progress",
+        "Report",
+        "Restarts",
+        "Age",
+        "Reason",
+        "Metric",
+        "Checkpoint",
+        "Attempt",
+    ]
+    assert [name for name, column in columns.items() if column.get("priority") == 1] == [
+        "Reason",
+        "Metric",
+        "Checkpoint",
+        "Attempt",
+    ]
     assert columns["Report"]["type"] == "date"
 
 
@@ -146,7 +182,11 @@ def test_lists_that_kubernetes_merges() -> None:
 def test_special_forms() -> None:
     assert at(SCHEMA, ".spec.processesPerWorker")["x-kubernetes-int-or-string"] is True
     assert at(SCHEMA, ".spec.template")["x-kubernetes-preserve-unknown-fields"] is True
-    assert at(SCHEMA, ".status.progress.lastReportTime") == {"description": "When the last report arrived.", "type": "string", "format": "date-time"}
+    assert at(SCHEMA, ".status.progress.lastReportTime") == {
+        "description": "When the last report arrived.",
+        "type": "string",
+        "format": "date-time",
+    }
     assert at(SCHEMA, ".spec.suspend")["type"] == "boolean"
     assert "nullable" not in str(SCHEMA)
 
@@ -165,8 +205,18 @@ def test_valid_objects_fit_the_schema(case: Any) -> None:
 
 def test_what_the_models_write_fits_the_schema() -> None:
     status = {
-        "conditions": [{"type": "Suspended", "status": "True", "reason": "Suspended", "lastTransitionTime": "2030-01-01T00:00:00Z"}],
-        "attempt": {"number": 1, "state": "Running", "startedAt": "2030-01-01T00:00:00Z", "members": "0-1", "workers": 2, "worldSize": 2, "cause": "Started"},
+        "conditions": [
+            {"type": "Suspended", "status": "True", "reason": "Suspended", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+        ],
+        "attempt": {
+            "number": 1,
+            "state": "Running",
+            "startedAt": "2030-01-01T00:00:00Z",
+            "members": "0-1",
+            "workers": 2,
+            "worldSize": 2,
+            "cause": "Started",
+        },
         "failures": {"strikes": {"3": 1}, "avoidNodes": ["a"]},
         "progress": {"metrics": {"loss": 0.5}, "lastReportTime": "2030-01-01T00:00:00Z"},
         "checkpoint": {"latest": {"id": "1-1-1", "bytes": 3}, "count": 1},
@@ -177,9 +227,15 @@ def test_what_the_models_write_fits_the_schema() -> None:
     VALIDATOR.validate(job.to_json())
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_examples_are_valid(path: Path) -> None:
-    jobs = [doc for doc in yaml.safe_load_all(path.read_text()) if isinstance(doc, dict) and doc.get("kind") == contract.KIND]
+    jobs = [
+        doc
+        for doc in yaml.safe_load_all(path.read_text())
+        if isinstance(doc, dict) and doc.get("kind") == contract.KIND
+    ]
     for job in jobs:
         VALIDATOR.validate(job)
         parse_trainjob(job)
@@ -189,8 +245,19 @@ VALUES: dict[str, list[Any]] = {
     "workers": [1, 3, 2.0, True, "2", 10**6],
     "processesPerWorker": [1, 4, "auto", "4", 2.0, False],
     "rendezvous": [{}, {"port": 2000}, {"port": "2000"}, {"backend": "gloo", "timeoutSeconds": 1.0}],
-    "checkpoint": [{}, {"storage": "/a", "keep": 1}, {"keep": "1"}, {"staging": {"sizeLimit": 20}}, {"staging": {"sizeLimit": "1Gi", "medium": "Memory"}}],
-    "failurePolicy": [{}, {"maxFailures": -1}, {"rules": [{"exitCodes": [1], "action": "Ignore"}]}, {"rules": [{"exitCodes": ["1"], "action": "Fail"}]}],
+    "checkpoint": [
+        {},
+        {"storage": "/a", "keep": 1},
+        {"keep": "1"},
+        {"staging": {"sizeLimit": 20}},
+        {"staging": {"sizeLimit": "1Gi", "medium": "Memory"}},
+    ],
+    "failurePolicy": [
+        {},
+        {"maxFailures": -1},
+        {"rules": [{"exitCodes": [1], "action": "Ignore"}]},
+        {"rules": [{"exitCodes": ["1"], "action": "Fail"}]},
+    ],
     "runtime": [{}, {"agent": "Disabled"}, {"agent": True}],
     "suspend": [True, False, "true", 0],
     "ttlSecondsAfterFinished": [0, 5, "5", 0.5],

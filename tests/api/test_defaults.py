@@ -60,7 +60,12 @@ def test_processes_per_worker(changes: dict[str, Any], expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [({}, "gloo"), (gpus(1), "nccl"), (gpus(1, "amd.com/gpu"), "nccl"), ({**gpus(1), "spec.rendezvous.backend": "gloo"}, "gloo")],
+    [
+        ({}, "gloo"),
+        (gpus(1), "nccl"),
+        (gpus(1, "amd.com/gpu"), "nccl"),
+        ({**gpus(1), "spec.rendezvous.backend": "gloo"}, "gloo"),
+    ],
 )
 def test_backend_is_settled_here_so_that_all_ranks_agree(changes: dict[str, Any], expected: str) -> None:
     assert defaults.rendezvous_backend(job(changes).spec) == expected
@@ -74,7 +79,13 @@ def test_storage_is_the_jobs_own_folder() -> None:
 
 def test_agent_spec_is_whole() -> None:
     changes = {
-        "spec.checkpoint": {"storage": "/c", "resumeFrom": "none", "keep": 3, "scoreAttribute": "acc", "scoreOrder": "min"},
+        "spec.checkpoint": {
+            "storage": "/c",
+            "resumeFrom": "none",
+            "keep": 3,
+            "scoreAttribute": "acc",
+            "scoreOrder": "min",
+        },
         "spec.rendezvous": {"port": 3000, "timeoutSeconds": 60},
         **gpus(2),
     }

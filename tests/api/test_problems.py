@@ -12,7 +12,10 @@ from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem, path_of, quo
 
 
 def test_a_problem_names_field_value_and_way_out() -> None:
-    assert str(Problem("spec.workers", "2", "must be a whole number")) == 'spec.workers: must be a whole number (it is "2")'
+    assert (
+        str(Problem("spec.workers", "2", "must be a whole number"))
+        == 'spec.workers: must be a whole number (it is "2")'
+    )
     assert str(Problem("spec.template", ABSENT, "is required")) == "spec.template: is required"
 
 

@@ -23,16 +23,30 @@ def mount(path: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "field", "says"),
     [
-        ({"spec.template.spec.initContainers": [{"name": contract.RUNTIME_CONTAINER}]}, "spec.template.spec.initContainers[0].name", "choose another name"),
-        ({"spec.template.spec.volumes": [{"name": "a"}, {"name": "trainjob-work"}]}, "spec.template.spec.volumes[1].name", "choose another name"),
-        ({"spec.template.spec.volumes": [{"name": "trainjob-shm"}]}, "spec.template.spec.volumes[0].name", "choose another name"),
+        (
+            {"spec.template.spec.initContainers": [{"name": contract.RUNTIME_CONTAINER}]},
+            "spec.template.spec.initContainers[0].name",
+            "choose another name",
+        ),
+        (
+            {"spec.template.spec.volumes": [{"name": "a"}, {"name": "trainjob-work"}]},
+            "spec.template.spec.volumes[1].name",
+            "choose another name",
+        ),
+        (
+            {"spec.template.spec.volumes": [{"name": "trainjob-shm"}]},
+            "spec.template.spec.volumes[0].name",
+            "choose another name",
+        ),
         (mount("/trainjob"), f"{AT}.volumeMounts[1].mountPath", "must be outside /trainjob"),
         (mount("/trainjob/data"), f"{AT}.volumeMounts[1].mountPath", "must be outside /trainjob"),
         (mount("/var/lib/trainjob/"), f"{AT}.volumeMounts[1].mountPath", "must be outside /var/lib/trainjob"),
         (mount(contract.TOKEN_DIR), f"{AT}.volumeMounts[1].mountPath", "must be outside"),
     ],
 )
-def test_what_collides_with_ours_is_refused_and_in_plain_mode_nothing_does(changes: dict[str, Any], field: str, says: str) -> None:
+def test_what_collides_with_ours_is_refused_and_in_plain_mode_nothing_does(
+    changes: dict[str, Any], field: str, says: str
+) -> None:
     with pytest.raises(InvalidTrainJob) as refused:
         parse_trainjob(document(changes))
     (problem,) = refused.value.problems
@@ -42,7 +56,12 @@ def test_what_collides_with_ours_is_refused_and_in_plain_mode_nothing_does(chang
 
 @pytest.mark.parametrize(
     "changes",
-    [mount("/trainjob-data"), mount("/dev/shm"), mount("/var/lib"), {"spec.template.spec.volumes": [{"name": "trainjob-data"}]}],
+    [
+        mount("/trainjob-data"),
+        mount("/dev/shm"),
+        mount("/var/lib"),
+        {"spec.template.spec.volumes": [{"name": "trainjob-data"}]},
+    ],
 )
 def test_what_only_looks_alike_is_accepted(changes: dict[str, Any]) -> None:
     parse_trainjob(document(changes))

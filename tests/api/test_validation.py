@@ -36,7 +36,9 @@ def only(changes: dict[str, Any]) -> Problem:
 
 
 def test_a_valid_document_gives_its_object() -> None:
-    job = parse_trainjob(document({"spec.checkpoint.storage": "/c", "spec.failurePolicy.rules": [{"exitCodes": [42], "action": "Fail"}]}))
+    job = parse_trainjob(
+        document({"spec.checkpoint.storage": "/c", "spec.failurePolicy.rules": [{"exitCodes": [42], "action": "Fail"}]})
+    )
     assert job.metadata.name == "digits" and job.spec.workers == 2
     assert job.spec.failure_policy.rules[0].exit_codes == [42]
     assert job.spec.template == document()["spec"]["template"]
@@ -50,7 +52,10 @@ def test_what_was_parsed_is_parsed_again() -> None:
 def test_the_template_comes_through_untouched() -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "x", "command": ["python", "t.py"], "odd": {"a": None, "b": [1.5]}}], "new": 1},
+        "spec": {
+            "containers": [{"name": "x", "command": ["python", "t.py"], "odd": {"a": None, "b": [1.5]}}],
+            "new": 1,
+        },
     }
     assert parse_trainjob(document({"spec.template": template})).spec.template == template
 
@@ -77,15 +82,55 @@ def test_the_template_comes_through_untouched() -> None:
         ({"metadata.labels": {"a": 1}}, "metadata.labels.a", 1, "put it in quotes"),
         ({"spec.processesPerWorker": "four"}, "spec.processesPerWorker", "four", "whole number of at least 1, or auto"),
         ({"spec.processesPerWorker": 0}, "spec.processesPerWorker", 0, "whole number of at least 1, or auto"),
-        ({"spec.processesPerWorker": {"int": 1}}, "spec.processesPerWorker", {"int": 1}, "whole number of at least 1, or auto"),
-        ({"spec.failurePolicy.rules": {"exitCodes": [1]}}, "spec.failurePolicy.rules", {"exitCodes": [1]}, "must be a list"),
-        ({"spec.failurePolicy.rules": [{"exitCodes": [], "action": "Fail"}]}, "spec.failurePolicy.rules[0].exitCodes", [], "at least 1 item"),
-        ({"spec.failurePolicy.rules": [{"exitCodes": [7, 256], "action": "Fail"}]}, "spec.failurePolicy.rules[0].exitCodes[1]", 256, "at most 255"),
-        ({"spec.failurePolicy.rules": [{"exitCodes": [7], "action": "fail"}]}, "spec.failurePolicy.rules[0].action", "fail", "did you mean Fail?"),
-        ({"spec.failurePolicy.rules": [{"exitCodes": [7]}]}, "spec.failurePolicy.rules[0].action", ABSENT, "is required"),
-        ({"spec.runtime.agent": "disabled"}, "spec.runtime.agent", "disabled", "one of auto, Disabled; did you mean Disabled?"),
+        (
+            {"spec.processesPerWorker": {"int": 1}},
+            "spec.processesPerWorker",
+            {"int": 1},
+            "whole number of at least 1, or auto",
+        ),
+        (
+            {"spec.failurePolicy.rules": {"exitCodes": [1]}},
+            "spec.failurePolicy.rules",
+            {"exitCodes": [1]},
+            "must be a list",
+        ),
+        (
+            {"spec.failurePolicy.rules": [{"exitCodes": [], "action": "Fail"}]},
+            "spec.failurePolicy.rules[0].exitCodes",
+            [],
+            "at least 1 item",
+        ),
+        (
+            {"spec.failurePolicy.rules": [{"exitCodes": [7, 256], "action": "Fail"}]},
+            "spec.failurePolicy.rules[0].exitCodes[1]",
+            256,
+            "at most 255",
+        ),
+        (
+            {"spec.failurePolicy.rules": [{"exitCodes": [7], "action": "fail"}]},
+            "spec.failurePolicy.rules[0].action",
+            "fail",
+            "did you mean Fail?",
+        ),
+        (
+            {"spec.failurePolicy.rules": [{"exitCodes": [7]}]},
+            "spec.failurePolicy.rules[0].action",
+            ABSENT,
+            "is required",
+        ),
+        (
+            {"spec.runtime.agent": "disabled"},
+            "spec.runtime.agent",
+            "disabled",
+            "one of auto, Disabled; did you mean Disabled?",
+        ),
         ({"spec.checkpoint.staging.medium": "ram"}, "spec.checkpoint.staging.medium", "ram", 'one of "", Memory'),
-        ({"spec.checkpoint.storage": "/" + "x" * 1024}, "spec.checkpoint.storage", "/" + "x" * 1024, "at most 1024 characters"),
+        (
+            {"spec.checkpoint.storage": "/" + "x" * 1024},
+            "spec.checkpoint.storage",
+            "/" + "x" * 1024,
+            "at most 1024 characters",
+        ),
         ({"status.timing.activeSince": "today"}, "status.timing.activeSince", "today", "2026-01-31T12:00:00Z"),
     ],
 )
@@ -102,12 +147,20 @@ def test_wrong_types_and_ranges(changes: dict[str, Any], field: str, value: Any,
         ({"spec.failure_policy": {}}, "spec.failure_policy", "did you mean failurePolicy?"),
         ({"spec.checkpoint.scoreAtribute": "a"}, "spec.checkpoint.scoreAtribute", "did you mean scoreAttribute?"),
         ({"spec.maxFailures": 3}, "spec.maxFailures", "it belongs at spec.failurePolicy.maxFailures"),
-        ({"spec.checkpoint.sizeLimit": "1Gi"}, "spec.checkpoint.sizeLimit", "it belongs at spec.checkpoint.staging.sizeLimit"),
+        (
+            {"spec.checkpoint.sizeLimit": "1Gi"},
+            "spec.checkpoint.sizeLimit",
+            "it belongs at spec.checkpoint.staging.sizeLimit",
+        ),
         ({"workers": 2}, "workers", "it belongs at spec.workers"),
         ({"spec.replicas": 2}, "spec.replicas", "here it is spec.workers"),
         ({"spec.backoffLimit": 2}, "spec.backoffLimit", "here it is spec.failurePolicy.maxFailures"),
         ({"spec.quux": 2}, "spec.quux", "this version knows here: workers, processesPerWorker"),
-        ({"spec.failurePolicy.rules": [{"exitCodes": [1], "action": "Fail", "code": 1}]}, "spec.failurePolicy.rules[0].code", "exitCodes, action"),
+        (
+            {"spec.failurePolicy.rules": [{"exitCodes": [1], "action": "Fail", "code": 1}]},
+            "spec.failurePolicy.rules[0].code",
+            "exitCodes, action",
+        ),
     ],
 )
 def test_unknown_fields_get_a_suggestion(changes: dict[str, Any], field: str, says: str) -> None:
@@ -121,7 +174,11 @@ def test_unknown_fields_get_a_suggestion(changes: dict[str, Any], field: str, sa
         ({"apiVersion": "trainjob.dev/v1"}, "apiVersion", "must be trainjob.dev/v1alpha1; this version reads no other"),
         ({"apiVersion": REMOVED}, "apiVersion", "must be trainjob.dev/v1alpha1"),
         ({"kind": "Job"}, "kind", "must be TrainJob"),
-        ({"apiVersion": "trainer.kubeflow.org/v1alpha1", "spec": {"runtimeRef": {}}}, "apiVersion", "Kubeflow's job of the same name"),
+        (
+            {"apiVersion": "trainer.kubeflow.org/v1alpha1", "spec": {"runtimeRef": {}}},
+            "apiVersion",
+            "Kubeflow's job of the same name",
+        ),
         ({"kind": None}, "kind", "must be TrainJob"),
         ({"apiVersion": ["x"]}, "apiVersion", "must be"),
     ],
@@ -168,39 +225,95 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
         ({"spec.template.spec.containers": {"name": "x"}}, "spec.template.spec.containers", "must be a list"),
         ({"spec.template.containers": []}, "spec.template.containers", "belong into spec.template.spec"),
         ({"spec.template.spec.initContainers": ["x"]}, "spec.template.spec.initContainers[0]", "must be a map"),
-        ({"spec.template.spec.initContainers": [{"name": "trainer"}]}, f"{AT}.name", "is the name of spec.template.spec.initContainers[0] already"),
+        (
+            {"spec.template.spec.initContainers": [{"name": "trainer"}]},
+            f"{AT}.name",
+            "is the name of spec.template.spec.initContainers[0] already",
+        ),
         ({f"{TRAINER}.name": REMOVED}, f"{AT}.name", "is required"),
         ({f"{TRAINER}.name": "My Trainer"}, f"{AT}.name", "lower-case"),
         ({f"{TRAINER}.command": REMOVED}, f"{AT}.command", "set spec.runtime.agent: Disabled"),
         ({f"{TRAINER}.command": ["python", 3]}, f"{AT}.command[1]", "put it in quotes"),
         ({f"{TRAINER}.command": "python train.py"}, f"{AT}.command", "for example [python, train.py]"),
         ({f"{TRAINER}.args": ["--lr", 0.1]}, f"{AT}.args[1]", "put it in quotes"),
-        ({f"{TRAINER}.env": [{"name": "RANK", "value": "0"}]}, f"{AT}.env[0].name", "TrainJob sets this variable itself"),
-        ({f"{TRAINER}.env": [{"name": "OK", "value": "0"}, {"name": "MASTER_ADDR"}]}, f"{AT}.env[1].name", "TrainJob sets"),
+        (
+            {f"{TRAINER}.env": [{"name": "RANK", "value": "0"}]},
+            f"{AT}.env[0].name",
+            "TrainJob sets this variable itself",
+        ),
+        (
+            {f"{TRAINER}.env": [{"name": "OK", "value": "0"}, {"name": "MASTER_ADDR"}]},
+            f"{AT}.env[1].name",
+            "TrainJob sets",
+        ),
         ({f"{TRAINER}.env": [{"name": "TRAINJOB_JOB", "value": "0"}]}, f"{AT}.env[0].name", "TrainJob sets"),
         ({f"{TRAINER}.env": [{"name": "A", "value": 1}]}, f"{AT}.env[0].value", "put it in quotes"),
         ({f"{TRAINER}.env": {"A": "1"}}, f"{AT}.env", "must be a list"),
         ({f"{TRAINER}.env": ["A=1"]}, f"{AT}.env[0]", "must be a map"),
-        ({f"{TRAINER}.resources": {"limits": {"nvidia.com/gpu": 0.5}}}, f"{AT}.resources.limits[nvidia.com/gpu]", "whole number"),
+        (
+            {f"{TRAINER}.resources": {"limits": {"nvidia.com/gpu": 0.5}}},
+            f"{AT}.resources.limits[nvidia.com/gpu]",
+            "whole number",
+        ),
         ({"spec.template.spec.hostname": "x"}, "spec.template.spec.hostname", "must be left out"),
-        ({"spec.template.metadata": {"labels": {"trainjob.dev/job": "x"}}}, "spec.template.metadata.labels[trainjob.dev/job]", "the operator's own"),
-        ({"spec.template.metadata": {"annotations": {"a": True}}}, "spec.template.metadata.annotations[a]", "put it in quotes"),
+        (
+            {"spec.template.metadata": {"labels": {"trainjob.dev/job": "x"}}},
+            "spec.template.metadata.labels[trainjob.dev/job]",
+            "the operator's own",
+        ),
+        (
+            {"spec.template.metadata": {"annotations": {"a": True}}},
+            "spec.template.metadata.annotations[a]",
+            "put it in quotes",
+        ),
         ({"spec.template.metadata": []}, "spec.template.metadata", "must be a map"),
-        ({"spec.processesPerWorker": 2, "spec.runtime.agent": "Disabled"}, "spec.processesPerWorker", "without the agent a pod has one process"),
-        ({"spec.processesPerWorker": 2, f"{TRAINER}.command": ["/opt/bin/torchrun", "t.py"]}, "spec.processesPerWorker", "torchrun runs once in each pod"),
-        ({"spec.checkpoint.storage": "gs://bucket"}, "spec.checkpoint.storage", "on mounted paths and at s3://, not at gs://"),
+        (
+            {"spec.processesPerWorker": 2, "spec.runtime.agent": "Disabled"},
+            "spec.processesPerWorker",
+            "without the agent a pod has one process",
+        ),
+        (
+            {"spec.processesPerWorker": 2, f"{TRAINER}.command": ["/opt/bin/torchrun", "t.py"]},
+            "spec.processesPerWorker",
+            "torchrun runs once in each pod",
+        ),
+        (
+            {"spec.checkpoint.storage": "gs://bucket"},
+            "spec.checkpoint.storage",
+            "on mounted paths and at s3://, not at gs://",
+        ),
         ({"spec.checkpoint.storage": "s3://b/x"}, "spec.checkpoint.storage", "'b' is no bucket's name"),
         ({"spec.checkpoint.storage": "s3://Bucket/x"}, "spec.checkpoint.storage", "'Bucket' is no bucket's name"),
         ({"spec.checkpoint.storage": "s3:///x"}, "spec.checkpoint.storage", "'' is no bucket's name"),
         ({"spec.checkpoint.storage": "s3://bucket/a//b"}, "spec.checkpoint.storage", "without empty parts"),
         ({"spec.checkpoint.storage": "s3://bucket/../b"}, "spec.checkpoint.storage", "without empty parts"),
         ({"spec.checkpoint.resumeFrom": "s3://b"}, "spec.checkpoint.resumeFrom", "'b' is no bucket's name"),
-        ({"spec.checkpoint.s3": {"region": "eu-west-1"}}, "spec.checkpoint.s3", "left out unless storage or resumeFrom is at s3://"),
-        ({**IN_S3, "spec.checkpoint.s3": {"endpointURL": "minio:9000"}}, "spec.checkpoint.s3.endpointURL", "must be http:// or https://"),
-        ({**IN_S3, "spec.checkpoint.s3": {"endpointURL": "http://minio:9000/bucket"}}, "spec.checkpoint.s3.endpointURL", "nothing behind them"),
+        (
+            {"spec.checkpoint.s3": {"region": "eu-west-1"}},
+            "spec.checkpoint.s3",
+            "left out unless storage or resumeFrom is at s3://",
+        ),
+        (
+            {**IN_S3, "spec.checkpoint.s3": {"endpointURL": "minio:9000"}},
+            "spec.checkpoint.s3.endpointURL",
+            "must be http:// or https://",
+        ),
+        (
+            {**IN_S3, "spec.checkpoint.s3": {"endpointURL": "http://minio:9000/bucket"}},
+            "spec.checkpoint.s3.endpointURL",
+            "nothing behind them",
+        ),
         ({**IN_S3, "spec.checkpoint.s3": {"region": "Europe"}}, "spec.checkpoint.s3.region", "eu-central-1"),
-        ({**IN_S3, "spec.checkpoint.s3": {"credentialsSecret": "My_Secret"}}, "spec.checkpoint.s3.credentialsSecret", "name of a Secret"),
-        ({**IN_S3, "spec.checkpoint.s3": {"caConfigMap": "My_CA"}}, "spec.checkpoint.s3.caConfigMap", "name of a ConfigMap"),
+        (
+            {**IN_S3, "spec.checkpoint.s3": {"credentialsSecret": "My_Secret"}},
+            "spec.checkpoint.s3.credentialsSecret",
+            "name of a Secret",
+        ),
+        (
+            {**IN_S3, "spec.checkpoint.s3": {"caConfigMap": "My_CA"}},
+            "spec.checkpoint.s3.caConfigMap",
+            "name of a ConfigMap",
+        ),
         ({"spec.checkpoint.storage": "./x"}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": ""}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),
@@ -225,7 +338,12 @@ def test_across_fields(changes: dict[str, Any], field: str, says: str) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {f"{TRAINER}.env": [{"name": "TRAINJOB_BARRIER_TIMEOUT_SECONDS", "value": "60"}, {"name": "PET_NPROC_PER_NODE", "value": "8"}]},
+        {
+            f"{TRAINER}.env": [
+                {"name": "TRAINJOB_BARRIER_TIMEOUT_SECONDS", "value": "60"},
+                {"name": "PET_NPROC_PER_NODE", "value": "8"},
+            ]
+        },
         {"spec.checkpoint": {"keep": 3, "scoreAttribute": "val.acc"}},
         {"spec.checkpoint.storage": "/mnt/with space/ünï"},
         {"spec.checkpoint.storage": "s3://bucket"},
@@ -237,7 +355,10 @@ def test_across_fields(changes: dict[str, Any], field: str, says: str) -> None:
             }
         },
         {f"{TRAINER}.env": [{"name": "TRAINJOB_S3_CHECKSUM", "value": "crc32"}]},
-        {"spec.template.spec.containers": [{"name": "trainer", "command": ["python"], "args": ["train.py"]}], "spec.processesPerWorker": 2},
+        {
+            "spec.template.spec.containers": [{"name": "trainer", "command": ["python"], "args": ["train.py"]}],
+            "spec.processesPerWorker": 2,
+        },
         {"spec.template.spec.initContainers": [{"name": "fetch"}]},
         {"status": {"timing": {"activeSince": "2030-01-01T00:00:00Z"}, "progress": {"metrics": {"loss": 1}}}},
         {"metadata.annotations": {"a": "b"}, "metadata.managedFields": [{"x": None}]},
@@ -255,7 +376,13 @@ def test_a_code_in_two_rules_says_which_wins() -> None:
 
 
 def test_several_problems_are_reported_together() -> None:
-    changes = {"spec.workers": "2", "spec.worker": 1, "spec.checkpoint": {"storage": "gs://b"}, f"{TRAINER}.command": REMOVED, "metadata.name": "A"}
+    changes = {
+        "spec.workers": "2",
+        "spec.worker": 1,
+        "spec.checkpoint": {"storage": "gs://b"},
+        f"{TRAINER}.command": REMOVED,
+        "metadata.name": "A",
+    }
     found = {problem.field for problem in problems_of(document(changes))}
     assert found == {"spec.workers", "spec.worker", "spec.checkpoint.storage", f"{AT}.command", "metadata.name"}
 
@@ -267,7 +394,11 @@ def test_a_field_of_the_wrong_type_draws_no_second_complaint() -> None:
 
 def test_validate_spec_takes_what_is_stored() -> None:
     spec = TrainJobSpec.model_validate({"template": {}, "checkpoint": {"storage": "gs://x"}})
-    assert [problem.field for problem in validate_spec(spec, "a.b")] == ["metadata.name", "spec.template.spec", "spec.checkpoint.storage"]
+    assert [problem.field for problem in validate_spec(spec, "a.b")] == [
+        "metadata.name",
+        "spec.template.spec",
+        "spec.checkpoint.storage",
+    ]
 
 
 # --- Any input -------------------------------------------------------------------------------------------------------
@@ -308,7 +439,11 @@ def test_any_document(doc: Any) -> None:
     parses_or_says_why(doc)
 
 
-@given(st.dictionaries(st.sampled_from(KEYS), json_values(KEYS)), json_values(["name", "namespace", "uid"]), json_values(["attempt", "timing"]))
+@given(
+    st.dictionaries(st.sampled_from(KEYS), json_values(KEYS)),
+    json_values(["name", "namespace", "uid"]),
+    json_values(["attempt", "timing"]),
+)
 def test_any_spec(spec: Any, metadata: Any, status: Any) -> None:
     parses_or_says_why({**document(), "spec": {**document()["spec"], **spec}})
     parses_or_says_why({**document(), "metadata": metadata, "status": status})

@@ -45,7 +45,9 @@ def test_the_crd_template_is_the_generated_one() -> None:
 
 def test_the_table_of_values_is_the_generated_one() -> None:
     committed = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    assert committed == generate.page(committed, VALUES_TEXT), "values.yaml and docs/install.md differ: run `make chart`"
+    assert committed == generate.page(committed, VALUES_TEXT), (
+        "values.yaml and docs/install.md differ: run `make chart`"
+    )
 
 
 def test_the_rendered_crd_is_the_models_crd_and_stays_at_an_uninstall() -> None:

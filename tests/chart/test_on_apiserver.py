@@ -1,4 +1,6 @@
-"""The chart on a real API server: everything is admitted, rights are enough and not more, and a release comes, changes and goes."""
+"""The chart on a real API server: everything is admitted, rights are enough and not more, and a release comes,
+changes and goes.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from support.apiserver import on_apiserver
 from support.chart import operator_pod, render
 from support.trainjobs import document
 from trainjob_api import contract
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.rights import missing_rights, needed_rights
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.rights import missing_rights, needed_rights
 
 pytestmark = [on_apiserver, pytest.mark.timeout(600)]
 
@@ -79,37 +81,61 @@ def missing(server: ApiServer, own: str, *served: str) -> list[str]:
 def allowed(server: ApiServer, user: str, verb: str, what: str, namespace: str, group: str = contract.GROUP) -> bool:
     resource, _, subresource = what.partition("/")
     asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": subresource}
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": user, "resourceAttributes": asked}}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": asked},
+    }
     answer = server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
     return bool(answer["status"]["allowed"])
 
 
 def bind(server: ApiServer, namespace: str, user: str, role: str) -> None:
-    server.kubectl("-n", namespace, "create", "rolebinding", f"{user}-{role}", f"--clusterrole={role}", f"--user={user}")
+    server.kubectl(
+        "-n", namespace, "create", "rolebinding", f"{user}-{role}", f"--clusterrole={role}", f"--user={user}"
+    )
 
 
 @pytest.mark.parametrize(
     "settings",
-    [("networkPolicy.enabled=true", "priorityClass.create=true"), ("networkPolicy.enabled=true", "scope=namespaces", "namespaces={default}")],
+    [
+        ("networkPolicy.enabled=true", "priorityClass.create=true"),
+        ("networkPolicy.enabled=true", "scope=namespaces", "namespaces={default}"),
+    ],
     ids=["cluster", "namespaces"],
 )
-def test_the_api_server_takes_every_object_and_knows_every_field(apiserver: ApiServer, settings: tuple[str, ...]) -> None:
+def test_the_api_server_takes_every_object_and_knows_every_field(
+    apiserver: ApiServer, settings: tuple[str, ...]
+) -> None:
     apiserver.kubectl("create", "namespace", chart.NAMESPACE, check=False)
     text = yaml.safe_dump_all(render(*settings))
-    done = apiserver.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    done = apiserver.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
+    )
     assert done.stdout.count("serverside-applied") == len(render(*settings))
 
 
-def test_the_operators_pod_is_admitted_where_pod_security_is_restricted(apiserver: ApiServer, releases: Releases, api_namespace: str) -> None:
+def test_the_operators_pod_is_admitted_where_pod_security_is_restricted(
+    apiserver: ApiServer, releases: Releases, api_namespace: str
+) -> None:
     apiserver.kubectl("label", "namespace", api_namespace, "pod-security.kubernetes.io/enforce=restricted")
     releases.upgrade(api_namespace)
     template = operator_pod(render())
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": "operator-0"}, "spec": template["spec"]}
-    admitted = apiserver.request("POST", f"/api/v1/namespaces/{api_namespace}/pods?dryRun=All&fieldValidation=Strict", pod)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": "operator-0"},
+        "spec": template["spec"],
+    }
+    admitted = apiserver.request(
+        "POST", f"/api/v1/namespaces/{api_namespace}/pods?dryRun=All&fieldValidation=Strict", pod
+    )
     assert admitted["spec"]["serviceAccountName"] == ACCOUNT
 
 
-def test_cluster_wide_rights_are_enough_and_not_more(apiserver: ApiServer, releases: Releases, api_namespace: str) -> None:
+def test_cluster_wide_rights_are_enough_and_not_more(
+    apiserver: ApiServer, releases: Releases, api_namespace: str
+) -> None:
     releases.upgrade(api_namespace)
     assert missing(apiserver, api_namespace) == []
     account = f"system:serviceaccount:{api_namespace}:{ACCOUNT}"
@@ -145,7 +171,9 @@ def test_a_missing_right_is_named(apiserver: ApiServer, releases: Releases, api_
     releases.upgrade(api_namespace)
     removal = '[{"op": "remove", "path": "/rules/0"}]'
     apiserver.kubectl("patch", "clusterrole", ACCOUNT, "--type=json", "-p", removal)
-    assert any(f"list {contract.PLURAL}.{contract.GROUP} cluster-wide" in line for line in missing(apiserver, api_namespace))
+    assert any(
+        f"list {contract.PLURAL}.{contract.GROUP} cluster-wide" in line for line in missing(apiserver, api_namespace)
+    )
 
 
 def test_viewers_view_and_editors_edit(apiserver: ApiServer, releases: Releases, api_namespace: str) -> None:
@@ -155,7 +183,11 @@ def test_viewers_view_and_editors_edit(apiserver: ApiServer, releases: Releases,
     bind(apiserver, f"{api_namespace}-people", "edda", "trainjob-editor")
     where = f"{api_namespace}-people"
     for user in ("vera", "edda"):
-        for verb, what, group in [("get", contract.PLURAL, contract.GROUP), ("watch", contract.PLURAL, contract.GROUP), ("get", "pods/log", "")]:
+        for verb, what, group in [
+            ("get", contract.PLURAL, contract.GROUP),
+            ("watch", contract.PLURAL, contract.GROUP),
+            ("get", "pods/log", ""),
+        ]:
             assert allowed(apiserver, user, verb, what, where, group), f"{user}: {verb} {what}"
         assert not allowed(apiserver, user, "patch", f"{contract.PLURAL}/status", where)
         assert not allowed(apiserver, user, "list", contract.PLURAL, "default")
@@ -170,26 +202,47 @@ def test_viewers_view_and_editors_edit(apiserver: ApiServer, releases: Releases,
 def test_kubernetes_own_view_role_shows_jobs(apiserver: ApiServer, releases: Releases, api_namespace: str) -> None:
     releases.upgrade(api_namespace)
     bind(apiserver, api_namespace, "vito", "view")
-    apiserver.kubectl("wait", "clusterrole/view", f"--for=jsonpath={{.rules[?(@.resources[0]=='{contract.PLURAL}')].verbs[0]}}=get", "--timeout=30s")
+    apiserver.kubectl(
+        "wait",
+        "clusterrole/view",
+        f"--for=jsonpath={{.rules[?(@.resources[0]=='{contract.PLURAL}')].verbs[0]}}=get",
+        "--timeout=30s",
+    )
     assert allowed(apiserver, "vito", "list", contract.PLURAL, api_namespace)
     assert not allowed(apiserver, "vito", "create", contract.PLURAL, api_namespace)
 
 
-def test_a_release_comes_changes_and_goes_and_jobs_stay(apiserver: ApiServer, releases: Releases, api_namespace: str) -> None:
+def test_a_release_comes_changes_and_goes_and_jobs_stay(
+    apiserver: ApiServer, releases: Releases, api_namespace: str
+) -> None:
     said = releases.upgrade(api_namespace)
     assert "kubectl get tj -w" in said
     job = document({"metadata.name": "survivor"})
-    uid = apiserver.request("POST", f"/apis/{contract.API_VERSION}/namespaces/{api_namespace}/{contract.PLURAL}", job)["metadata"]["uid"]
+    uid = apiserver.request("POST", f"/apis/{contract.API_VERSION}/namespaces/{api_namespace}/{contract.PLURAL}", job)[
+        "metadata"
+    ]["uid"]
     said = releases.upgrade(api_namespace, "replicas=1", "logs.level=debug")
     assert "Running jobs go on" in said
     deployment = apiserver.request("GET", f"/apis/apps/v1/namespaces/{api_namespace}/deployments/trainjob-operator")
     assert deployment["spec"]["replicas"] == 1
-    assert f"kept due to the resource policy:\n[CustomResourceDefinition] {contract.PLURAL}.{contract.GROUP}" in releases.uninstall(api_namespace)
-    left = apiserver.kubectl("-n", api_namespace, "get", "deployments,services,roles,rolebindings,serviceaccounts,poddisruptionbudgets", "-o", "name").stdout
+    assert (
+        f"kept due to the resource policy:\n[CustomResourceDefinition] {contract.PLURAL}.{contract.GROUP}"
+        in releases.uninstall(api_namespace)
+    )
+    left = apiserver.kubectl(
+        "-n",
+        api_namespace,
+        "get",
+        "deployments,services,roles,rolebindings,serviceaccounts,poddisruptionbudgets",
+        "-o",
+        "name",
+    ).stdout
     assert left.split() == ["serviceaccount/default"]
     assert apiserver.request("GET", CRD_PATH)["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     releases.upgrade(api_namespace)
-    there = apiserver.request("GET", f"/apis/{contract.API_VERSION}/namespaces/{api_namespace}/{contract.PLURAL}/survivor")
+    there = apiserver.request(
+        "GET", f"/apis/{contract.API_VERSION}/namespaces/{api_namespace}/{contract.PLURAL}/survivor"
+    )
     assert there["metadata"]["uid"] == uid
 
 
@@ -198,6 +251,8 @@ def test_a_second_installation_is_refused(apiserver: ApiServer, releases: Releas
     releases.upgrade(api_namespace)
     other = f"{api_namespace}-other"
     apiserver.create_namespace(other)
-    done = releases.helm("install", chart.RELEASE, str(chart.CHART), "--namespace", other, "--set", "crds.install=false")
+    done = releases.helm(
+        "install", chart.RELEASE, str(chart.CHART), "--namespace", other, "--set", "crds.install=false"
+    )
     assert done.returncode != 0 and "trainjob-operator" in done.stderr and "exists" in done.stderr
     releases.helm("uninstall", chart.RELEASE, "--namespace", other)

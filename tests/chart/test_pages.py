@@ -1,4 +1,6 @@
-"""docs/kubernetes.md and docs/install.md say what the code says: conditions, reasons, metrics, added names, Helm commands."""
+"""docs/kubernetes.md and docs/install.md say what the code says: conditions, reasons, metrics, added names, Helm
+commands.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from support.chart import render
 from support.isolation import ROOT
 from trainjob_api import contract, reference
 from trainjob_api.validation import parse_trainjob
-from trainjob_operator.core import objects
+from trainjob_operator.core.pods import objects
 
 pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
 
@@ -31,7 +33,9 @@ def words(text: str) -> set[str]:
 def test_conditions_and_reasons_are_the_operators() -> None:
     rows = [line.split("|") for line in section(KUBERNETES, "Conditions").splitlines() if line.startswith("| `")]
     source = (ROOT / "operator" / "trainjob_operator" / "core" / "conditions.py").read_text(encoding="utf-8")
-    assert set().union(*(words(row[1]) for row in rows)) == set(re.findall(r'^        "([A-Z]\w+)": _', source, re.MULTILINE))
+    assert set().union(*(words(row[1]) for row in rows)) == set(
+        re.findall(r'^        "([A-Z]\w+)": _', source, re.MULTILINE)
+    )
     reasons = {constant.value for constant in reference.documented("REASON_")}
     named = set().union(*(words(row[2]) | words(row[3]) for row in rows))
     assert named - {"Failed"} <= reasons
@@ -39,7 +43,13 @@ def test_conditions_and_reasons_are_the_operators() -> None:
 
 def test_what_keeps_workers_from_coming_up_is_in_the_table() -> None:
     table = words(section(KUBERNETES, "Conditions"))
-    for reason in (contract.REASON_IMAGE_PULL, contract.REASON_VOLUME_MOUNT, contract.REASON_QUOTA, contract.REASON_UNSCHEDULABLE, contract.REASON_GANG):
+    for reason in (
+        contract.REASON_IMAGE_PULL,
+        contract.REASON_VOLUME_MOUNT,
+        contract.REASON_QUOTA,
+        contract.REASON_UNSCHEDULABLE,
+        contract.REASON_GANG,
+    ):
         assert reason in table
 
 
@@ -51,7 +61,13 @@ def test_metrics_are_the_operators() -> None:
 
 def test_what_is_added_to_pods_has_its_names() -> None:
     added = section(KUBERNETES, "What is created for a job")
-    for name in (contract.RUNTIME_CONTAINER, contract.RUNTIME_START, contract.RUNTIME_DIR, contract.WORK_DIR, contract.TOKEN_DIR):
+    for name in (
+        contract.RUNTIME_CONTAINER,
+        contract.RUNTIME_START,
+        contract.RUNTIME_DIR,
+        contract.WORK_DIR,
+        contract.TOKEN_DIR,
+    ):
         assert f"`{name}" in added
     assert f"for {objects.DEAD_NODE_SECONDS} s" in added
 

@@ -1,4 +1,6 @@
-"""The chart gives the operator what its table of rights says, and nothing else; people get what their role's name says."""
+"""The chart gives the operator what its table of rights says, and nothing else; people get what their role's name
+says.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from support import chart
 from support.chart import Object, kinds, only, render
 from trainjob_api import contract
-from trainjob_operator.rights import RULES, Where
+from trainjob_operator.k8s.rights import RULES, Where
 
 pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
 
@@ -32,7 +34,11 @@ def granted(role: Object) -> set[Right]:
 
 def needed(*places: Where) -> set[Right]:
     rules = [rule for rule in RULES if rule.where in places]
-    return {(rule.group, rule.resource, verb, NAMES[rule.named] if rule.named else "") for rule in rules for verb in rule.verbs}
+    return {
+        (rule.group, rule.resource, verb, NAMES[rule.named] if rule.named else "")
+        for rule in rules
+        for verb in rule.verbs
+    }
 
 
 def bound(objects: Iterable[Object], kind: str, namespace: str | None) -> list[tuple[str, str]]:
@@ -40,7 +46,9 @@ def bound(objects: Iterable[Object], kind: str, namespace: str | None) -> list[t
     found = []
     for each in objects:
         if each["kind"] == kind and each["metadata"].get("namespace") == namespace:
-            assert each["subjects"] == [{"kind": "ServiceAccount", "name": "trainjob-operator", "namespace": chart.NAMESPACE}]
+            assert each["subjects"] == [
+                {"kind": "ServiceAccount", "name": "trainjob-operator", "namespace": chart.NAMESPACE}
+            ]
             found.append((each["roleRef"]["kind"], each["roleRef"]["name"]))
     return found
 
@@ -60,18 +68,28 @@ def test_rights_in_its_own_namespace_are_exactly_the_operators(settings: tuple[s
 
 def test_a_namespaced_operator_has_rights_in_its_namespaces_alone() -> None:
     objects = render(*NAMESPACED)
-    roles = {each["metadata"]["namespace"]: each for each in objects if each["kind"] == "Role" and each["metadata"]["name"] == "trainjob-operator-jobs"}
+    roles = {
+        each["metadata"]["namespace"]: each
+        for each in objects
+        if each["kind"] == "Role" and each["metadata"]["name"] == "trainjob-operator-jobs"
+    }
     assert roles.keys() == {"team-a", "team-b"}
     for namespace, role in roles.items():
         assert granted(role) == needed(Where.JOBS)
         assert bound(objects, "RoleBinding", namespace) == [("Role", "trainjob-operator-jobs")]
     assert "ClusterRoleBinding" not in kinds(objects)
-    assert {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"} == {"trainjob-viewer", "trainjob-editor"}
+    assert {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"} == {
+        "trainjob-viewer",
+        "trainjob-editor",
+    }
 
 
 def test_the_operators_own_namespace_can_be_one_that_it_serves() -> None:
     objects = render("scope=namespaces", f"namespaces={{{chart.NAMESPACE}}}")
-    assert bound(objects, "RoleBinding", chart.NAMESPACE) == [("Role", "trainjob-operator-jobs"), ("Role", "trainjob-operator")]
+    assert bound(objects, "RoleBinding", chart.NAMESPACE) == [
+        ("Role", "trainjob-operator-jobs"),
+        ("Role", "trainjob-operator"),
+    ]
 
 
 def test_somebody_without_rights_on_the_cluster_can_install() -> None:

@@ -10,7 +10,7 @@ import pytest
 from support import chart
 from support.chart import Object, kinds, only, operator_container, operator_pod, refusal, render
 from trainjob_api import contract
-from trainjob_operator.settings import read_settings
+from trainjob_operator.process.settings import read_settings
 
 pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
 
@@ -25,7 +25,9 @@ def test_the_chart_passes_helm_lint() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [(), EVERYTHING, ("scope=namespaces", "namespaces={team-a,team-b}", *EVERYTHING)], ids=["plain", "everything", "namespaced"]
+    "settings",
+    [(), EVERYTHING, ("scope=namespaces", "namespaces={team-a,team-b}", *EVERYTHING)],
+    ids=["plain", "everything", "namespaced"],
 )
 def test_every_object_is_where_it_belongs(settings: tuple[str, ...]) -> None:
     for each in render(*settings):
@@ -39,11 +41,14 @@ def test_every_object_is_where_it_belongs(settings: tuple[str, ...]) -> None:
 
 
 def test_no_object_comes_twice() -> None:
-    named = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in render(*EVERYTHING)]
+    named = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in render(*EVERYTHING)
+    ]
     assert len(named) == len(set(named))
 
 
-# --- The operator's pods -----------------------------------------------------------------------------------------------
+# --- The operator's pods
+# -----------------------------------------------------------------------------------------------
 
 
 def test_the_operator_takes_the_arguments_as_they_are_meant() -> None:
@@ -68,13 +73,18 @@ def test_the_defaults_serve_all_namespaces_on_the_agreed_ports() -> None:
     settings = read_settings(operator_container(objects)["args"], POD_ENVIRONMENT)
     assert settings.namespaces == ()
     assert (settings.coordinator_port, settings.metrics_port) == (contract.COORDINATOR_PORT, contract.METRICS_PORT)
-    assert settings.coordinator_url == f"https://{contract.COORDINATOR_SERVICE}.{chart.NAMESPACE}.svc:{contract.COORDINATOR_PORT}"
+    assert (
+        settings.coordinator_url
+        == f"https://{contract.COORDINATOR_SERVICE}.{chart.NAMESPACE}.svc:{contract.COORDINATOR_PORT}"
+    )
     ports = {port["name"]: port["containerPort"] for port in operator_container(objects)["ports"]}
     assert ports == {"coordinator": contract.COORDINATOR_PORT, "metrics": contract.METRICS_PORT}
 
 
 def test_another_coordinator_address_is_passed_on() -> None:
-    settings = read_settings(operator_container(render("coordinatorUrl=https://tj.example.org:8443"))["args"], POD_ENVIRONMENT)
+    settings = read_settings(
+        operator_container(render("coordinatorUrl=https://tj.example.org:8443"))["args"], POD_ENVIRONMENT
+    )
     assert settings.coordinator_url == "https://tj.example.org:8443"
 
 
@@ -90,29 +100,44 @@ def test_the_probes_ask_the_operators_own_routes() -> None:
 
 
 def test_an_upgrade_never_takes_the_working_pod_first() -> None:
-    assert only(render(), "Deployment")["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert only(render(), "Deployment")["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
 
 
 def test_the_pods_meet_the_restricted_pod_security_standard() -> None:
     spec, container = operator_pod(render())["spec"], operator_container(render())
     assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] == 65532
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
     assert [set(volume) - {"name"} for volume in spec["volumes"]] == [{"emptyDir"}]
 
 
 def test_a_fixed_user_can_be_left_to_the_cluster() -> None:
-    context = operator_pod(render("podSecurityContext.runAsUser=null", "podSecurityContext.fsGroup=null"))["spec"]["securityContext"]
+    context = operator_pod(render("podSecurityContext.runAsUser=null", "podSecurityContext.fsGroup=null"))["spec"][
+        "securityContext"
+    ]
     assert "runAsUser" not in context and "fsGroup" not in context and context["runAsNonRoot"] is True
 
 
 IMAGES = {
     "as built": ((), "trainjob-operator:0.1.0"),
     "a tag": (("image.tag=v7",), "trainjob-operator:v7"),
-    "a registry": (("image.registry=registry.internal:5000/ml", "image.tag=v7"), "registry.internal:5000/ml/trainjob-operator:v7"),
+    "a registry": (
+        ("image.registry=registry.internal:5000/ml", "image.tag=v7"),
+        "registry.internal:5000/ml/trainjob-operator:v7",
+    ),
     "a slash at its end": (("image.registry=registry.internal/",), "registry.internal/trainjob-operator:0.1.0"),
-    "a digest": (("image.operator=trainjob-operator@sha256:" + "a" * 64, "image.tag=v7"), "trainjob-operator@sha256:" + "a" * 64),
+    "a digest": (
+        ("image.operator=trainjob-operator@sha256:" + "a" * 64, "image.tag=v7"),
+        "trainjob-operator@sha256:" + "a" * 64,
+    ),
 }
 
 
@@ -157,7 +182,8 @@ def test_the_pods_are_spread_over_nodes_by_themselves() -> None:
     assert constraint["topologyKey"] == "kubernetes.io/hostname" and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
-# --- What finds the pods ---------------------------------------------------------------------------------------------------
+# --- What finds the pods
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_selectors_meet_the_pods() -> None:
@@ -181,7 +207,9 @@ def test_the_coordinators_service_has_no_selector() -> None:
 
 
 def test_the_service_monitor_finds_the_metrics_port_alone() -> None:
-    objects = render("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus", "serviceMonitor.interval=15s")
+    objects = render(
+        "serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus", "serviceMonitor.interval=15s"
+    )
     monitor = only(objects, "ServiceMonitor")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -198,11 +226,15 @@ def test_the_service_monitor_finds_the_metrics_port_alone() -> None:
 
 def test_the_network_policy_lets_in_agents_and_the_scraper(tmp_path: Path) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-    policy = only(render(values={"networkPolicy": {"enabled": True, "metricsFrom": peers}}, tmp_path=tmp_path), "NetworkPolicy")
+    policy = only(
+        render(values={"networkPolicy": {"enabled": True, "metricsFrom": peers}}, tmp_path=tmp_path), "NetworkPolicy"
+    )
     agents, scraper = policy["spec"]["ingress"]
     assert agents["ports"] == [{"port": contract.COORDINATOR_PORT, "protocol": "TCP"}]
     (agent,) = agents["from"]
-    assert agent["namespaceSelector"] == {} and agent["podSelector"]["matchExpressions"] == [{"key": contract.LABEL_JOB, "operator": "Exists"}]
+    assert agent["namespaceSelector"] == {} and agent["podSelector"]["matchExpressions"] == [
+        {"key": contract.LABEL_JOB, "operator": "Exists"}
+    ]
     assert scraper == {"ports": [{"port": contract.METRICS_PORT, "protocol": "TCP"}], "from": peers}
     assert sorted({port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}) == [53, 443, 6443]
 
@@ -213,7 +245,8 @@ def test_the_network_policy_of_a_namespaced_installation_names_its_namespaces() 
     assert agent["namespaceSelector"]["matchExpressions"][0]["values"] == ["team-a"]
 
 
-# --- What is there only on demand --------------------------------------------------------------------------------------------
+# --- What is there only on demand
+# --------------------------------------------------------------------------------------------
 
 
 def test_optional_objects_are_left_out() -> None:
@@ -233,13 +266,17 @@ def test_a_priority_class_that_is_made_is_used() -> None:
     assert operator_pod(objects)["spec"]["priorityClassName"] == made["metadata"]["name"]
 
 
-# --- What is refused ----------------------------------------------------------------------------------------------------------
+# --- What is refused
+# ----------------------------------------------------------------------------------------------------------
 
 BAD = {
     "a misspelt value": ("image.tagg=1", "'tagg' not allowed"),
     "a value of another chart": ("operator.replicas=1", "'operator' not allowed"),
     "an unknown scope": ("scope=all", "/scope': value must be one of 'cluster', 'namespaces'"),
-    "a pull policy": ("image.pullPolicy=always", "/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'"),
+    "a pull policy": (
+        "image.pullPolicy=always",
+        "/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+    ),
     "a tag with a colon": ("image.tag=a:b", "/image/tag"),
     "a URL for a registry": ("image.registry=https://registry.internal", "/image/registry"),
     "a tag in the image's name": ("image.operator=trainjob-operator:1", "/image/operator"),
@@ -263,16 +300,21 @@ def test_bad_values_are_refused_with_their_name(case: str) -> None:
     assert expected in refusal(setting)
 
 
-# --- The notes ------------------------------------------------------------------------------------------------------------------
+# --- The notes
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def notes(tmp_path: Path, *settings: str) -> str:
-    """Helm shows them to an installation alone, for which it wants a cluster; so a copy of the chart has them as an object."""
+    """Helm shows them to an installation alone, for which it wants a cluster; so a copy of the chart has them as an
+    object.
+    """
     copy = tmp_path / "trainjob"
     shutil.copytree(chart.CHART, copy)
     text = (copy / "templates" / "NOTES.txt").read_text(encoding="utf-8")
     (copy / "templates" / "_notes.tpl").write_text('{{ define "notes" }}' + text + "{{ end }}")
-    (copy / "templates" / "notes.yaml").write_text('{kind: Notes, metadata: {name: notes}, text: {{ include "notes" . | toJson }}}')
+    (copy / "templates" / "notes.yaml").write_text(
+        '{kind: Notes, metadata: {name: notes}, text: {{ include "notes" . | toJson }}}'
+    )
     shown: str = only(render(*settings, chart=copy), "Notes")["text"]
     return shown
 

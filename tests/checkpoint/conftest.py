@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support import s3
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
 
 
 @pytest.fixture(params=["path", "s3"])

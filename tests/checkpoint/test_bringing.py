@@ -1,4 +1,6 @@
-"""The storage child's operations by which a worker restores: chosen files alone, every fault at every request, damage remembered."""
+"""The storage child's operations by which a worker restores: chosen files alone, every fault at every request,
+damage remembered.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ import pytest
 from support import s3
 from support.reading import committed, overwrite
 from support.s3_faults import Faults
-from trainjob.checkpoint import bringing, errors, layout, runs
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import DamagedError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.operations import perform
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.reading import runs
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child import bringing
+from trainjob.checkpoint.storage_child.operations import perform
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 FILES = {"a.bin": (b"a" * 1000, 0), "deep/b.bin": (b"b" * 1000, 1), "c.bin": (b"", 1)}
 ID = "1-1-1"
@@ -87,15 +92,22 @@ def test_a_path_that_the_checkpoint_does_not_have_is_a_malformed_request(any_sto
 
 def test_files_from_elsewhere_are_compared(any_store: Store, tmp_path: Path) -> None:
     committed(any_store, tmp_path / "came", FILES)
-    sums = [[path, len(FILES[path][0]), checksum, algorithm] for path, checksum, algorithm in ask(any_store, "manifest", checkpoint=ID)["sums"]]
+    sums = [
+        [path, len(FILES[path][0]), checksum, algorithm]
+        for path, checksum, algorithm in ask(any_store, "manifest", checkpoint=ID)["sums"]
+    ]
     assert ask(any_store, "compare", folder=str(tmp_path / "came"), files=sums) == {"different": []}
     (tmp_path / "came/a.bin").write_bytes(b"a" * 999 + b"!")
     (tmp_path / "came/deep/b.bin").unlink()
-    assert ask(any_store, "compare", folder=str(tmp_path / "came"), files=sums) == {"different": ["a.bin", "deep/b.bin"]}
+    assert ask(any_store, "compare", folder=str(tmp_path / "came"), files=sums) == {
+        "different": ["a.bin", "deep/b.bin"]
+    }
 
 
 @pytest.mark.parametrize("kind", ["drop", "503", "cut", "reset", "flip", "403"])
-def test_every_fault_at_every_request_of_a_partial_restore(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_at_every_request_of_a_partial_restore(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     direct_uri = s3.fresh_uri()
     s3.use(monkeypatch, s3.endpoint())
     committed(open_store(direct_uri), tmp_path / "staged", FILES)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from support.checkpoint import Job, write_tree
-from trainjob.checkpoint import catalogue, layout
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.errors import DamagedError, StoreError
-from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.records import layout
 
 
 @pytest.fixture
@@ -63,14 +64,32 @@ def steps(job: Job, warnings: list[str] | None = None) -> list[tuple[str, int]]:
 
 
 def test_rows_that_a_resume_superseded_are_dropped(job: Job) -> None:
-    put(job, 1, row("start", 0, 0), row("log", 0, 1), row("report", 1, 2), row("log", 1, 3), row("report", 2, 4), row("log", 2, 5), row("report", 3, 6))
+    put(
+        job,
+        1,
+        row("start", 0, 0),
+        row("log", 0, 1),
+        row("report", 1, 2),
+        row("log", 1, 3),
+        row("report", 2, 4),
+        row("log", 2, 5),
+        row("report", 3, 6),
+    )
     assert [s for _, s in steps(job)] == [1, 2, 3, 4, 5, 6]
     put(job, 2, row("start", 2, 0))
     assert [s for _, s in steps(job)] == [1, 2, 3, 4]
     put(job, 2, row("start", 2, 0), row("log", 2, 50), row("report", 3, 60))
     put(job, 10, row("start", 3, 0), row("log", 3, 70))
     put(job, 9, row("start", 3, 0), row("log", 3, 69))
-    assert steps(job) == [("log", 1), ("report", 2), ("log", 3), ("report", 4), ("log", 50), ("report", 60), ("log", 70)]
+    assert steps(job) == [
+        ("log", 1),
+        ("report", 2),
+        ("log", 3),
+        ("report", 4),
+        ("log", 50),
+        ("report", 60),
+        ("log", 70),
+    ]
     put(job, 11, row("start", 0, 0), row("report", 1, 99))
     assert steps(job) == [("report", 99)]
 
@@ -84,10 +103,14 @@ def test_where_an_attempt_resumed_is_seen_without_its_own_word_too(job: Job) -> 
 
 
 def test_a_torn_line_is_passed_over(job: Job) -> None:
-    job.store.put("history/1-1.jsonl", b'{"kind": "report", "position": 1, "step": 1}\nnonsense\n{"kind": "log"}\n{"kind": "rep')
+    job.store.put(
+        "history/1-1.jsonl", b'{"kind": "report", "position": 1, "step": 1}\nnonsense\n{"kind": "log"}\n{"kind": "rep'
+    )
     job.store.put("history/2-1.jsonl", b'{"kind": "report", "position": 1, "step": 7}\n')
     job.store.put("history/notes.txt", b"not ours")
     warnings: list[str] = []
     assert steps(job, warnings) == [("report", 1)]
-    assert [w.split(", ")[1] for w in warnings] == [f"line {n} is no row of history and is passed over" for n in (2, 3, 4)]
+    assert [w.split(", ")[1] for w in warnings] == [
+        f"line {n} is no row of history and is passed over" for n in (2, 3, 4)
+    ]
     assert catalogue.history(job.store, 3) == []

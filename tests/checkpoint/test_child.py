@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from support.checkpoint import Job, note_of, read_tree, write_tree
-from trainjob.checkpoint.manifest import ReleaseNote
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.stores.store import Store
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "trainjob.checkpoint.child"]
+COMMAND = [sys.executable, "-m", "trainjob.checkpoint.storage_child.child"]
 
 
 def environment() -> dict[str, str]:
@@ -44,7 +44,9 @@ class Child:
     def ask(self, op: str, **fields: Any) -> int:
         self._number += 1
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"id": self._number, "op": op, "storage": self.storage, **fields}).encode() + b"\n")
+        self.process.stdin.write(
+            json.dumps({"id": self._number, "op": op, "storage": self.storage, **fields}).encode() + b"\n"
+        )
         return self._number
 
     def reply(self, number: int | None) -> dict[str, Any]:
@@ -129,7 +131,12 @@ def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child,
     assert child.do("settle", job_uid="a", resume_from="auto", candidates=[])["run"] == 1
     note = job.note("1-1-1", metrics={"acc": 0.5})
     assert child.do("share", **share_fields(job, note, 0, job.stage("1-1-1")))["bytes"] == 250
-    assert child.do("commit", note=note.to_json(), nonce="n") == {"id": 4, "ok": True, "committed": False, "missing": [1]}
+    assert child.do("commit", note=note.to_json(), nonce="n") == {
+        "id": 4,
+        "ok": True,
+        "committed": False,
+        "missing": [1],
+    }
     child.do("fetch", note=note.to_json(), paths=["model.pt"], into=str(tmp_path / "some"))
     assert read_tree(tmp_path / "some") == {"model.pt": job.contents("1-1-1")["model.pt"]}
     child.do("share", **share_fields(job, note, 1, job.stage("1-1-1")))
@@ -137,14 +144,23 @@ def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child,
     assert (done["committed"], done["checkpoint"], done["uri"], done["bytes"]) == (True, "1-1-1", uri, 359)
     kept = child.do("retain", run=1, keep=1, score_attribute="acc", score_order="max", protect=["1-1-1"])
     assert kept["count"] == 1 and kept["best"] == kept["latest"]
-    assert kept["latest"] == {"id": "1-1-1", "step": 10, "uri": uri, "time": 1.5e9, "bytes": 359, "metrics": {"acc": 0.5}}
+    assert kept["latest"] == {
+        "id": "1-1-1",
+        "step": 10,
+        "uri": uri,
+        "time": 1.5e9,
+        "bytes": 359,
+        "metrics": {"acc": 0.5},
+    }
     child.do("history", run=1, attempt=1, text='{"kind": "report", "position": 1}\n')
     held = [f.path for f in note.files]
     assert ReleaseNote.from_json(child.do("manifest", checkpoint="1-1-1")["note"]) == note
     found = child.do("verify", checkpoint="1-1-1", paths=held, into=str(brought))
     assert found["path"] == (any_store.local("checkpoints/1-1-1") or str(brought))
     assert read_tree(Path(found["path"])) == job.contents("1-1-1")
-    chosen = child.do("settle", job_uid="a", resume_from="auto", candidates=[{"note": note.to_json(), "held": held}])["checkpoint"]
+    chosen = child.do("settle", job_uid="a", resume_from="auto", candidates=[{"note": note.to_json(), "held": held}])[
+        "checkpoint"
+    ]
     assert (chosen["id"], chosen["source"], chosen["stored"]) == ("1-1-1", "staged", [])
     child.do("mark_damaged", checkpoint="1-1-1", why="test")
     assert child.do("settle", job_uid="a", resume_from="auto", candidates=[])["checkpoint"] is None
@@ -237,7 +253,9 @@ def test_an_agent_that_is_gone_does_not_stop_what_is_in_flight(job: Job, child: 
 
 
 def test_an_agent_killed_with_replies_unread_leaves_no_child(job: Job) -> None:
-    """As the agent has it, stdin is one end of a socket pair: closed with bytes unread in it, the other end reads `reset`, not the end."""
+    """As the agent has it, stdin is one end of a socket pair: closed with bytes unread in it, the other end reads
+    `reset`, not the end.
+    """
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, env=environment())
     theirs.close()
@@ -258,7 +276,9 @@ def test_it_starts_fast_and_small(job: Job) -> None:
         for _ in range(5):
             start = time.monotonic()
             process = subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": f"{ROOT / 'worker-image'}:{ROOT / 'operator'}"}
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'worker-image'}:{ROOT / 'operator'}"},
             )
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -268,6 +288,6 @@ def test_it_starts_fast_and_small(job: Job) -> None:
         return min(times), peak
 
     bare, bare_kb = best("-c", "pass")
-    mine, mine_kb = best("-m", "trainjob.checkpoint.child")
+    mine, mine_kb = best("-m", "trainjob.checkpoint.storage_child.child")
     assert mine - bare < 0.15, "measured: 0.035 s on an idle machine"
     assert mine_kb - bare_kb < 15_000, "measured: 5 MB"

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from support.checkpoint import Job, note_of, write_tree
-from trainjob.checkpoint import errors, layout, stored
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import CheckpointError, DamagedError, StagingError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import NoteFile
-from trainjob.checkpoint.retire import remove
-from trainjob.checkpoint.shares import Share, commit, share
+from trainjob.checkpoint.publishing.retire import remove
+from trainjob.checkpoint.publishing.shares import Share, commit, share
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import NoteFile
 
 ID = CheckpointId(1, 1, 1)
 
@@ -74,7 +76,9 @@ def test_damage_names_file_expected_and_found_and_the_one_before_is_taken(job: J
 
     file.write_bytes(whole[:-1] + b"!")
     assert stored.newest_good(job.store, 1, []).id == CheckpointId(1, 1, 2)  # type: ignore[union-attr]
-    with pytest.raises(DamagedError, match=rf"is damaged: expected crc32 [0-9a-f]{{8}} over {len(whole)} bytes, found [0-9a-f]{{8}}") as caught:
+    with pytest.raises(
+        DamagedError, match=rf"is damaged: expected crc32 [0-9a-f]{{8}} over {len(whole)} bytes, found [0-9a-f]{{8}}"
+    ) as caught:
         stored.verify(job.store, "checkpoints/1-1-2")
     assert str(file) in str(caught.value)
 
@@ -113,8 +117,13 @@ def test_unreadable_storage_is_not_taken_for_damage(job: Job) -> None:
 
 
 def test_different_bytes_under_one_name_on_two_agents(job: Job, tmp_path: Path) -> None:
-    zero, one = write_tree(tmp_path / "0", {"m": b"zero", "same": b"same"}), write_tree(tmp_path / "1", {"m": b"ONE!", "same": b"same"})
-    note = note_of("1-1-1", {"m": (4, 0), "same": (4, 0)})._replace(duplicates=(NoteFile("m", 4, 1), NoteFile("same", 4, 1)))
+    zero, one = (
+        write_tree(tmp_path / "0", {"m": b"zero", "same": b"same"}),
+        write_tree(tmp_path / "1", {"m": b"ONE!", "same": b"same"}),
+    )
+    note = note_of("1-1-1", {"m": (4, 0), "same": (4, 0)})._replace(
+        duplicates=(NoteFile("m", 4, 1), NoteFile("same", 4, 1))
+    )
     assert note.ranks == (0, 1)
     for rank, folder in ((0, zero), (1, one)):
         share(job.store, Share(ID, rank, str(folder), **note.share_of(rank)))
@@ -133,7 +142,9 @@ def test_a_staged_file_that_changed_after_its_release_is_never_committed(job: Jo
 
 def test_a_share_of_other_files_is_refused(job: Job) -> None:
     job.share("1-1-1", 0)
-    with pytest.raises(StoreError, match=r"records other files than rank 0 holds; likely another job uses this folder") as caught:
+    with pytest.raises(
+        StoreError, match=r"records other files than rank 0 holds; likely another job uses this folder"
+    ) as caught:
         share(job.store, Share(ID, 0, str(job.stage("1-1-1")), [("model.pt", 250)]))
     assert caught.value.kind == errors.CONFLICT
 

@@ -1,4 +1,6 @@
-"""Processes killed at every single file operation of share, commit, retain and claim. (Over S3: test_s3_crash; others that act in between: test_zombies.)"""
+"""Processes killed at every single file operation of share, commit, retain and claim. (Over S3: test_s3_crash;
+others that act in between: test_zombies.)
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from support.checkpoint import Job, cut_off
-from trainjob.checkpoint import runs, stored
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.path_store import PathStore
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new_checkpoint_and_can_be_finished(tmp_path: Path, after: bool) -> None:
+def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new_checkpoint_and_can_be_finished(
+    tmp_path: Path, after: bool
+) -> None:
     for at in itertools.count(1):
         job = Job(tmp_path / str(at))
         job.save("1-1-1")
@@ -27,14 +31,20 @@ def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new_checkpoint_and
         assert job.good() in (["1-1-1"], ["1-1-1", "1-1-2"])
         job.save("1-1-2")
         assert job.good() == ["1-1-1", "1-1-2"]
-        assert not [p for p in job.folder.rglob(".trainjob-tmp-*") if "checkpoints" in p.parts and p.parent.name != "checkpoints"]
+        assert not [
+            p
+            for p in job.folder.rglob(".trainjob-tmp-*")
+            if "checkpoints" in p.parts and p.parent.name != "checkpoints"
+        ]
         if not killed:
             assert at > 20
             break
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_retention_that_is_killed_anywhere_keeps_what_it_must_and_can_be_finished(tmp_path: Path, after: bool) -> None:
+def test_a_retention_that_is_killed_anywhere_keeps_what_it_must_and_can_be_finished(
+    tmp_path: Path, after: bool
+) -> None:
     def retain(job: Job) -> None:
         Retainer(job.store, 1).retain(Policy(keep=2), {CheckpointId(1, 1, 2)})
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from support.checkpoint import Job, read_tree
-from trainjob.checkpoint import catalogue, export, inventory, layout
+from trainjob.checkpoint import export
+from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.export import NOTE, Export
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 
 @pytest.fixture
@@ -27,7 +29,9 @@ def job(tmp_path: Path, any_store: Store) -> Job:
 def wish(job: Job, target: Path, id_: str = "1-1-1", *patterns: str, whole: bool = True) -> Export:
     entry = next(entry for entry in inventory.look(job.store) if str(entry.id) == id_)
     assert entry.manifest is not None
-    return Export(job.store, entry.prefix, entry.manifest, export.select(entry.manifest, patterns, whole), str(target), whole)
+    return Export(
+        job.store, entry.prefix, entry.manifest, export.select(entry.manifest, patterns, whole), str(target), whole
+    )
 
 
 def bring(wanted: Export) -> list[str]:

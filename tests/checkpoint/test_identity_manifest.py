@@ -9,16 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.checkpoint import note_of
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import FileEntry, Manifest, NoteFile, ReleaseNote
-from trainjob.checkpoint.merge import merge
-from trainjob.checkpoint.shares import ShareRecord
+from trainjob.checkpoint.publishing.shares import ShareRecord
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import FileEntry, Manifest, NoteFile, ReleaseNote
+from trainjob.checkpoint.records.merge import merge
 
 NUMBERS = st.integers(min_value=1, max_value=10**9)
 IDS = st.builds(CheckpointId, NUMBERS, NUMBERS, NUMBERS)
 NAMES = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=8).filter(lambda n: n not in (".", ".."))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-FILES = st.lists(st.builds(NoteFile, PATHS, st.integers(0, 2**60), st.integers(0, 4096)), max_size=4, unique_by=lambda f: f.path).map(tuple)
+FILES = st.lists(
+    st.builds(NoteFile, PATHS, st.integers(0, 2**60), st.integers(0, 4096)), max_size=4, unique_by=lambda f: f.path
+).map(tuple)
 
 
 @given(IDS, IDS)
@@ -27,14 +29,18 @@ def test_identities_compare_as_numbers_and_come_back_from_text(one: CheckpointId
     assert (one < other) == ((one.run, one.attempt, one[2]) < (other.run, other.attempt, other[2]))
 
 
-@pytest.mark.parametrize("text", ["", "1-2", "1-2-3-4", "01-2-3", "1-02-3", "0-1-1", "1-2-x", " 1-2-3", "1-2-3\n", "١-2-3", "-1-2-3"])
+@pytest.mark.parametrize(
+    "text", ["", "1-2", "1-2-3-4", "01-2-3", "1-02-3", "0-1-1", "1-2-x", " 1-2-3", "1-2-3\n", "١-2-3", "-1-2-3"]
+)
 def test_other_spellings_are_no_identity(text: str) -> None:
     with pytest.raises(ValueError, match=r"no checkpoint identity; one reads <run>-<attempt>-<index>"):
         CheckpointId.parse(text)
 
 
 @given(IDS, st.none() | IDS, FILES, FILES)
-def test_a_note_comes_back_from_json(id_: CheckpointId, parent: CheckpointId | None, files: tuple[NoteFile, ...], copies: tuple[NoteFile, ...]) -> None:
+def test_a_note_comes_back_from_json(
+    id_: CheckpointId, parent: CheckpointId | None, files: tuple[NoteFile, ...], copies: tuple[NoteFile, ...]
+) -> None:
     note = ReleaseNote(id_, parent, 7, None, 2, {"a": {"b": 1.5}}, 1.25, 4, 9, files, copies, {"k": [1]})
     assert ReleaseNote.from_json(note.to_json()) == note
 
@@ -80,7 +86,16 @@ def test_paths_that_leave_the_checkpoint_are_refused(path: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"id": "x"}, {"files": None}, {"files": [["a", -1, 0]]}, {"files": [["a", 1]]}, {"metrics": []}, {"step": "3"}, {"world_size": True}]
+    "change",
+    [
+        {"id": "x"},
+        {"files": None},
+        {"files": [["a", -1, 0]]},
+        {"files": [["a", 1]]},
+        {"metrics": []},
+        {"step": "3"},
+        {"world_size": True},
+    ],
 )
 def test_a_malformed_note_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError):
@@ -91,7 +106,9 @@ def test_a_malformed_note_is_refused(change: dict[str, object]) -> None:
 
 
 def test_the_lowest_ranks_copy_counts_and_one_warning_names_both() -> None:
-    merged = merge({2: [("m.pt", 5), ("own-2", 1)], 0: [("m.pt", 5), ("n.pt", 4)], 1: [("n.pt", 9), ("o.pt", 1), ("m.pt", 7)]})
+    merged = merge(
+        {2: [("m.pt", 5), ("own-2", 1)], 0: [("m.pt", 5), ("n.pt", 4)], 1: [("n.pt", 9), ("o.pt", 1), ("m.pt", 7)]}
+    )
     assert {(f.path, f.rank) for f in merged.files} == {("m.pt", 0), ("n.pt", 0), ("o.pt", 1), ("own-2", 2)}
     assert merged.duplicates == (NoteFile("m.pt", 5, 2),)
     (warning,) = merged.warnings
@@ -104,7 +121,13 @@ def test_a_file_where_a_lower_rank_has_a_folder_does_not_count() -> None:
     assert len(merged.warnings) == 1
 
 
-@given(st.dictionaries(st.integers(0, 5), st.lists(st.tuples(st.sampled_from(["a", "a/b", "a/b/c", "d"]), st.integers(0, 2)), max_size=4), max_size=4))
+@given(
+    st.dictionaries(
+        st.integers(0, 5),
+        st.lists(st.tuples(st.sampled_from(["a", "a/b", "a/b/c", "d"]), st.integers(0, 2)), max_size=4),
+        max_size=4,
+    )
+)
 def test_merged_files_never_collide(listings: dict[int, list[tuple[str, int]]]) -> None:
     paths = [f.path for f in merge(listings).files]
     assert len(set(paths)) == len(paths)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from support.checkpoint import Job
-from trainjob.checkpoint import catalogue, inventory, layout
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.operations import perform
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child.operations import perform
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 
 @pytest.fixture
@@ -50,7 +51,9 @@ def test_every_folder_has_its_state(job: Job) -> None:
     assert "empty is damaged: expected 0 bytes" in why["1-1-2"]
     assert "a bit" in why["1-1-3"]
     # What readers take is the same to everybody.
-    assert [str(m.id) for m in catalogue.list_checkpoints(job.store, run=1)] == [id_ for id_, state in states(job, 1).items() if state == inventory.GOOD]
+    assert [str(m.id) for m in catalogue.list_checkpoints(job.store, run=1)] == [
+        id_ for id_, state in states(job, 1).items() if state == inventory.GOOD
+    ]
 
 
 def test_latest_and_best_are_retentions_own(job: Job) -> None:

@@ -1,4 +1,6 @@
-"""Checkpoint.files(), open() and as_directory() of a committed checkpoint, outside of a job: on a path and in a bucket."""
+"""Checkpoint.files(), open() and as_directory() of a committed checkpoint, outside of a job: on a path and in a
+bucket.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import pytest
 
 from support.reading import committed, overwrite
 from trainjob import Checkpoint
-from trainjob.checkpoint import layout
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.store import Store
 from trainjob.session.errors import CheckpointError
 
 FILES = {
@@ -39,7 +41,9 @@ def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def brought(folder: Path) -> list[str]:
     """Names of files that were downloaded."""
-    return sorted(path.name for copies in folder.glob("trainjob-checkpoint-*") for path in copies.rglob("*") if path.is_file())
+    return sorted(
+        path.name for copies in folder.glob("trainjob-checkpoint-*") for path in copies.rglob("*") if path.is_file()
+    )
 
 
 def test_files_come_from_the_manifest_and_nothing_is_downloaded(uri: str, own_temporary_folder: Path) -> None:
@@ -135,7 +139,9 @@ def test_one_that_retention_took_is_said(uri: str, any_store: Store) -> None:
             Checkpoint(uri).files()
 
 
-def test_metadata_and_dicts_need_their_own_file_alone(any_store: Store, tmp_path: Path, own_temporary_folder: Path) -> None:
+def test_metadata_and_dicts_need_their_own_file_alone(
+    any_store: Store, tmp_path: Path, own_temporary_folder: Path
+) -> None:
     source = Checkpoint.from_dict({"epoch": 3})
     source.set_metadata({"a": 1})
     files = {name: (Path(source.path, name).read_bytes(), 0) for name in os.listdir(source.path)}

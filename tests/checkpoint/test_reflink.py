@@ -1,4 +1,6 @@
-"""Staging on a file system that can reflink: what a script keeps is staged at once, by whichever way is sooner, and never changes with it."""
+"""Staging on a file system that can reflink: what a script keeps is staged at once, by whichever way is sooner, and
+never changes with it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ from support.agent_rig import Rig
 from support.checkpoint import read_tree, write_tree
 from support.held_calls import HeldCalls
 from support.reflink_fs import extents, fill, is_reflink, mounted
-from trainjob.checkpoint import errors, page_cache
-from trainjob.checkpoint.cloning import clone
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.staging import Source, Staging
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.staging import page_cache
+from trainjob.checkpoint.staging.area import Source, Staging
+from trainjob.checkpoint.staging.cloning import clone
 
 ID = CheckpointId(1, 1, 1)
 MIB = 1 << 20
@@ -88,7 +91,9 @@ def test_of_which_little_is_not_on_the_disk_yet_is_reflinked(disk: Path, staging
 
 
 @pytest.mark.parametrize("hours", [0, 1, -1])
-def test_where_the_kernel_does_not_say_a_files_age_does(disk: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+def test_where_the_kernel_does_not_say_a_files_age_does(
+    disk: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
     monkeypatch.setattr(page_cache, "_CACHESTAT", 99999)  # no such call: what an older kernel answers
     source = on_disk(write_tree(disk / "source", {"model.pt": os.urandom(MIB)})) / "model.pt"
     then = source.stat().st_mtime + 3600 * hours
@@ -101,7 +106,12 @@ def test_a_copy_for_which_memory_has_no_room_is_no_sooner(
     disk: Path, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int | None
 ) -> None:
     """Writers are held up from halfway between the kernel's two thresholds on; the file has 256 pages."""
-    counted = {"nr_dirty": 7, "nr_writeback": 3, "nr_dirty_threshold": 2 * (pages or 0), "nr_dirty_background_threshold": 20}
+    counted = {
+        "nr_dirty": 7,
+        "nr_writeback": 3,
+        "nr_dirty_threshold": 2 * (pages or 0),
+        "nr_dirty_background_threshold": 20,
+    }
     vmstat = tmp_path / "vmstat"
     vmstat.write_text("".join(f"{name} {value}\n" for name, value in counted.items()) if pages else "nr_dirty 7\n")
     monkeypatch.setattr(page_cache, "_VMSTAT", str(vmstat))
@@ -141,7 +151,9 @@ def removed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [in_place, emptied_first, replaced, cut_short, removed])
-def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_copy(disk: Path, staging: Staging, again: Callable[[Path], None]) -> None:
+def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_copy(
+    disk: Path, staging: Staging, again: Callable[[Path], None]
+) -> None:
     first = os.urandom(8 * MIB)
     source = on_disk(write_tree(disk / "source", {"model.pt": first}))
     staged = stage(staging, source) / "model.pt"
@@ -172,7 +184,9 @@ def test_on_a_full_disk_a_reflink_fits_where_a_copy_does_not(tmp_path: Path, dis
 
 
 def test_a_reflink_that_does_not_fit_fails_and_is_whole_once_there_is_space(disk: Path) -> None:
-    """The list of a file's pieces takes space too: of one in many pieces only the first are shared before the disk is full."""
+    """The list of a file's pieces takes space too: of one in many pieces only the first are shared before the disk
+    is full.
+    """
     with (disk / "source").open("w+b", buffering=0) as source, (disk / "target").open("w+b", buffering=0) as target:
         for number in range(2000):
             os.pwrite(source.fileno(), b"%d" % number, number * 8192)
@@ -232,10 +246,15 @@ until("end")
 
 
 @pytest.mark.slow
-def test_an_agent_stores_what_was_reported_although_the_script_saves_to_the_same_file_again(tmp_path: Path, disk: Path) -> None:
+def test_an_agent_stores_what_was_reported_although_the_script_saves_to_the_same_file_again(
+    tmp_path: Path, disk: Path
+) -> None:
     held = HeldCalls()
-    env = held.environment("trainjob.checkpoint.child", "mkdir", "checkpoints/1-1-1", after=False)
-    with closing(held), Rig(disk, script=SCRIPT, agents=1, storage=tmp_path / "store", entry=held_calls.AGENT, env=env) as rig:
+    env = held.environment("trainjob.checkpoint.storage_child.child", "mkdir", "checkpoints/1-1-1", after=False)
+    with (
+        closing(held),
+        Rig(disk, script=SCRIPT, agents=1, storage=tmp_path / "store", entry=held_calls.AGENT, env=env) as rig,
+    ):
         rig.run(1)
         assert held.wait(), rig.everything()
         rig.wait((rig.work / "reported").exists, "reported")

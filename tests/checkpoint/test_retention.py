@@ -11,17 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.checkpoint import Interposed, Job
-from trainjob.checkpoint import layout, runs
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.retention import Plan, Policy, Scored, plan
-from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Plan, Policy, Scored, plan
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.reading import runs
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.store import Store
 
 
 def planned(scores: list[Any], policy: Policy, protect: tuple[int, ...] = ()) -> Plan:
     """Checkpoints 1, 2, ... with these scores of `acc`; ... stands for a missing one."""
-    committed = [Scored(CheckpointId(1, 1, n), {} if score is ... else {"acc": score, "loss": 1}) for n, score in enumerate(scores, 1)]
+    committed = [
+        Scored(CheckpointId(1, 1, n), {} if score is ... else {"acc": score, "loss": 1})
+        for n, score in enumerate(scores, 1)
+    ]
     return plan(committed[::-1], policy, {CheckpointId(1, 1, n) for n in protect})
 
 
@@ -50,7 +54,9 @@ def indexes(ids: tuple[CheckpointId, ...]) -> list[int]:
         ([], Policy(1, "acc"), (), [], None),
     ],
 )
-def test_what_is_removed(scores: list[Any], policy: Policy, protect: tuple[int, ...], removed: list[int], best: int | None) -> None:
+def test_what_is_removed(
+    scores: list[Any], policy: Policy, protect: tuple[int, ...], removed: list[int], best: int | None
+) -> None:
     result = planned(scores, policy, protect)
     assert indexes(result.remove) == removed
     assert (result.best and result.best[2]) == best
@@ -60,7 +66,10 @@ def test_what_is_removed(scores: list[Any], policy: Policy, protect: tuple[int, 
 def test_a_missing_score_is_one_warning() -> None:
     assert planned([1, 2], Policy(1, "acc")).warnings == ()
     (warning,) = planned([..., 1, "x"], Policy(1, "acc")).warnings
-    assert "scoreAttribute 'acc': 2 of 3 checkpoints have no such number, the newest being 1-1-3 (it reported acc, loss)" in warning
+    assert (
+        "scoreAttribute 'acc': 2 of 3 checkpoints have no such number, the newest being 1-1-3 (it reported acc, loss)"
+        in warning
+    )
 
 
 def test_a_dot_reaches_into_nested_metrics() -> None:
@@ -154,4 +163,8 @@ def test_of_all_that_are_kept_a_marked_one_is_neither_the_latest_nor_the_best(an
     assert retainer.retain(policy, set()).committed == 3
     any_store.create(layout.damaged_key(CheckpointId(1, 1, 3)), b"{}")
     done = retainer.retain(policy, set())
-    assert done.latest is not None and done.best is not None and (str(done.latest.id), str(done.best.id), done.committed) == ("1-1-2", "1-1-2", 2)
+    assert (
+        done.latest is not None
+        and done.best is not None
+        and (str(done.latest.id), str(done.best.id), done.committed) == ("1-1-2", "1-1-2", 2)
+    )

@@ -1,4 +1,6 @@
-"""Processes killed while any one of their requests to S3 is under way, the request lost or taking effect after their death; nothing torn, nothing lost."""
+"""Processes killed while any one of their requests to S3 is under way, the request lost or taking effect after their
+death; nothing torn, nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ import pytest
 from support import s3
 from support.checkpoint import Job
 from support.s3_held import Held, killed_at
-from trainjob.checkpoint import runs
-from trainjob.checkpoint.manifest import Manifest
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.publishing.shares import commit
+from trainjob.checkpoint.reading import runs
+from trainjob.checkpoint.records.manifest import Manifest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
 
 pytestmark = pytest.mark.slow
 Stores = Callable[[], tuple[Store, Store]]
@@ -81,7 +83,9 @@ def test_a_save_that_is_killed_at_any_request_leaves_the_old_or_the_new_one_and_
 def test_a_retention_that_is_killed_at_any_request_keeps_what_it_must_and_can_be_finished(
     held: Held, stores: Stores, tmp_path: Path, through: bool, stride: int
 ) -> None:
-    """One folder for all: each time a newer checkpoint comes, and the one before and what a dead attempt left are to go."""
+    """One folder for all: each time a newer checkpoint comes, and the one before and what a dead attempt left are to
+    go.
+    """
     direct, spoilt = stores()
     job = Small(tmp_path, direct)
     job.save("1-1-1")

@@ -1,4 +1,6 @@
-"""Credentials that come from elsewhere and change while a job runs: profile file, web identity, container and instance; and what is said when they do not."""
+"""Credentials that come from elsewhere and change while a job runs: profile file, web identity, container and
+instance; and what is said when they do not.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from support import s3
 from support.s3_identity import Identity
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 GOOD = (s3.ACCESS, s3.SECRET)
 LONG_S, SHORT_S = 3600.0, 300.0
@@ -65,7 +67,9 @@ def test_a_profile_file_that_is_rewritten_is_read_again(bare: pytest.MonkeyPatch
     works(store, tmp_path, "b")
 
 
-def test_web_identity_is_renewed_and_its_token_file_read_anew(bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path) -> None:
+def test_web_identity_is_renewed_and_its_token_file_read_anew(
+    bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path
+) -> None:
     token = tmp_path / "token"
     token.write_text("token-1")
     web_identity(bare, identity, token)
@@ -78,13 +82,17 @@ def test_web_identity_is_renewed_and_its_token_file_read_anew(bare: pytest.Monke
     assert {"token-1", "token-2"} == set(identity.asked)
 
 
-def test_a_web_identity_that_is_refused_is_told_and_gone_on_from(bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path) -> None:
+def test_a_web_identity_that_is_refused_is_told_and_gone_on_from(
+    bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path
+) -> None:
     token = tmp_path / "token"
     token.write_text("token-1")
     web_identity(bare, identity, token)
     identity.takes = "token-2"
     store = open_store(s3.fresh_uri())
-    with pytest.raises(StoreError, match=r"ExpiredTokenException .*; likely the credentials have expired. Renew them") as caught:
+    with pytest.raises(
+        StoreError, match=r"ExpiredTokenException .*; likely the credentials have expired. Renew them"
+    ) as caught:
         store.put("a", b"")
     assert caught.value.kind == errors.READ_ONLY
     token.write_text("token-2")
@@ -99,7 +107,9 @@ def service(monkeypatch: pytest.MonkeyPatch, identity: Identity, kind: str) -> N
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", identity.endpoint)
 
 
-def test_credentials_with_an_end_are_renewed_before_it(bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path) -> None:
+def test_credentials_with_an_end_are_renewed_before_it(
+    bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path
+) -> None:
     service(bare, identity, "container")
     identity.gives = [(*GOOD, -60.0), (*GOOD, SHORT_S), (*GOOD, LONG_S)]
     store = open_store(s3.fresh_uri())
@@ -111,7 +121,9 @@ def test_credentials_with_an_end_are_renewed_before_it(bare: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("kind", ["container", "instance"])
-def test_credentials_that_the_store_no_longer_takes_are_looked_for_anew(bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path, kind: str) -> None:
+def test_credentials_that_the_store_no_longer_takes_are_looked_for_anew(
+    bare: pytest.MonkeyPatch, identity: Identity, tmp_path: Path, kind: str
+) -> None:
     """They claim to last for an hour and do not."""
     service(bare, identity, kind)
     identity.gives = [(s3.ACCESS, "revoked", LONG_S), (*GOOD, LONG_S)]

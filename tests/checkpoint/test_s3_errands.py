@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from trainjob.checkpoint.s3 import errands
-from trainjob.checkpoint.s3.errands import HEAD_LIMIT, LIMIT, TOLERATED, Origin, run
+from trainjob.checkpoint.stores.s3 import errands
+from trainjob.checkpoint.stores.s3.errands import HEAD_LIMIT, LIMIT, TOLERATED, Origin, run
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Answer = Callable[[socket.socket, int], bool]
@@ -22,7 +22,9 @@ Answer = Callable[[socket.socket, int], bool]
 class Asked:
     """A request, and what came of it."""
 
-    def __init__(self, raises: Exception | None = None, request: bytes = b"GET / HTTP/1.1\r\n\r\n", wanted: bool = True) -> None:
+    def __init__(
+        self, raises: Exception | None = None, request: bytes = b"GET / HTTP/1.1\r\n\r\n", wanted: bool = True
+    ) -> None:
         self._raises, self._request, self._wanted = raises, request, wanted
         self.came: list[bytes] = []
 
@@ -154,7 +156,9 @@ def test_a_connection_that_ends_takes_only_its_own_errand_with_it(server: Server
 def test_it_gives_up_where_nothing_goes_well(server: Server) -> None:
     server.answer = says(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n")
     assert run(server.origin(), [Asked() for _ in range(5000)]) == []
-    assert server.requests <= TOLERATED + errands.AT_ONCE + 1, "a store that is overloaded is not asked thousands of times"
+    assert server.requests <= TOLERATED + errands.AT_ONCE + 1, (
+        "a store that is overloaded is not asked thousands of times"
+    )
 
 
 def test_nobody_there(server: Server) -> None:

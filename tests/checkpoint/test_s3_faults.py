@@ -1,4 +1,6 @@
-"""Every fault at every request of a save with its commit, of a restore, a retention and a claim: nothing torn, nothing lost, always an end."""
+"""Every fault at every request of a save with its commit, of a restore, a retention and a claim: nothing torn,
+nothing lost, always an end.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,23 @@ import pytest
 from support import s3
 from support.checkpoint import Job, fetched, read_tree
 from support.s3_faults import BEFORE, KINDS, PASSING, Faults
-from trainjob.checkpoint import errors, layout, runs, stored
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.errors import CheckpointError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import FileEntry, Manifest
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.s3 import errands, parts, small_files
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3 import store as s3_store
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.publishing.shares import commit
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import FileEntry, Manifest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.checkpoint.stores.s3 import errands, parts, small_files
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.s3 import store as s3_store
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 SLOW = ("delay", "throttle")
 FAULTS = ("before", *(kind for kind in KINDS if kind not in BEFORE))
@@ -62,8 +66,15 @@ class World:
         s3.use(self._monkeypatch, self.faults.endpoint, timeout_s=SHORT_S if kind in SLOW else LONG_S, retry_s=retry_s)
         return Place(place, open_store(place))
 
-    def at_every_request(self, kind: str, work: Callable[[Path, Place], object], check: Callable[[Path, Place, str | None], None], uri: str = "") -> int:
-        """`work` with the fault at its first, second, .. request, each time on a new folder (or on that one); how many there were.
+    def at_every_request(
+        self,
+        kind: str,
+        work: Callable[[Path, Place], object],
+        check: Callable[[Path, Place, str | None], None],
+        uri: str = "",
+    ) -> int:
+        """`work` with the fault at its first, second, .. request, each time on a new folder (or on that one); how many
+        there were.
 
         What `check` is told: the sentence with which the work ended, None if it was done.
         """
@@ -122,7 +133,9 @@ class Small(Job):
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_save_and_its_commit(world: World, kind: str) -> None:
-    """A single fault is got over, or told; then the same save, begun again, is done. What was acknowledged is there and whole."""
+    """A single fault is got over, or told; then the same save, begun again, is done. What was acknowledged is there
+    and whole.
+    """
 
     def save(folder: Path, place: Place) -> None:
         assert Small(folder, place.spoilt).save("1-1-1").nonce == "nonce-1-1-1"
@@ -179,7 +192,9 @@ def test_a_retention(world: World, kind: str, tmp_path: Path) -> None:
 
     def retain(_folder: Path, place: Place) -> None:
         if not os.path.exists(place.behind.root):
-            shutil.copytree(kept.behind.root, place.behind.root)  # what the server notes of each object stands in the files' attributes
+            shutil.copytree(
+                kept.behind.root, place.behind.root
+            )  # what the server notes of each object stands in the files' attributes
         Retainer(place.spoilt, 1).retain(Policy(keep=1), set())
 
     def check(folder: Path, place: Place, said: str | None) -> None:
@@ -209,7 +224,9 @@ def test_a_claim_is_made_once(world: World, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SHARP, "flip down", "forget"])
-def test_a_file_of_several_parts_both_ways(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_file_of_several_parts_both_ways(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
     monkeypatch.setattr(parts, "PART", SMALLEST_PART)
     monkeypatch.setattr(parts, "THREADS", 1)  # so that each position is each time the same request
@@ -264,7 +281,9 @@ def test_small_files_side_by_side_both_ways(world: World, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_at_random(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """A quarter of all requests is spoilt, while two ranks save, one file in parts; rounds of save, retention and restore, each until it is done."""
+    """A quarter of all requests is spoilt, while two ranks save, one file in parts; rounds of save, retention and
+    restore, each until it is done.
+    """
     monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
     monkeypatch.setattr(parts, "PART", SMALLEST_PART)
     large = random.Random(seed).randbytes(SMALLEST_PART + 1)
@@ -285,7 +304,11 @@ def test_faults_at_random(world: World, tmp_path: Path, monkeypatch: pytest.Monk
         acknowledged = acknowledged[-2:]
         assert behind.good() == acknowledged
         brought = tmp_path / f"brought-{index}"
-        until_done(lambda index=index, brought=brought: fetched(place.spoilt, f"checkpoints/1-1-{index}", str(brought), CheckpointId(1, 1, index)))
+        until_done(
+            lambda index=index, brought=brought: fetched(
+                place.spoilt, f"checkpoints/1-1-{index}", str(brought), CheckpointId(1, 1, index)
+            )
+        )
         assert read_tree(brought) == behind.contents(f"1-1-{index}")
     assert len(world.faults.struck) > 10
 
@@ -316,7 +339,9 @@ def until_done(work: Callable[[], object]) -> None:
         ("moved", errors.READ_ONLY, "the bucket is in another region"),
     ],
 )
-def test_a_fault_that_stays_is_one_sentence_and_the_same_save_goes_on_when_it_is_over(world: World, tmp_path: Path, kind: str, error: str, says: str) -> None:
+def test_a_fault_that_stays_is_one_sentence_and_the_same_save_goes_on_when_it_is_over(
+    world: World, tmp_path: Path, kind: str, error: str, says: str
+) -> None:
     place = world.place(retry_s=0.3)
     job = Job(tmp_path, place.spoilt)
     job.share("1-1-1", 0)
@@ -325,23 +350,31 @@ def test_a_fault_that_stays_is_one_sentence_and_the_same_save_goes_on_when_it_is
         place.spoilt.put("f", b"data")
     assert caught.value.kind == error
     with pytest.raises(StoreError, match=says):
-        job.share("1-1-1", 1) if kind != "flip up" else place.spoilt.upload("g", str(job.stage("1-1-1") / "model.pt"), nothing)
+        job.share("1-1-1", 1) if kind != "flip up" else place.spoilt.upload(
+            "g", str(job.stage("1-1-1") / "model.pt"), nothing
+        )
     world.faults.always(None)
     job.save("1-1-1")
     assert Job(tmp_path, place.behind).good() == ["1-1-1"]
 
 
-@pytest.mark.parametrize(("kind", "says"), [("expired", "have expired"), ("403", "no right"), ("skew", "clock"), ("key", "not valid")])
+@pytest.mark.parametrize(
+    ("kind", "says"), [("expired", "have expired"), ("403", "no right"), ("skew", "clock"), ("key", "not valid")]
+)
 def test_refusals_in_the_middle_of_a_large_file_end_it_with_a_sentence_and_leave_nothing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, says: str
 ) -> None:
-    """From the second part on: the upload ends, its parts are taken away once that is possible, and the next try stores the file."""
+    """From the second part on: the upload ends, its parts are taken away once that is possible, and the next try
+    stores the file.
+    """
     monkeypatch.setattr(parts, "SINGLE", SMALLEST_PART)
     monkeypatch.setattr(parts, "PART", SMALLEST_PART)
     file = tmp_path / "file"
     file.write_bytes(os.urandom(3 * SMALLEST_PART))
     place = world.place()
-    world.faults.follow(lambda _at, request: kind if "partNumber" in request and "partNumber=1" not in request else None)
+    world.faults.follow(
+        lambda _at, request: kind if "partNumber" in request and "partNumber=1" not in request else None
+    )
     with pytest.raises(StoreError, match=says):
         place.spoilt.upload("f", str(file), nothing)
     assert s3.unfinished(place.uri) == 0 and not (s3.behind(place.uri) / "f").exists()

@@ -1,4 +1,6 @@
-"""How a store is reached, and what is said when it is not: TLS with an authority of one's own, names, regions, endpoints, proxies."""
+"""How a store is reached, and what is said when it is not: TLS with an authority of one's own, names, regions,
+endpoints, proxies.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from support import s3
 from support.s3_authority import Authority
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.s3 import bodies as s3_bodies
-from trainjob.checkpoint.s3 import boto as s3_boto
-from trainjob.checkpoint.s3 import parts
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3.errands import LIMIT
-from trainjob.checkpoint.s3.small_files import FEW
-from trainjob.checkpoint.store import Store, Wanted
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.s3 import bodies as s3_bodies
+from trainjob.checkpoint.stores.s3 import boto as s3_boto
+from trainjob.checkpoint.stores.s3 import parts
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.s3.errands import LIMIT
+from trainjob.checkpoint.stores.s3.small_files import FEW
+from trainjob.checkpoint.stores.store import Store, Wanted
+from trainjob.checkpoint.stores.transfer import nothing
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, endpoint: str, uri: str | None = No
     return caught.value
 
 
-def test_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch, secure: str, authority: Authority, tmp_path: Path) -> None:
+def test_an_authority_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, secure: str, authority: Authority, tmp_path: Path
+) -> None:
     store = reach(monkeypatch, secure, AWS_CA_BUNDLE=str(authority.bundle))
     store.probe()
     file = tmp_path / "file"
@@ -62,20 +66,28 @@ def test_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch, secure: str, 
     assert (tmp_path / "copy").read_bytes() == file.read_bytes()
     file.write_bytes(os.urandom(LIMIT))
     many = store.upload_small([(f"many-{n}", str(file), LIMIT) for n in range(FEW)], nothing)
-    assert len(many) == FEW == len(store.download_small([Wanted(key, str(tmp_path / key), found) for key, found in many.items()], nothing))
+    assert (
+        len(many)
+        == FEW
+        == len(store.download_small([Wanted(key, str(tmp_path / key), found) for key, found in many.items()], nothing))
+    )
 
 
 def test_an_authority_that_does_not_vouch(monkeypatch: pytest.MonkeyPatch, secure: str, tmp_path: Path) -> None:
     for variables in ({}, {"AWS_CA_BUNDLE": str(Authority(tmp_path).bundle)}):
         found = refused(monkeypatch, secure, **variables)
-        assert found.kind == errors.READ_ONLY and f"the certificate of {secure} is not trusted here" in str(found), str(found)
+        assert found.kind == errors.READ_ONLY and f"the certificate of {secure} is not trusted here" in str(found), str(
+            found
+        )
         assert "spec.checkpoint.s3.caConfigMap" in str(found) and "AWS_CA_BUNDLE" in str(found)
     with pytest.raises(StoreError, match=r"certificate of .* is not trusted"):
         reach(monkeypatch, secure).read("file contents are refused alike")
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
-def test_an_authority_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, secure: str, tmp_path: Path, text: str | None) -> None:
+def test_an_authority_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, secure: str, tmp_path: Path, text: str | None
+) -> None:
     bundle = tmp_path / "ca.crt"
     if text:
         bundle.write_text(text)
@@ -92,7 +104,9 @@ def test_schemes_that_are_mixed_up(monkeypatch: pytest.MonkeyPatch, secure: str)
 
 def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     found = refused(monkeypatch, "http://no-such-host.invalid:9000")
-    assert found.kind == errors.UNREADABLE and "no-such-host.invalid" in str(found) and "has no address here" in str(found)
+    assert (
+        found.kind == errors.UNREADABLE and "no-such-host.invalid" in str(found) and "has no address here" in str(found)
+    )
 
 
 def test_another_region(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

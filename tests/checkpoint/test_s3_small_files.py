@@ -10,17 +10,24 @@ import pytest
 
 from support import s3
 from support.s3_faults import Faults
-from trainjob.checkpoint import errors, stored
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.manifest import FileEntry
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3.errands import LIMIT, TOLERATED
-from trainjob.checkpoint.s3.small_files import FEW
-from trainjob.checkpoint.store import Store, Stored, Wanted
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.records.manifest import FileEntry
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.s3.errands import LIMIT, TOLERATED
+from trainjob.checkpoint.stores.s3.small_files import FEW
+from trainjob.checkpoint.stores.store import Store, Stored, Wanted
+from trainjob.checkpoint.stores.transfer import nothing
 
-SIZES = {"empty": 0, "one byte": 1, "ü and space": 1000, "at the limit": LIMIT, **{f"deep/er/part-{n}": 100 + n for n in range(20)}}
+SIZES = {
+    "empty": 0,
+    "one byte": 1,
+    "ü and space": 1000,
+    "at the limit": LIMIT,
+    **{f"deep/er/part-{n}": 100 + n for n in range(20)},
+}
 
 
 @pytest.fixture
@@ -58,11 +65,19 @@ def test_small_files_take_one_request_each_both_ways(store: Store, faults: Fault
     up = store.upload_small(files, moved.append)
     assert set(up) == {key for key, _, size in files if size <= LIMIT}, "the large one is left to others"
     assert len(faults.requests) == len(up) == len(SIZES) and sum(moved) == sum(SIZES.values())
-    assert all(store.checksum(key, nothing, store.algorithm) == found for key, found in up.items()), "as `upload` would have said"
+    assert all(store.checksum(key, nothing, store.algorithm) == found for key, found in up.items()), (
+        "as `upload` would have said"
+    )
     faults.follow(None)
-    assert store.download_small(wanted(up, tmp_path / "brought"), moved.append) == set(up) == store.download_small(wanted(up, None), nothing)
+    assert (
+        store.download_small(wanted(up, tmp_path / "brought"), moved.append)
+        == set(up)
+        == store.download_small(wanted(up, None), nothing)
+    )
     assert len(faults.requests) == 2 * len(up) and sum(moved) == 2 * sum(SIZES.values())
-    assert all((tmp_path / "brought" / key).read_bytes() == (tmp_path / key.removeprefix("f/")).read_bytes() for key in up)
+    assert all(
+        (tmp_path / "brought" / key).read_bytes() == (tmp_path / key.removeprefix("f/")).read_bytes() for key in up
+    )
 
 
 def test_a_few_are_not_worth_it(store: Store, faults: Faults, tmp_path: Path) -> None:
@@ -88,7 +103,10 @@ def test_a_file_that_changed_since_is_left_to_who_can_say_so(store: Store, tmp_p
     files = rows(tmp_path, SIZES)
     (tmp_path / "ü and space").write_bytes(b"more" * 1000)
     (tmp_path / "empty").unlink()
-    assert {key.removeprefix("f/") for key in store.upload_small(files, nothing)} == set(SIZES) - {"ü and space", "empty"}
+    assert {key.removeprefix("f/") for key in store.upload_small(files, nothing)} == set(SIZES) - {
+        "ü and space",
+        "empty",
+    }
 
 
 def test_what_is_damaged_missing_or_of_another_size_does_not_count_as_come(store: Store, tmp_path: Path) -> None:
@@ -97,7 +115,11 @@ def test_what_is_damaged_missing_or_of_another_size_does_not_count_as_come(store
     store.put("f/ü and space", bytes(1000))
     store.delete("f/empty")
     brought = tmp_path / "brought"
-    assert {key.removeprefix("f/") for key in store.download_small(wanted(up, brought), nothing)} == set(SIZES) - {"one byte", "ü and space", "empty"}
+    assert {key.removeprefix("f/") for key in store.download_small(wanted(up, brought), nothing)} == set(SIZES) - {
+        "one byte",
+        "ü and space",
+        "empty",
+    }
     assert not (brought / "f/ü and space").exists(), "only what is right is written"
     entries = [FileEntry(key, *found, 0) for key, found in up.items()]
     found = stored.damages(store, "", entries, nothing)

@@ -13,18 +13,19 @@ import pytest
 from support import s3
 from support.checkpoint import Job
 from support.s3_faults import Faults
-from trainjob.checkpoint import digest, errors
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer
-from trainjob.checkpoint.s3 import parts, sending
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.s3 import settings as s3_settings
-from trainjob.checkpoint.s3.store import S3Store
-from trainjob.checkpoint.store import Store, Stored
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores import digest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.s3 import parts, sending
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.s3 import settings as s3_settings
+from trainjob.checkpoint.stores.s3.store import S3Store
+from trainjob.checkpoint.stores.store import Store, Stored
+from trainjob.checkpoint.stores.transfer import nothing
 
 BIG = parts.SINGLE + parts.PART // 2 + 1
 
@@ -38,7 +39,9 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("algorithm", digest.ALGORITHMS)
-def test_a_large_file_goes_in_parts_and_comes_back_in_ranges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, big: Path, algorithm: str) -> None:
+def test_a_large_file_goes_in_parts_and_comes_back_in_ranges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, big: Path, algorithm: str
+) -> None:
     s3.use(monkeypatch, s3.endpoint())
     monkeypatch.setenv("TRAINJOB_S3_CHECKSUM", algorithm)
     store = open_store(s3.fresh_uri())
@@ -49,7 +52,9 @@ def test_a_large_file_goes_in_parts_and_comes_back_in_ranges(monkeypatch: pytest
     _, _, bucket, key = store.uri("f").split("/", 3)
     names = {"Bucket": bucket, "Key": key}
     said = s3.client(s3.endpoint()).head_object(**names, ChecksumMode="ENABLED")
-    assert said[f"Checksum{algorithm.upper()}"] == digest.wire(algorithm, int(expected.checksum, 16)), "the store checked and keeps it"
+    assert said[f"Checksum{algorithm.upper()}"] == digest.wire(algorithm, int(expected.checksum, 16)), (
+        "the store checked and keeps it"
+    )
     assert said["ETag"].strip('"').endswith("-3")
     moved.clear()
     assert store.download("f", str(tmp_path / "f"), moved.append, algorithm) == expected
@@ -99,10 +104,14 @@ def test_unfinished_uploads_of_dead_attempts_are_aborted(bucket_store: Store, tm
     begin("1-1-5")
     begin("1-2-6")
     Retainer(bucket_store, 1).retain(Policy(keep=2), {CheckpointId(1, 1, 5)})
-    assert bucket_store.unfinished("checkpoints") == ["checkpoints/1-1-5/model.pt", "checkpoints/1-2-6/model.pt"], "protected, and of the living attempt"
+    assert bucket_store.unfinished("checkpoints") == ["checkpoints/1-1-5/model.pt", "checkpoints/1-2-6/model.pt"], (
+        "protected, and of the living attempt"
+    )
 
 
-def test_an_upload_that_is_aborted_under_way_is_begun_anew(bucket_store: Store, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_is_aborted_under_way_is_begun_anew(
+    bucket_store: Store, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     complete, calls = sending._Upload._complete, []
 
     def aborted_first(upload: sending._Upload) -> int:
@@ -115,7 +124,9 @@ def test_an_upload_that_is_aborted_under_way_is_begun_anew(bucket_store: Store, 
     assert bucket_store.upload("f", str(big), nothing).size == BIG and len(calls) == 2
 
 
-def test_a_file_that_changes_while_it_is_stored_is_not_stored(bucket_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_stored_is_not_stored(
+    bucket_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"x" * 1000)
     checksum = sending._checksum
@@ -159,9 +170,17 @@ def probe(monkeypatch: pytest.MonkeyPatch, uri: str = f"s3://{s3.BUCKET}/x", **v
 
 def test_a_start_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe(monkeypatch, "s3://no-such-bucket/x")
-    assert found.kind == errors.UNREADABLE and "there is no bucket no-such-bucket at http://127.0.0.1" in str(found) and "aws s3 mb" in str(found)
+    assert (
+        found.kind == errors.UNREADABLE
+        and "there is no bucket no-such-bucket at http://127.0.0.1" in str(found)
+        and "aws s3 mb" in str(found)
+    )
     found = probe(monkeypatch, AWS_SECRET_ACCESS_KEY="wrong")
-    assert found.kind == errors.READ_ONLY and "the credentials are not valid" in str(found) and "credentialsSecret" in str(found)
+    assert (
+        found.kind == errors.READ_ONLY
+        and "the credentials are not valid" in str(found)
+        and "credentialsSecret" in str(found)
+    )
     found = probe(monkeypatch, AWS_ACCESS_KEY_ID="nobody")
     assert "the credentials are not valid" in str(found)
     found = probe(monkeypatch, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
@@ -169,7 +188,11 @@ def test_a_start_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe(monkeypatch, AWS_PROFILE="nowhere")
     assert found.kind == errors.INVALID and "nowhere" in str(found)
     found = probe(monkeypatch, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
-    assert found.kind == errors.UNREADABLE and "the store does not answer" in str(found) and "curl -sI http://127.0.0.1:9" in str(found)
+    assert (
+        found.kind == errors.UNREADABLE
+        and "the store does not answer" in str(found)
+        and "curl -sI http://127.0.0.1:9" in str(found)
+    )
     found = probe(monkeypatch, AWS_ENDPOINT_URL_S3="minio:9000")
     assert found.kind == errors.INVALID and "minio:9000" in str(found)
 
@@ -192,7 +215,10 @@ class Careless(S3Store):
         return super()._refuses(key, data, checksum)
 
 
-@pytest.mark.parametrize(("ignores", "says"), [("condition", "overwrites objects in spite of If-None-Match"), ("checksum", "checksum is wrong")])
+@pytest.mark.parametrize(
+    ("ignores", "says"),
+    [("condition", "overwrites objects in spite of If-None-Match"), ("checksum", "checksum is wrong")],
+)
 def test_a_store_that_cannot_be_relied_upon_is_refused(bucket_store: Store, ignores: str, says: str) -> None:
     store = Careless(bucket_store.uri())
     store.ignores = ignores
@@ -217,31 +243,66 @@ def test_settings_that_make_no_sense_are_named(variables: dict[str, str], says: 
 
 def test_settings_come_from_the_environment() -> None:
     absent = s3_settings.read({})
-    assert (absent.endpoint, absent.region, absent.path_style, absent.retry_s, absent.timeout_s) == (None, None, False, 60.0, 20.0)
-    given = s3_settings.read({"AWS_ENDPOINT_URL": "http://minio", "AWS_DEFAULT_REGION": "eu-west-1", "TRAINJOB_S3_CHECKSUM": "crc32"})
-    assert (given.endpoint, given.region, given.path_style, given.algorithm) == ("http://minio", "eu-west-1", True, "crc32")
+    assert (absent.endpoint, absent.region, absent.path_style, absent.retry_s, absent.timeout_s) == (
+        None,
+        None,
+        False,
+        60.0,
+        20.0,
+    )
+    given = s3_settings.read(
+        {"AWS_ENDPOINT_URL": "http://minio", "AWS_DEFAULT_REGION": "eu-west-1", "TRAINJOB_S3_CHECKSUM": "crc32"}
+    )
+    assert (given.endpoint, given.region, given.path_style, given.algorithm) == (
+        "http://minio",
+        "eu-west-1",
+        True,
+        "crc32",
+    )
     assert not s3_settings.read({"AWS_ENDPOINT_URL_S3": "http://minio", "TRAINJOB_S3_PATH_STYLE": "0"}).path_style
 
 
 def test_without_boto3_the_extra_is_named() -> None:
     program = (
-        "import sys\nsys.modules['boto3'] = None\nfrom trainjob.checkpoint.opening import open_store\n"
-        "try:\n    open_store('s3://bucket/x').probe()\nexcept Exception as error:\n    print(type(error).__name__, error.kind, error)\n"
+        "import sys\nsys.modules['boto3'] = None\nfrom trainjob.checkpoint.stores.opening import open_store\n"
+        "try:\n    open_store('s3://bucket/x').probe()\nexcept Exception as error:\n    print(type(error).__name__, "
+        "error.kind, error)\n"
     )
     roots = os.pathsep.join(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": roots}, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("StoreError invalid storage at s3:// needs boto3") and "pip install trainjob[worker]" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": roots},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (
+        done.stdout.startswith("StoreError invalid storage at s3:// needs boto3")
+        and "pip install trainjob[worker]" in done.stdout
+    )
 
 
 def test_nothing_of_boto3_is_imported_before_the_first_request() -> None:
-    program = "import sys\nfrom trainjob.checkpoint.opening import open_store\nopen_store('s3://bucket/x').uri()\nprint('boto3' in sys.modules, 'botocore' in sys.modules)\n"
+    program = (
+        "import sys\nfrom trainjob.checkpoint.stores.opening import "
+        "open_store\nopen_store('s3://bucket/x').uri()\nprint('boto3' in sys.modules, 'botocore' in "
+        "sys.modules)\n"
+    )
     roots = os.pathsep.join(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": roots}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": roots},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("algorithm", digest.ALGORITHMS)
-def test_checksums_of_parts_are_put_together_with_and_without_awscrt(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_of_parts_are_put_together_with_and_without_awscrt(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = os.urandom(1000), os.urandom(777)
     known = {"crc32": "cbf43926", "crc64nvme": "ae8b14860a799888"}[algorithm]
     for native in (digest.native(), None):
@@ -250,7 +311,10 @@ def test_checksums_of_parts_are_put_together_with_and_without_awscrt(algorithm: 
         try:
             assert digest.text(algorithm, digest.update(algorithm, b"123456789")) == known
             whole = digest.update(algorithm, one + other)
-            assert digest.combine(algorithm, digest.update(algorithm, one), digest.update(algorithm, other), len(other)) == whole
+            assert (
+                digest.combine(algorithm, digest.update(algorithm, one), digest.update(algorithm, other), len(other))
+                == whole
+            )
             assert digest.update(algorithm, other, digest.update(algorithm, one)) == whole
             assert digest.unwire(digest.wire(algorithm, whole)) == whole
             assert digest.combine(algorithm, whole, 0, 0) == whole

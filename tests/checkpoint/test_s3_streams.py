@@ -1,4 +1,6 @@
-"""File contents under way: streams that trickle are cut, memory stays bounded, connections are kept, early refusals are heard."""
+"""File contents under way: streams that trickle are cut, memory stays bounded, connections are kept, early refusals
+are heard.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ import pytest
 from support import s3
 from support.s3_authority import Authority
 from support.s3_faults import Faults
-from trainjob.checkpoint import transfer
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.s3 import parts
-from trainjob.checkpoint.s3 import requests as s3_requests
-from trainjob.checkpoint.store import Store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.stores import transfer
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.s3 import parts
+from trainjob.checkpoint.stores.s3 import requests as s3_requests
+from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 FOREVER_S = 60.0
 
@@ -56,7 +58,9 @@ def test_a_reply_that_trickles_is_cut_and_asked_for_again(faults: Faults, tmp_pa
     assert time.monotonic() - began < FOREVER_S / 2
 
 
-def test_over_tls_what_has_arrived_is_taken_at_once_and_a_stream_that_stands_still_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_over_tls_what_has_arrived_is_taken_at_once_and_a_stream_that_stands_still_is_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A server that sends the half of a file at once, waits, sends the rest of it; the next time it never goes on."""
     authority, data = Authority(tmp_path / "authority"), os.urandom(200_000)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -69,7 +73,10 @@ def test_over_tls_what_has_arrived_is_taken_at_once_and_a_stream_that_stands_sti
                 asked.append(head)
                 first, last = map(int, re.findall(rb"bytes=(\d+)-(\d+)", head)[0])
                 part = data[first : last + 1]
-                said = f"ETag: x\r\nContent-Length: {len(part)}\r\nContent-Range: bytes {first}-{first + len(part) - 1}/{len(data)}\r\n\r\n"
+                said = (
+                    f"ETag: x\r\nContent-Length: {len(part)}\r\nContent-Range: bytes "
+                    f"{first}-{first + len(part) - 1}/{len(data)}\r\n\r\n"
+                )
                 connection.sendall(b"HTTP/1.1 206 Partial\r\n" + said.encode() + part[: len(part) // 2])
                 if len(asked) == 1 and over.wait(FOREVER_S):
                     return
@@ -118,7 +125,10 @@ def test_a_store_that_refuses_before_it_has_all_is_heard(monkeypatch: pytest.Mon
                 near, _ = server.accept()
                 with near:
                     near.recv(65536)
-                    near.sendall(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+                    near.sendall(
+                        b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                        % (len(text), text)
+                    )
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=refuse, daemon=True).start()
@@ -132,7 +142,9 @@ def test_a_store_that_refuses_before_it_has_all_is_heard(monkeypatch: pytest.Mon
 def test_connections_are_kept(monkeypatch: pytest.MonkeyPatch, bucket_store: Store, tmp_path: Path) -> None:
     opened: list[object] = []
     connect = socket.create_connection
-    monkeypatch.setattr(socket, "create_connection", lambda *args, **fields: opened.append(args) or connect(*args, **fields))
+    monkeypatch.setattr(
+        socket, "create_connection", lambda *args, **fields: opened.append(args) or connect(*args, **fields)
+    )
     file = tmp_path / "file"
     file.write_bytes(b"x" * 1000)
     for number in range(20):
@@ -160,8 +172,8 @@ def test_an_error_keeps_nothing_alive(bucket_store: Store, tmp_path: Path) -> No
 
 _MOVE = """
 import resource, sys
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.transfer import nothing
 uri, small, large, copy = sys.argv[1:]
 store = open_store(uri)
 store.upload("small", small, nothing)

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.checkpoint import Job, note_of, write_tree
-from trainjob.checkpoint import errors, layout, runs, stored
-from trainjob.checkpoint.choose import STAGED, STORED, Candidate, Choice, choose, choose_staged
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.choice.choose import STAGED, STORED, Candidate, Choice, choose, choose_staged
+from trainjob.checkpoint.choice.settle import Settled, settle
 from trainjob.checkpoint.errors import DamagedError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.operations import perform
-from trainjob.checkpoint.settle import Settled, settle
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child.operations import perform
+from trainjob.checkpoint.stores.transfer import nothing
 
 
 @pytest.fixture
@@ -99,7 +101,9 @@ def test_damage_goes_back_along_the_lineage_across_runs(job: Job) -> None:
     damage(job, "1-1-3")
     settled = start(job, "b")
     assert resumed(settled) == (2, "1-1-2")
-    assert [w.split(":")[0] for w in settled.warnings] == [f"checkpoint {i} is skipped for the one before" for i in ("2-1-1", "1-1-3")]
+    assert [w.split(":")[0] for w in settled.warnings] == [
+        f"checkpoint {i} is skipped for the one before" for i in ("2-1-1", "1-1-3")
+    ]
     damage(job, "1-1-2")
     damage(job, "1-1-1")
     assert resumed(start(job, "b")) == (2, None)
@@ -118,7 +122,12 @@ def test_a_path_resumes_from_a_checkpoint_of_another_job(job: Job, tmp_path: Pat
     job.save("2-1-1")
     assert resumed(start(job, "b")) == (2, "2-1-1")
     copied = write_tree(
-        tmp_path / "copied", {p.relative_to(other.path("3-1-7")).as_posix(): p.read_bytes() for p in other.path("3-1-7").rglob("*") if p.is_file()}
+        tmp_path / "copied",
+        {
+            p.relative_to(other.path("3-1-7")).as_posix(): p.read_bytes()
+            for p in other.path("3-1-7").rglob("*")
+            if p.is_file()
+        },
     )
     assert start(job, "c", str(copied) + "/").uri == str(copied)
 
@@ -130,9 +139,14 @@ def test_a_named_checkpoint_that_turns_out_damaged_is_not_tried_for_ever(job: Jo
     file.write_bytes(b"!" * len(file.read_bytes()))
     settled = start(job, "a", str(other.path("3-1-7")))
     with pytest.raises(DamagedError):
-        perform({"op": "verify", "storage": job.store.uri(), "uri": settled.uri, "paths": ["model.pt"], "into": ""}, nothing)
+        perform(
+            {"op": "verify", "storage": job.store.uri(), "uri": settled.uri, "paths": ["model.pt"], "into": ""}, nothing
+        )
     (other.path("3-1-7") / ".trainjob/damaged.json").unlink()  # as on storage that may not be written
-    with pytest.raises(DamagedError, match=r"resumeFrom: checkpoint .*3-1-7 turned out damaged when it was restored. Name another one, or none"):
+    with pytest.raises(
+        DamagedError,
+        match=r"resumeFrom: checkpoint .*3-1-7 turned out damaged when it was restored. Name another one, or none",
+    ):
         start(job, "a", str(other.path("3-1-7")))
 
 
@@ -145,7 +159,10 @@ def test_a_path_that_is_no_checkpoint_is_refused_in_a_sentence(job: Job, tmp_pat
         return str(caught.value)
 
     plain = str(write_tree(tmp_path / "plain", {"model.pt": b"x"}))
-    assert f"resumeFrom: {plain} has no .trainjob/manifest.json, so it is no checkpoint that trainjob committed" in refusal(plain)
+    assert (
+        f"resumeFrom: {plain} has no .trainjob/manifest.json, so it is no checkpoint that trainjob committed"
+        in refusal(plain)
+    )
     assert "load them in the script when get_checkpoint() returns None" in refusal(plain)
     assert "there is no folder /nowhere, or nothing in it" in refusal("/nowhere")
     assert "is not an absolute path" in refusal("checkpoints/1-1-1")
@@ -170,7 +187,9 @@ def test_a_damaged_claim_is_named(job: Job) -> None:
     start(job, "a")
     claim = Path(job.store.uri("runs/1.json"))
     claim.write_text(claim.read_text().replace('"a"', '"b"'))
-    with pytest.raises(StoreError, match=r"runs/1.json is damaged: expected checksum .* Move the file away if run 1 is not needed"):
+    with pytest.raises(
+        StoreError, match=r"runs/1.json is damaged: expected checksum .* Move the file away if run 1 is not needed"
+    ):
         start(job, "a")
 
 
@@ -194,22 +213,34 @@ def test_staged_candidates_count_if_every_file_is_held_or_stored(job: Job) -> No
     assert resumed(start(job, "a", "auto", Candidate(note, zero))) == (1, "1-1-2")
     stored.mark_damaged(job.store, "checkpoints/1-1-2", "test")
     assert resumed(start(job, "a", "auto", Candidate(note, zero))) == (1, "1-1-1")
-    assert resumed(start(job, "a", "auto", Candidate(note, zero | one))) == (1, "1-1-2"), "the staged copy is another one"
+    assert resumed(start(job, "a", "auto", Candidate(note, zero | one))) == (1, "1-1-2"), (
+        "the staged copy is another one"
+    )
 
 
 def test_candidates_of_other_runs_do_not_count(job: Job) -> None:
     start(job, "a")
     start(job, "b")
-    assert resumed(start(job, "b", "auto", Candidate(note_of("1-5-5", {}), frozenset()), Candidate(note_of("3-1-1", {}), frozenset()))) == (2, None)
+    assert resumed(
+        start(
+            job, "b", "auto", Candidate(note_of("1-5-5", {}), frozenset()), Candidate(note_of("3-1-1", {}), frozenset())
+        )
+    ) == (2, None)
 
 
 HELD = st.sets(st.sampled_from(["a", "b"])).map(frozenset)
 CANDIDATES = st.lists(st.tuples(st.tuples(st.integers(1, 2), st.integers(1, 3)), HELD), max_size=6)
 
 
-@given(CANDIDATES, st.dictionaries(st.tuples(st.integers(1, 2), st.integers(1, 3)), HELD), st.none() | st.tuples(st.integers(1, 2), st.integers(1, 3)))
+@given(
+    CANDIDATES,
+    st.dictionaries(st.tuples(st.integers(1, 2), st.integers(1, 3)), HELD),
+    st.none() | st.tuples(st.integers(1, 2), st.integers(1, 3)),
+)
 def test_the_choice_is_complete_and_nothing_complete_is_newer(
-    given_: list[tuple[tuple[int, int], frozenset[str]]], on_storage: dict[tuple[int, int], frozenset[str]], committed: tuple[int, int] | None
+    given_: list[tuple[tuple[int, int], frozenset[str]]],
+    on_storage: dict[tuple[int, int], frozenset[str]],
+    committed: tuple[int, int] | None,
 ) -> None:
     def note(key: tuple[int, int]) -> object:
         return note_of(f"1-{key[0]}-{key[1]}", {"a": (1, 0), "b": (1, 1)})
@@ -219,7 +250,11 @@ def test_the_choice_is_complete_and_nothing_complete_is_newer(
         {CheckpointId(1, *key): paths for key, paths in on_storage.items()},
         None if committed is None else note(committed),  # type: ignore[arg-type]
     )
-    complete = [key for key, _ in given_ if frozenset().union(on_storage.get(key, frozenset()), *(held for k, held in given_ if k == key)) == {"a", "b"}]
+    complete = [
+        key
+        for key, _ in given_
+        if frozenset().union(on_storage.get(key, frozenset()), *(held for k, held in given_ if k == key)) == {"a", "b"}
+    ]
     best = max([*complete, *([committed] if committed else [])], default=None)
     assert (choice and (choice.note.id.attempt, choice.note.id[2])) == best
 
@@ -238,5 +273,7 @@ def test_a_committed_one_that_members_hold_in_part_is_not_read_at_the_join(job: 
     lacking = job.path("1-1-1") / "deep/er/optim ü.pt"
     lacking.write_bytes(b"!" * lacking.stat().st_size)
     settled = start(job, "a", "auto", Candidate(job.note("1-1-1"), frozenset({"model.pt", "empty"})))
-    assert settled.choice == Choice(job.note("1-1-1"), STORED), "what holds less than all is looked at file by file when it is read"
+    assert settled.choice == Choice(job.note("1-1-1"), STORED), (
+        "what holds less than all is looked at file by file when it is read"
+    )
     assert settled.warnings == ()

@@ -19,10 +19,10 @@ import pytest
 from support.checkpoint import cut_off, note_of, read_tree, write_tree
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import NoteFile, ReleaseNote
-from trainjob.checkpoint.merge import merge
-from trainjob.checkpoint.staging import Source, StageResult, Staging
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.records.merge import merge
+from trainjob.checkpoint.staging.area import Source, StageResult, Staging
 
 ID = CheckpointId(1, 1, 1)
 
@@ -53,7 +53,12 @@ def test_files_of_all_ranks_lie_in_one_tree_with_their_states(tmp_path: Path, st
         0: sorted([*((p, len(d)) for p, d in files.items()), (".trainjob/rank-0.state", 2)]),
         1: [(".trainjob/rank-1.state", 0), ("rank1.pt", 2)],
     }
-    assert staged(staging) == {**files, "rank1.pt": b"r1", ".trainjob/rank-0.state": b"s0", ".trainjob/rank-1.state": b""}
+    assert staged(staging) == {
+        **files,
+        "rank1.pt": b"r1",
+        ".trainjob/rank-0.state": b"s0",
+        ".trainjob/rank-1.state": b"",
+    }
     assert read_tree(one) == files
     note = released(staging, ID, result)
     (held,) = Staging(staging.root).released()
@@ -68,7 +73,9 @@ def test_file_names_that_are_no_utf8_are_kept(tmp_path: Path, staging: Staging) 
     assert Staging(staging.root).released()[0].paths == ("\udcff\udcfe.pt",)
 
 
-def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_copy(tmp_path: Path, staging: Staging) -> None:
+def test_a_loop_that_saves_to_the_same_path_again_does_not_change_the_staged_copy(
+    tmp_path: Path, staging: Staging
+) -> None:
     source = write_tree(tmp_path / "s", {"model.pt": b"first" * 1000})
     staging.stage(ID, [Source(0, str(source), False)], {})
     with open(source / "model.pt", "r+b") as again:
@@ -93,7 +100,9 @@ def test_a_directory_that_may_go_is_moved(tmp_path: Path, staging: Staging) -> N
     assert (Path(staging.files_dir(ID)) / "b").stat().st_ino == inode
 
 
-def test_a_directory_that_one_rank_still_needs_or_that_contains_another_is_not_moved(tmp_path: Path, staging: Staging) -> None:
+def test_a_directory_that_one_rank_still_needs_or_that_contains_another_is_not_moved(
+    tmp_path: Path, staging: Staging
+) -> None:
     files = {"a": b"1", "sub/b": b"2"}
     source = write_tree(tmp_path / "s", files)
     staging.stage(ID, [Source(0, str(source), True), Source(1, str(source), False)], {})
@@ -111,11 +120,15 @@ def test_a_staged_checkpoint_that_is_reported_again_is_copied(tmp_path: Path, st
 
 
 def test_ranks_that_save_the_same_bytes_under_one_name_store_them_once(tmp_path: Path, staging: Staging) -> None:
-    sources = [Source(r, str(write_tree(tmp_path / str(r), {"m": b"same" * 500, "d": b"%d" % r})), False) for r in (0, 1, 2)]
+    sources = [
+        Source(r, str(write_tree(tmp_path / str(r), {"m": b"same" * 500, "d": b"%d" % r})), False) for r in (0, 1, 2)
+    ]
     result = staging.stage(ID, sources, {})
     assert result.files == {0: [("d", 1), ("m", 2000)], 1: [], 2: []}
     assert staged(staging)["d"] == b"0"
-    assert [w[:60] for w in result.warnings] == [f"ranks 0 and {r} gave different files under one name ('d'): rank"[:60] for r in (1, 2)]
+    assert [w[:60] for w in result.warnings] == [
+        f"ranks 0 and {r} gave different files under one name ('d'): rank"[:60] for r in (1, 2)
+    ]
 
 
 def test_a_copy_whose_other_copy_counts_is_not_held(tmp_path: Path, staging: Staging) -> None:
@@ -176,7 +189,12 @@ def test_what_cannot_be_kept_is_refused_in_a_sentence(tmp_path: Path, staging: S
 def test_links_that_leave_dangle_or_loop_are_refused(tmp_path: Path, staging: Staging) -> None:
     source = write_tree(tmp_path / "s", {"a": b"1"})
     link = source / "b"
-    for target, expected in (("/etc/hostname", "outside the checkpoint directory"), ("../s2", "outside"), ("gone", "which does not exist"), (".", "outside")):
+    for target, expected in (
+        ("/etc/hostname", "outside the checkpoint directory"),
+        ("../s2", "outside"),
+        ("gone", "which does not exist"),
+        (".", "outside"),
+    ):
         link.symlink_to(target)
         assert expected in refused(staging, source)
         link.unlink()
@@ -225,7 +243,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True
+        ).returncode
+    ):
         pytest.skip("mounting a small file system needs root")
     try:
         yield folder
@@ -347,7 +370,9 @@ def _save_for_ever(root: str, source: Path, attempt: int, writer: int) -> None:
         id_ = CheckpointId(1, attempt, index)
         files = {f"f{n}": os.urandom(3000) for n in range(5)}
         result = staging.stage(id_, [Source(0, str(write_tree(source / str(index), files)), index % 2 == 0)], {})
-        note = note_of(str(id_), dict.fromkeys(files, (3000, 0)), metadata={p: zlib.crc32(data) for p, data in files.items()})
+        note = note_of(
+            str(id_), dict.fromkeys(files, (3000, 0)), metadata={p: zlib.crc32(data) for p, data in files.items()}
+        )
         assert result.warnings == []
         staging.release(note)
         os.write(writer, b"\n")
@@ -382,7 +407,9 @@ def test_names_that_a_bucket_cannot_keep_are_refused_when_they_are_staged(tmp_pa
             assert "would be stored under a key of 1025 bytes; S3 allows 1024" in refused(staging, source)
 
 
-def test_names_in_two_cases_sparse_and_empty_files_and_a_folder_named_like_ours_further_down(tmp_path: Path, staging: Staging) -> None:
+def test_names_in_two_cases_sparse_and_empty_files_and_a_folder_named_like_ours_further_down(
+    tmp_path: Path, staging: Staging
+) -> None:
     files = {"Model": b"1", "model": b"2", "empty": b"", "sub/.trainjob/manifest.json": b"the user's own", "a\nb": b"3"}
     source = write_tree(tmp_path / "s", {**files, ".trainjob/manifest.json": b"left from an earlier checkpoint"})
     with open(source / "sparse", "wb") as sparse:
@@ -398,7 +425,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, may_move: bool) -> 
     def work() -> None:
         source = write_tree(Path(folder) / "s", {"a": b"1", "secret": b"2"})
         (source / "secret").chmod(0)
-        with pytest.raises(StagingError, match=r"cannot read .*/secret: Permission denied; likely user [0-9]+ may not read it"):
+        with pytest.raises(
+            StagingError, match=r"cannot read .*/secret: Permission denied; likely user [0-9]+ may not read it"
+        ):
             Staging(str(Path(folder) / "staging")).stage(ID, [Source(0, str(source), may_move)], {})
 
     with tempfile.TemporaryDirectory() as folder:

@@ -15,10 +15,10 @@ import pytest
 from support.checkpoint import Job, write_tree
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import CheckpointError, StoreError
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.store import Stored
-from trainjob.checkpoint.transfer import each, nothing
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.checkpoint.stores.store import Stored
+from trainjob.checkpoint.stores.transfer import each, nothing
 
 
 @pytest.fixture
@@ -89,7 +89,12 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     def mount(options: str) -> Path:
         folder = tmp_path / f"mount {len(folders)}"
         folder.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True).returncode:
+        if (
+            os.geteuid() != 0
+            or subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True
+            ).returncode
+        ):
             pytest.skip("mounting a file system needs root")
         folders.append(folder)
         return folder
@@ -107,7 +112,9 @@ def failure(work: Callable[[], object]) -> tuple[str, str]:
     return caught.value.kind, str(caught.value)
 
 
-def test_a_full_storage_is_one_clear_error_and_can_be_gone_on_with(mounted: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_full_storage_is_one_clear_error_and_can_be_gone_on_with(
+    mounted: Callable[[str], Path], tmp_path: Path
+) -> None:
     disk = mounted("size=1m")
     job = Job(tmp_path)
     job.folder, job.store = disk / "job", PathStore(str(disk / "job"))
@@ -115,7 +122,11 @@ def test_a_full_storage_is_one_clear_error_and_can_be_gone_on_with(mounted: Call
     big = write_tree(tmp_path / "big", {"m": b"m" * 200_000})
     kind, text = failure(lambda: job.store.upload("checkpoints/1-1-1/m", str(big / "m"), nothing))
     assert kind == errors.FULL
-    assert "cannot store" in text and "1-1-1/m: No space left on device; likely the file system is full" in text and "checkpoint.keep" in text
+    assert (
+        "cannot store" in text
+        and "1-1-1/m: No space left on device; likely the file system is full" in text
+        and "checkpoint.keep" in text
+    )
     assert [p.name for p in disk.rglob("*") if p.is_file()] == ["hog"]
     (disk / "hog").unlink()
     job.save("1-1-1")
@@ -139,7 +150,10 @@ def test_read_only_storage_is_one_clear_error(mounted: Callable[[str], Path]) ->
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     kind, text = failure(PathStore(str(disk / "job")).probe)
     assert kind == errors.READ_ONLY
-    assert f"cannot make the folder {disk}/job: Read-only file system; likely the file system is mounted read-only. Mount it writable" in text
+    assert (
+        f"cannot make the folder {disk}/job: Read-only file system; likely the file system is mounted read-only. "
+        "Mount it writable" in text
+    )
 
 
 @pytest.fixture
@@ -182,7 +196,10 @@ def as_nobody(work: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path) -> None:
     write_tree(tmp_path, {"file": b""})
     kind, text = failure(PathStore(str(tmp_path / "file/job")).probe)
-    assert kind == errors.READ_ONLY and f"cannot make the folder {tmp_path}/file: a file of that name is in the way" in text
+    assert (
+        kind == errors.READ_ONLY
+        and f"cannot make the folder {tmp_path}/file: a file of that name is in the way" in text
+    )
 
 
 def test_a_staged_file_that_is_gone_is_named(store: PathStore) -> None:

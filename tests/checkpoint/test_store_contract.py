@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from support.checkpoint import Interposed, Job, fetched, read_tree, write_tree
-from trainjob.checkpoint import catalogue, digest, errors, layout, runs, stored
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.errors import CheckpointError, DamagedError, StoreError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer, remove
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.shares import commit, fetch
-from trainjob.checkpoint.store import Store, Stored
-from trainjob.checkpoint.transfer import nothing
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer, remove
+from trainjob.checkpoint.publishing.shares import commit, fetch
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores import digest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store, Stored
+from trainjob.checkpoint.stores.transfer import nothing
 
 ID = CheckpointId(1, 1, 1)
 
@@ -53,7 +57,12 @@ def test_of_many_writers_of_a_name_one_wins(any_store: Store) -> None:
 def test_what_is_not_there(any_store: Store, tmp_path: Path) -> None:
     assert any_store.read("x") is None and any_store.size("x") is None and any_store.checksum("x", nothing) is None
     assert any_store.download("x", str(tmp_path / "x"), nothing) is None
-    assert any_store.names("x") == [] and any_store.sizes("x") == {} and any_store.sizes("") == {} and any_store.unfinished("") == []
+    assert (
+        any_store.names("x") == []
+        and any_store.sizes("x") == {}
+        and any_store.sizes("") == {}
+        and any_store.unfinished("") == []
+    )
     any_store.delete("x")
     any_store.prune("x")
     any_store.tidy("x")
@@ -65,7 +74,11 @@ def test_folders_are_listed(any_store: Store) -> None:
     assert any_store.names("a") == [("empty", False), ("x", True), ("y", True)]
     assert any_store.names("") == [("a", True), ("ab", True)]
     assert any_store.sizes("a") == {"a/x/1": 4, "a/x/2 ü": 4, "a/y/z/3": 4, "a/empty": 0}
-    assert any_store.size("a/empty") == 0 and any_store.read("a/empty") == b"" and any_store.size("a/x") in (None, any_store.size("a/x"))
+    assert (
+        any_store.size("a/empty") == 0
+        and any_store.read("a/empty") == b""
+        and any_store.size("a/x") in (None, any_store.size("a/x"))
+    )
     any_store.delete("a/x/1")
     assert any_store.names("a/x") == [("2 ü", False)]
 
@@ -74,7 +87,9 @@ def test_folders_are_listed(any_store: Store) -> None:
 def test_an_upload_keeps_what_is_there_if_it_is_the_same(any_store: Store, tmp_path: Path, size: int) -> None:
     write_tree(tmp_path, {"one": b"x" * size, "two": b"y" * (size or 1)})
     moved: list[int] = []
-    expected = Stored(size, digest.text(any_store.algorithm, digest.update(any_store.algorithm, b"x" * size)), any_store.algorithm)
+    expected = Stored(
+        size, digest.text(any_store.algorithm, digest.update(any_store.algorithm, b"x" * size)), any_store.algorithm
+    )
     assert any_store.upload("d/f", str(tmp_path / "one"), moved.append) == expected
     assert sum(moved) == size
     assert any_store.upload("d/f", str(tmp_path / "one"), nothing) == expected
@@ -92,7 +107,9 @@ def test_an_upload_keeps_what_is_there_if_it_is_the_same(any_store: Store, tmp_p
 def test_a_checksum_by_the_other_algorithm_can_be_had(any_store: Store) -> None:
     any_store.put("f", b"data" * 1000)
     for algorithm in digest.ALGORITHMS:
-        assert any_store.checksum("f", nothing, algorithm) == Stored(4000, digest.text(algorithm, digest.update(algorithm, b"data" * 1000)), algorithm)
+        assert any_store.checksum("f", nothing, algorithm) == Stored(
+            4000, digest.text(algorithm, digest.update(algorithm, b"data" * 1000)), algorithm
+        )
 
 
 def test_a_staged_file_that_is_gone_is_named(any_store: Store) -> None:
@@ -151,7 +168,10 @@ def test_damage_is_found_and_marked_and_the_one_before_is_taken(any_store: Store
     key = layout.file_key(CheckpointId(1, 1, 2), "model.pt")
     whole = any_store.read(key) or b""
     any_store.put(key, whole[:-1] + b"!")
-    with pytest.raises(DamagedError, match=rf"model.pt is damaged: expected {any_store.algorithm} [0-9a-f]+ over {len(whole)} bytes, found"):
+    with pytest.raises(
+        DamagedError,
+        match=rf"model.pt is damaged: expected {any_store.algorithm} [0-9a-f]+ over {len(whole)} bytes, found",
+    ):
         stored.bring(any_store, "checkpoints/1-1-2", manifest.entries, str(tmp_path / "brought"))
     warnings: list[str] = []
     newest = stored.newest_good(any_store, 1, warnings)
@@ -167,7 +187,9 @@ def test_retention_keeps_what_it_must(any_store: Store, tmp_path: Path) -> None:
     kept = Retainer(any_store, 1).retain(Policy(keep=2), {CheckpointId(1, 1, 2)})
     assert [str(id_) for id_ in kept.removed] == ["1-1-1", "1-1-3"]
     assert job.good() == job.folders() == ["1-1-2", "1-1-4", "1-2-6"]
-    assert not any(key.startswith(("checkpoints/1-1-1/", "checkpoints/1-1-5/")) for key in any_store.sizes("checkpoints"))
+    assert not any(
+        key.startswith(("checkpoints/1-1-1/", "checkpoints/1-1-5/")) for key in any_store.sizes("checkpoints")
+    )
 
 
 def test_runs_are_claimed_once_ended_and_continued(any_store: Store, tmp_path: Path) -> None:
@@ -184,7 +206,9 @@ def test_runs_are_claimed_once_ended_and_continued(any_store: Store, tmp_path: P
         settle(open_store(any_store.uri() + "-third"), "e", any_store.uri(), [])
 
 
-def test_a_removal_between_any_two_steps_of_an_older_leaders_commit_is_never_a_torn_restore(any_store: Store, tmp_path: Path) -> None:
+def test_a_removal_between_any_two_steps_of_an_older_leaders_commit_is_never_a_torn_restore(
+    any_store: Store, tmp_path: Path
+) -> None:
     """The zombie may fail or succeed; what readers see verifies, and the next retention leaves nothing of it."""
     for at in itertools.count(1):
         job = Job(tmp_path / str(at), open_store(any_store.uri(str(at))))

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from trainjob.checkpoint import transfer
+from trainjob.checkpoint.stores import transfer
 
 
 class Gauge:

@@ -11,25 +11,29 @@ import pytest
 from support import s3
 from support.checkpoint import Interposed, Job
 from support.s3_held import Held
-from trainjob.checkpoint import runs, stored
-from trainjob.checkpoint.choose import Candidate
+from trainjob.checkpoint.choice.choose import Candidate
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.errors import CheckpointError
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.retention import Policy
-from trainjob.checkpoint.retire import Retainer, remove
-from trainjob.checkpoint.settle import settle
-from trainjob.checkpoint.shares import commit
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer, remove
+from trainjob.checkpoint.publishing.shares import commit
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
 
 
-def chosen(store: Store, uid: str = "uid-1", resume_from: str = "auto", candidates: list[Candidate] | None = None) -> str | None:
+def chosen(
+    store: Store, uid: str = "uid-1", resume_from: str = "auto", candidates: list[Candidate] | None = None
+) -> str | None:
     """What an attempt of that object would resume from."""
     choice = settle(store, uid, resume_from, candidates or []).choice
     return None if choice is None else str(choice.note.id)
 
 
-def test_of_two_attempts_that_save_at_the_same_index_the_newer_counts_whoever_comes_last(any_store: Store, tmp_path: Path) -> None:
+def test_of_two_attempts_that_save_at_the_same_index_the_newer_counts_whoever_comes_last(
+    any_store: Store, tmp_path: Path
+) -> None:
     job = Job(tmp_path, any_store)
     assert settle(any_store, "uid-1", "auto", []).run == 1
     for id_ in ("1-1-3", "1-2-4", "1-1-4", "1-1-99"):  # the zombie of attempt 1 goes on and on
@@ -40,7 +44,9 @@ def test_of_two_attempts_that_save_at_the_same_index_the_newer_counts_whoever_co
     assert done.latest is not None and str(done.latest.id) == "1-2-4" and job.good() == ["1-2-4"]
 
 
-def test_what_a_zombie_of_the_run_before_still_commits_is_not_what_the_new_run_resumes_from(any_store: Store, tmp_path: Path) -> None:
+def test_what_a_zombie_of_the_run_before_still_commits_is_not_what_the_new_run_resumes_from(
+    any_store: Store, tmp_path: Path
+) -> None:
     job = Job(tmp_path, any_store)
     assert settle(any_store, "uid-1", "auto", []).run == 1
     job.save("1-1-1")
@@ -51,13 +57,17 @@ def test_what_a_zombie_of_the_run_before_still_commits_is_not_what_the_new_run_r
     note = job.note("1-9-100")
     staged = [Candidate(note, frozenset(f.path for f in note.files))]
     assert chosen(any_store, "uid-2", candidates=staged) == "1-1-2", "nor does what is staged of that run"
-    assert Retainer(any_store, 1).retain(Policy(keep=1), set()).removed == (), "its retention takes nothing away from the new run"
+    assert Retainer(any_store, 1).retain(Policy(keep=1), set()).removed == (), (
+        "its retention takes nothing away from the new run"
+    )
     job.save("2-1-1")
     assert chosen(any_store, "uid-2") == "2-1-1"
     assert chosen(any_store, "uid-1") == "1-9-99", "whoever still is run 1 stays in it"
 
 
-def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_torn_restore(any_store: Store, tmp_path: Path) -> None:
+def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_torn_restore(
+    any_store: Store, tmp_path: Path
+) -> None:
     calls, at = 1, 0
     while at < calls:
         at += 1
@@ -87,7 +97,9 @@ def held() -> Iterator[Held]:
     made.close()
 
 
-def test_a_manifest_of_an_older_attempt_that_arrives_late_wins_nothing(held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_of_an_older_attempt_that_arrives_late_wins_nothing(
+    held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On its way for so long that the newer attempt has started, saved, and removed what its author had shared."""
     import threading
 

@@ -12,7 +12,9 @@ from support.log_kubelet import LogKubelet
 
 
 @pytest.fixture
-def user(apiserver: ApiServer, api_namespace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> User:
+def user(
+    apiserver: ApiServer, api_namespace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> User:
     monkeypatch.setenv("KUBECONFIG", str(apiserver.kubeconfig))
     return User(apiserver, api_namespace, capsys)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.changes import Change, Kind, changes, freshest
-from trainjob.cli.pace import Pace
+from trainjob.cli.screen.changes import Change, Kind, changes, freshest
+from trainjob.cli.screen.pace import Pace
 from trainjob_api.v1alpha1 import TrainJob
 
 
@@ -24,13 +24,22 @@ def test_nothing_new_is_no_line() -> None:
 
 
 def test_what_a_start_waits_for_is_said_once() -> None:
-    waiting = job({"conditions": [condition("PodsScheduled", "True", "AllScheduled"), condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up")]})
+    waiting = job(
+        {
+            "conditions": [
+                condition("PodsScheduled", "True", "AllScheduled"),
+                condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up"),
+            ]
+        }
+    )
     assert texts(None, waiting) == ["waiting: 1 of 2 workers is up"]
     assert texts(waiting, waiting) == []
 
 
 def test_a_condition_without_a_sentence_shows_its_reason() -> None:
-    assert texts(None, job({"conditions": [condition("PodsScheduled", "False", "Unschedulable")]})) == ["waiting: Unschedulable"]
+    assert texts(None, job({"conditions": [condition("PodsScheduled", "False", "Unschedulable")]})) == [
+        "waiting: Unschedulable"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,13 @@ def test_a_running_job_waits_for_nothing() -> None:
 
 def test_a_restart_tells_the_failure_first_and_then_what_comes() -> None:
     before = job({"attempt": attempt()})
-    after = job({"attempt": attempt(2, cause="UserCodeError", resumedFrom="1-1-4"), "lastFailure": failure(), "failures": {"counted": 1}})
+    after = job(
+        {
+            "attempt": attempt(2, cause="UserCodeError", resumedFrom="1-1-4"),
+            "lastFailure": failure(),
+            "failures": {"counted": 1},
+        }
+    )
     assert texts(before, after) == [
         "attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; failure 1 of 3 allowed]",
         "attempt 2 started: 2 workers, 2 ranks [UserCodeError]",
@@ -61,11 +76,18 @@ def test_a_restart_tells_the_failure_first_and_then_what_comes() -> None:
 
 @pytest.mark.parametrize(
     ("counted", "most", "budget"),
-    [(1, 3, "failure 1 of 3 allowed"), (4, 3, "more than the 3 allowed"), (2, -1, "2 failures so far"), (1, 0, "more than the 0 allowed")],
+    [
+        (1, 3, "failure 1 of 3 allowed"),
+        (4, 3, "more than the 3 allowed"),
+        (2, -1, "2 failures so far"),
+        (1, 0, "more than the 0 allowed"),
+    ],
 )
 def test_the_budget_stands_beside_a_failure(counted: int, most: int, budget: str) -> None:
     after = job({"lastFailure": failure(), "failures": {"counted": counted}}, failurePolicy={"maxFailures": most})
-    assert texts(None, after) == [f"attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; {budget}]"]
+    assert texts(None, after) == [
+        f"attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; {budget}]"
+    ]
 
 
 def test_the_checkpoint_that_is_learnt_later_gets_its_own_line() -> None:
@@ -94,16 +116,24 @@ def test_progress_says_only_what_the_script_told(given: dict[str, object], text:
 
 
 def test_an_attempt_that_has_not_reported_is_no_progress() -> None:
-    before, after = job({"progress": progress(180)}), job({"progress": {"position": 4, "lastReportTime": at(6), "metrics": {}}})
+    before, after = (
+        job({"progress": progress(180)}),
+        job({"progress": {"position": 4, "lastReportTime": at(6), "metrics": {}}}),
+    )
     assert texts(before, after) == []
 
 
 def test_a_checkpoint_is_a_line_of_its_own_kind() -> None:
-    assert between(None, job({"checkpoint": checkpoint()})) == [Change(Kind.CHECKPOINT, "checkpoint 1-1-4 at step 180 saved (2.0 KiB)")]
+    assert between(None, job({"checkpoint": checkpoint()})) == [
+        Change(Kind.CHECKPOINT, "checkpoint 1-1-4 at step 180 saved (2.0 KiB)")
+    ]
 
 
 def test_trouble_that_does_not_stop_training_is_said_when_it_changes() -> None:
-    fine, full = job(), job({"conditions": [condition("Degraded", "True", "CheckpointFailing", "no space left on /ckpt")]})
+    fine, full = (
+        job(),
+        job({"conditions": [condition("Degraded", "True", "CheckpointFailing", "no space left on /ckpt")]}),
+    )
     assert between(fine, full) == [Change(Kind.FAILURE, "warning: no space left on /ckpt")]
     assert between(full, full) == []
 

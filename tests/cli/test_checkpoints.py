@@ -19,18 +19,20 @@ from support import s3
 from support.checkpoint import Job, read_tree, write_tree
 from support.checkpoint_cli import Shell, shell
 from trainjob import Checkpoint
-from trainjob.checkpoint import catalogue, inventory, layout, retire
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import Manifest
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.retention import Policy
-from trainjob.cli.checkpoint_choice import look
-from trainjob.cli.checkpoint_contents import _verified, bring
-from trainjob.cli.checkpoint_places import Place
+from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.publishing import retire
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import Manifest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.cli.checkpoints.choice import look
+from trainjob.cli.checkpoints.contents import _verified, bring
+from trainjob.cli.checkpoints.places import Place
+from trainjob.cli.checkpoints.transfer_progress import Lines
 from trainjob.cli.errors import CommandError
-from trainjob.cli.transfer_progress import Lines
-from trainjob.launch.lock import JobLock
-from trainjob.launch.result import Result
+from trainjob.launch.local.lock import JobLock
+from trainjob.launch.outcome.result import Result
 from trainjob_api import contract
 
 
@@ -57,7 +59,9 @@ def local(home: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 
 @pytest.fixture(params=["path", "s3"])
-def any_shell(request: pytest.FixtureRequest, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+def any_shell(
+    request: pytest.FixtureRequest, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
     if request.param == "path":
         return shell(here, str(here / "store"), capsys)
     s3.use(monkeypatch, s3.endpoint())
@@ -66,14 +70,17 @@ def any_shell(request: pytest.FixtureRequest, here: Path, capsys: pytest.Capture
 
 def damage(shell: Shell, id_: str) -> None:
     """Other bytes under the same name, in the same size."""
-    shell.job.store.put(layout.file_key(CheckpointId.parse(id_), "model.pt"), b"!" * len(shell.job.contents(id_)["model.pt"]))
+    shell.job.store.put(
+        layout.file_key(CheckpointId.parse(id_), "model.pt"), b"!" * len(shell.job.contents(id_)["model.pt"])
+    )
 
 
 def ids(shell: Shell, *words: str) -> list[str]:
     return shell.checkpoints("list", "-o", "name", *words).out.split()
 
 
-# --- list and show -----------------------------------------------------------------------------------------------------
+# --- list and show
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_list_is_a_line_per_committed_checkpoint(any_shell: Shell) -> None:
@@ -109,7 +116,9 @@ def test_list_is_of_the_newest_run_and_says_what_that_started_from(any_shell: Sh
 
 def test_list_for_programs(any_shell: Shell) -> None:
     any_shell.save("1-1-1", metrics={"loss": float("nan"), "text": "x"})
-    found = json.loads(any_shell.checkpoints("list", "-o", "json").out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    found = json.loads(
+        any_shell.checkpoints("list", "-o", "json").out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
     assert (found["storage"], found["run"]) == (any_shell.uri, 1)
     (item,) = found["items"]
     assert item == {
@@ -154,7 +163,8 @@ def test_show_is_the_manifest_in_words(any_shell: Shell) -> None:
     assert found["manifest"] == json.loads(text)
 
 
-# --- where a job is found ----------------------------------------------------------------------------------------------
+# --- where a job is found
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_job_of_this_machine_is_found_by_its_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,10 +189,30 @@ def test_a_job_of_this_machine_is_found_by_its_name(home: Path, capsys: pytest.C
         (["list", "./store"], contract.CLI_NOT_FOUND, "it holds default/", "<storage>/<namespace>/<name>"),
         (["list", "gs://bucket/x"], contract.CLI_ERROR, "gs://", "correct that"),
         (["list", "./store/default/digits", "-n", "team"], contract.CLI_USAGE, "says itself where it is", "leave -n"),
-        (["show", "digits", "--storage", "store", "1-1-5"], contract.CLI_NOT_FOUND, "there is no checkpoint 1-1-5", "--all"),
-        (["show", "digits", "--storage", "store", "1-1-1", "1-1-2"], contract.CLI_USAGE, "one checkpoint at a time", "name one"),
-        (["show", "digits", "--storage", "store", "best"], contract.CLI_USAGE, "has no score attribute", "tj model get digits --storage store --metric"),
-        (["show", "./store/default/digits/checkpoints/1-1-1", "1-1-2"], contract.CLI_USAGE, "is checkpoint 1-1-1 already", "leave 1-1-2 out"),
+        (
+            ["show", "digits", "--storage", "store", "1-1-5"],
+            contract.CLI_NOT_FOUND,
+            "there is no checkpoint 1-1-5",
+            "--all",
+        ),
+        (
+            ["show", "digits", "--storage", "store", "1-1-1", "1-1-2"],
+            contract.CLI_USAGE,
+            "one checkpoint at a time",
+            "name one",
+        ),
+        (
+            ["show", "digits", "--storage", "store", "best"],
+            contract.CLI_USAGE,
+            "has no score attribute",
+            "tj model get digits --storage store --metric",
+        ),
+        (
+            ["show", "./store/default/digits/checkpoints/1-1-1", "1-1-2"],
+            contract.CLI_USAGE,
+            "is checkpoint 1-1-1 already",
+            "leave 1-1-2 out",
+        ),
         (["download", "digits", "--storage", "store"], contract.CLI_USAGE, "required: -o", "--help"),
         (["rm", "digits", "--storage", "store"], contract.CLI_USAGE, "no checkpoint is named", "ID ..."),
         (["list", "digits", "--bogus"], contract.CLI_USAGE, "unknown: --bogus", "--help"),
@@ -202,7 +232,10 @@ def test_what_cannot_be_done_says_what_to_type(local: Shell, words: list[str], c
 def test_an_identity_that_is_gone_names_its_neighbours(local: Shell) -> None:
     local.save("1-1-1", "1-1-3", "1-1-4", "1-1-8")
     assert "near it: 1-1-3, 1-1-4, 1-1-8\n" in local.checkpoints("show", "1-1-6").err
-    assert "near it: 1-1-3" in local.checkpoints("show", "1-1-33").err or "1-1-8" in local.checkpoints("show", "1-1-33").err
+    assert (
+        "near it: 1-1-3" in local.checkpoints("show", "1-1-33").err
+        or "1-1-8" in local.checkpoints("show", "1-1-33").err
+    )
     assert "near it: 1-1-3, 1-1-4, 1-1-8\n" in local.checkpoints("show", "newest").err
 
 
@@ -221,13 +254,20 @@ def test_a_folder_that_may_not_be_read_says_so(local: Shell) -> None:
 
 def test_without_boto3_it_says_what_to_install(here: Path) -> None:
     hide = "import sys; sys.modules['boto3'] = None\nfrom trainjob.cli.main import main\nsys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", hide, "checkpoints", "list", "s3://bucket/default/digits"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", hide, "checkpoints", "list", "s3://bucket/default/digits"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == contract.CLI_ERROR
     assert "needs boto3" in done.stderr
     assert "next: pip install 'trainjob[worker]'" in done.stderr
 
 
-def test_a_bucket_that_is_not_there_and_a_wrong_key_are_told(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_is_not_there_and_a_wrong_key_are_told(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3.use(monkeypatch, s3.endpoint())
     bucket = shell(here, s3.fresh_uri(), capsys)
     missing = bucket.tj("checkpoints", "list", "s3://no-such-bucket/default/digits")
@@ -239,7 +279,8 @@ def test_a_bucket_that_is_not_there_and_a_wrong_key_are_told(here: Path, capsys:
     assert wrong.err.splitlines()[-1].startswith("next: ")
 
 
-# --- verify ------------------------------------------------------------------------------------------------------------
+# --- verify
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_verify_reads_everything_and_marks_only_when_told(any_shell: Shell) -> None:
@@ -255,7 +296,11 @@ def test_verify_reads_everything_and_marks_only_when_told(any_shell: Shell) -> N
     assert ids(any_shell) == ["1-1-1", "1-1-2", "1-1-3"]
     assert any_shell.checkpoints("verify", "1-1-1").code == contract.CLI_OK
     found = json.loads(any_shell.checkpoints("verify", "-o", "json").out)
-    assert [(item["id"], item["good"], len(item["damage"])) for item in found] == [("1-1-1", True, 0), ("1-1-2", False, 1), ("1-1-3", False, 1)]
+    assert [(item["id"], item["good"], len(item["damage"])) for item in found] == [
+        ("1-1-1", True, 0),
+        ("1-1-2", False, 1),
+        ("1-1-3", False, 1),
+    ]
     assert any_shell.checkpoints("verify", "1-1-3", "--mark").code == contract.CLI_ERROR
     listed = any_shell.checkpoints("list")
     assert [line.split()[-1] for line in listed.out.splitlines()[2:]] == ["latest", "damaged"]
@@ -275,7 +320,8 @@ def test_verify_names_each_file_that_is_gone_or_changed(local: Shell) -> None:
     assert nothing.code == contract.CLI_NOT_FOUND
 
 
-# --- download and model get --------------------------------------------------------------------------------------------
+# --- download and model get
+# --------------------------------------------------------------------------------------------
 
 
 def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
@@ -284,7 +330,9 @@ def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
     assert said.code == contract.CLI_OK, said.err
     assert said.out.startswith(f"checkpoint 1-1-2 is in {any_shell.folder / 'out'}: 3 files")
     assert read_tree(any_shell.folder / "out") == any_shell.job.contents("1-1-2")
-    assert Manifest.loads((any_shell.folder / "out" / ".trainjob" / "manifest.json").read_bytes()).id == CheckpointId(1, 1, 2)
+    assert Manifest.loads((any_shell.folder / "out" / ".trainjob" / "manifest.json").read_bytes()).id == CheckpointId(
+        1, 1, 2
+    )
     assert "1-1-2 is whole" in any_shell.tj("checkpoints", "verify", "./out").out
     assert "checkpoint 1-1-2" in any_shell.tj("checkpoints", "show", "./out").out
     assert (any_shell.folder / "out" / "model.pt").read_bytes() == (
@@ -293,7 +341,11 @@ def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
     again = any_shell.checkpoints("download", "-o", "out")
     assert (again.code, "3 of 3 files are here already" in again.err) == (contract.CLI_OK, True)
     other = any_shell.checkpoints("download", "1-1-1", "-o", "out")
-    assert (other.code, "is not empty" in other.err, other.err.splitlines()[-1]) == (contract.CLI_ERROR, True, "next: name another folder with -o")
+    assert (other.code, "is not empty" in other.err, other.err.splitlines()[-1]) == (
+        contract.CLI_ERROR,
+        True,
+        "next: name another folder with -o",
+    )
     kept = any_shell.tj("checkpoints", "rm", "./out", "--yes")
     assert (kept.code, "outside of a job's folder" in kept.err) == (contract.CLI_ERROR, True)
 
@@ -386,7 +438,8 @@ def test_model_get_of_another_run(local: Shell) -> None:
     assert get(local, "--run", "1")[1] == "1-1-1"
 
 
-# --- rm ----------------------------------------------------------------------------------------------------------------
+# --- rm
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_rm_removes_by_retentions_protocol(any_shell: Shell) -> None:
@@ -414,7 +467,10 @@ def test_what_a_job_may_still_need_stays_unless_forced(local: Shell) -> None:
     local.job.share("1-1-3", 0)
     with JobLock(local.uri):
         latest = local.checkpoints("rm", "1-1-1", "latest", "--yes")
-        assert (latest.code, "1-1-2 is the latest of digits (Running): a restart goes on from it; nothing was removed" in latest.err) == (
+        assert (
+            latest.code,
+            "1-1-2 is the latest of digits (Running): a restart goes on from it; nothing was removed" in latest.err,
+        ) == (
             contract.CLI_ERROR,
             True,
         )
@@ -447,7 +503,8 @@ def test_rm_asks_on_a_terminal(local: Shell, monkeypatch: pytest.MonkeyPatch, an
     assert ids(local) == (["1-1-2"] if gone else ["1-1-1", "1-1-2"])
 
 
-# --- agreement and progress --------------------------------------------------------------------------------------------
+# --- agreement and progress
+# --------------------------------------------------------------------------------------------
 
 
 def test_result_and_the_command_line_say_the_same(any_shell: Shell) -> None:
@@ -464,7 +521,11 @@ def test_result_and_the_command_line_say_the_same(any_shell: Shell) -> None:
     result = Result.from_path(any_shell.uri)
     listed = json.loads(any_shell.checkpoints("list", "-o", "json").out)["items"]
     good = [item for item in listed if item["state"] == "good"]
-    assert [checkpoint.id for checkpoint, _ in result.best_checkpoints] == [item["id"] for item in good] == ["2-1-1", "2-1-2", "2-1-3"]
+    assert (
+        [checkpoint.id for checkpoint, _ in result.best_checkpoints]
+        == [item["id"] for item in good]
+        == ["2-1-1", "2-1-2", "2-1-3"]
+    )
     assert [metrics for _, metrics in result.best_checkpoints] == [item["metrics"] for item in good]
     assert [checkpoint.uri for checkpoint, _ in result.best_checkpoints] == [item["uri"] for item in good]
     assert result.checkpoint is not None
@@ -481,7 +542,10 @@ def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
     with Lines("1-1-1", 4 << 20, out, clock=lambda: next(now)) as lines:
         for _ in range(3):
             lines.moved(1 << 20)
-    assert out.getvalue().splitlines() == ["tj  | 1-1-1: 2.0 MiB of 4.0 MiB, 204.8 KiB/s, 10s left", "tj  | 1-1-1: 3.0 MiB in 20s, 153.6 KiB/s"]
+    assert out.getvalue().splitlines() == [
+        "tj  | 1-1-1: 2.0 MiB of 4.0 MiB, 204.8 KiB/s, 10s left",
+        "tj  | 1-1-1: 3.0 MiB in 20s, 153.6 KiB/s",
+    ]
 
 
 def test_ctrl_c_ends_all_threads_of_a_transfer() -> None:
@@ -510,7 +574,10 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     made = one_checkpoint(tmp_path)
     ours, theirs = pty.openpty()
     try:
-        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {
+            "TERM": "xterm-256color",
+            "LC_ALL": "C.UTF-8",
+        }
         words = [sys.executable, "-m", "trainjob.cli", "checkpoints", "verify", str(made)]
         process = subprocess.Popen(words, env=environment, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
     finally:
@@ -540,9 +607,11 @@ def one_checkpoint(folder: Path) -> Path:
 
 def test_a_bucket_of_a_cluster_is_opened_with_the_jobs_settings_unless_this_machine_has_its_own() -> None:
     from support.jobs import job
-    from trainjob.launch.bucket import environ
+    from trainjob.launch.cluster.bucket import environ
 
-    made = job(checkpoint={"storage": "s3://bucket/x", "s3": {"endpointURL": "https://minio.storage:9000/", "region": "eu-1"}})
+    made = job(
+        checkpoint={"storage": "s3://bucket/x", "s3": {"endpointURL": "https://minio.storage:9000/", "region": "eu-1"}}
+    )
     found = environ(made, {"HOME": "/h"})
     assert found == {"HOME": "/h", "AWS_ENDPOINT_URL_S3": "https://minio.storage:9000", "AWS_REGION": "eu-1"}
     own = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_DEFAULT_REGION": "eu-2"}

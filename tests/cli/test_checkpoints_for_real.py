@@ -10,7 +10,7 @@ import pytest
 
 from support.cluster_cli import Said
 from trainjob.cli.main import main
-from trainjob.launch.result import Result
+from trainjob.launch.outcome.result import Result
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,9 @@ spec:
 """
 
 
-def test_ranks_result_and_command_line_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_result_and_command_line_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("STORE", str(tmp_path / "store")))
@@ -58,7 +60,9 @@ def test_ranks_result_and_command_line_agree(tmp_path: Path, monkeypatch: pytest
     assert told is not None
     listed = json.loads(tj("checkpoints", "list", "digits", "--storage", "store", "-o", "json").out)["items"]
     result = Result.from_path(tmp_path / "store" / "default" / "digits")
-    assert [[checkpoint.id, checkpoint.step, metrics] for checkpoint, metrics in result.best_checkpoints] == json.loads(told[1])
+    assert [[checkpoint.id, checkpoint.step, metrics] for checkpoint, metrics in result.best_checkpoints] == json.loads(
+        told[1]
+    )
     assert [[item["id"], item["step"], item["metrics"]] for item in listed] == json.loads(told[1])
     assert [item["step"] for item in listed][-1] == 5
     assert 1 <= len(listed) <= 4

@@ -15,9 +15,23 @@ from trainjob_api import contract
 
 pytestmark = on_apiserver
 
-PROGRESS = {"position": 3, "step": 30, "totalSteps": 100, "percent": 30, "lastReportTime": "2026-01-01T00:00:00Z", "metrics": {"loss": 0.25}}
+PROGRESS = {
+    "position": 3,
+    "step": 30,
+    "totalSteps": 100,
+    "percent": 30,
+    "lastReportTime": "2026-01-01T00:00:00Z",
+    "metrics": {"loss": 0.25},
+}
 CHECKPOINT = {"latest": {"id": "1-1-3", "step": 30, "uri": "/ckpt/x/checkpoints/1-1-3", "bytes": 10}, "count": 3}
-FAILURE = {"attempt": 1, "time": "2026-01-01T00:00:00Z", "reason": "UserCodeError", "rank": 1, "message": "rank 1 raised ValueError: bad", "traceback": "x\n"}
+FAILURE = {
+    "attempt": 1,
+    "time": "2026-01-01T00:00:00Z",
+    "reason": "UserCodeError",
+    "rank": 1,
+    "message": "rank 1 raised ValueError: bad",
+    "traceback": "x\n",
+}
 
 
 def running(user: User, name: str = "digits", **changes: Any) -> None:
@@ -35,10 +49,16 @@ def running(user: User, name: str = "digits", **changes: Any) -> None:
 
 
 def failed(user: User, name: str = "digits") -> None:
-    user.status(name, phase="Failed", lastFailure=FAILURE, conditions=[condition("Failed", "True", "RestartLimitExceeded", "more than 3 failures")])
+    user.status(
+        name,
+        phase="Failed",
+        lastFailure=FAILURE,
+        conditions=[condition("Failed", "True", "RestartLimitExceeded", "more than 3 failures")],
+    )
 
 
-# --- list --------------------------------------------------------------------------------------------------------------
+# --- list
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_list_shows_a_line_per_job(user: User) -> None:
@@ -70,21 +90,42 @@ def test_list_everywhere_names_the_namespaces(user: User) -> None:
 
 
 def test_a_status_of_another_version_is_shown_as_far_as_it_is_known() -> None:
-    from trainjob.launch import jobs_api
+    from trainjob.launch.cluster import jobs_api
 
-    manifest = document({"status": {"phase": "Running", "goodput": {"ratio": 1}, "attempt": {**attempt(2, "0", 1), "flavour": "new"}, "slots": 7}})
+    manifest = document(
+        {
+            "status": {
+                "phase": "Running",
+                "goodput": {"ratio": 1},
+                "attempt": {**attempt(2, "0", 1), "flavour": "new"},
+                "slots": 7,
+            }
+        }
+    )
     job = jobs_api.read(manifest)
     assert (job.status.phase, job.status.slots) == ("Running", "")
     assert job.status.attempt is not None
     assert job.status.attempt.number == 2
 
 
-# --- status and events -----------------------------------------------------------------------------------------------------
+# --- status and events
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_status_is_one_screen(user: User) -> None:
     running(user)
-    user.status(history=[{"attempt": 1, "cause": "Started", "endCause": "PodLost", "startedAt": "2026-01-01T00:00:00Z", "worldSize": 2, "downSeconds": 4.2}])
+    user.status(
+        history=[
+            {
+                "attempt": 1,
+                "cause": "Started",
+                "endCause": "PodLost",
+                "startedAt": "2026-01-01T00:00:00Z",
+                "worldSize": 2,
+                "downSeconds": 4.2,
+            }
+        ]
+    )
     pod = {
         "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits", contract.LABEL_SLOT: "0"}},
         "spec": {"containers": [{"name": "trainer", "image": "none"}]},
@@ -98,7 +139,11 @@ def test_status_is_one_screen(user: User) -> None:
         "restartCount": 2,
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
     }
-    user.server.request("PATCH", f"/api/v1/namespaces/{user.namespace}/pods/digits-0/status", {"status": {"phase": "Pending", "containerStatuses": [waiting]}})
+    user.server.request(
+        "PATCH",
+        f"/api/v1/namespaces/{user.namespace}/pods/digits-0/status",
+        {"status": {"phase": "Pending", "containerStatuses": [waiting]}},
+    )
     shown = user.tj("status", "digits")
     assert shown.code == contract.CLI_OK
     for words in (
@@ -160,7 +205,8 @@ def test_events_of_the_job_and_its_pods_and_nothing_else(user: User) -> None:
     assert user.tj("events", "nobody").code == contract.CLI_NOT_FOUND
 
 
-# --- Controls ------------------------------------------------------------------------------------------------------------
+# --- Controls
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_suspend_and_resume(user: User) -> None:
@@ -220,7 +266,12 @@ def test_a_job_that_is_over_does_not_change(user: User, verb: str) -> None:
 
 def test_delete_waits_until_job_and_pods_are_gone(user: User) -> None:
     running(user)
-    owner = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "name": "digits", "uid": user.get()["metadata"]["uid"]}
+    owner = {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.KIND,
+        "name": "digits",
+        "uid": user.get()["metadata"]["uid"],
+    }
     pod = {
         "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits"}, "ownerReferences": [owner]},
         "spec": {"containers": [{"name": "trainer", "image": "none"}]},
@@ -233,13 +284,16 @@ def test_delete_waits_until_job_and_pods_are_gone(user: User) -> None:
     assert f"`tj list -n {user.namespace}`" in missing.err
 
 
-# --- wait ------------------------------------------------------------------------------------------------------------------
+# --- wait
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_wait_for_completion(user: User) -> None:
     running(user)
     assert user.tj("wait", "digits", "--for", "running").code == contract.CLI_OK
-    with user.meanwhile(lambda: user.status(phase="Complete", conditions=[condition("Complete", "True", "AllRanksSucceeded")])):
+    with user.meanwhile(
+        lambda: user.status(phase="Complete", conditions=[condition("Complete", "True", "AllRanksSucceeded")])
+    ):
         assert user.tj("wait", "digits", "--timeout", "1m").code == contract.CLI_OK
     assert user.tj("wait", "digits", "--for", "failed").code == contract.CLI_ERROR
 
@@ -264,10 +318,13 @@ def test_wait_ends_by_its_timeout_and_by_a_deletion(user: User) -> None:
     assert user.tj("wait", "digits", "--for", "deleted").code == contract.CLI_OK
 
 
-# --- No access -----------------------------------------------------------------------------------------------------------
+# --- No access
+# -----------------------------------------------------------------------------------------------------------
 
 
-def test_no_cluster_is_told_from_no_right_and_from_no_crd(user: User, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_cluster_is_told_from_no_right_and_from_no_crd(
+    user: User, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main(["list", "--kubeconfig", str(tmp_path / "none")]) == contract.CLI_NO_ACCESS
     assert "there is no kubeconfig" in capsys.readouterr().err

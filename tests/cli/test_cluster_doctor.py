@@ -27,18 +27,32 @@ def installation(apiserver: ApiServer, user: User) -> str:
     name = f"system-{user.namespace}"
     apiserver.create_namespace(name)
     labels = {"app.kubernetes.io/name": "trainjob"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "trainjob-operator:1"}]}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "operator", "image": "trainjob-operator:1"}]},
+    }
     deployment = {
         "metadata": {"name": "trainjob-operator", "labels": labels},
         "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
     }
     apiserver.request("POST", f"/apis/apps/v1/namespaces/{name}/deployments", deployment)
-    apiserver.request("PATCH", f"/apis/apps/v1/namespaces/{name}/deployments/trainjob-operator/status", {"status": {"replicas": 2, "readyReplicas": 2}})
+    apiserver.request(
+        "PATCH",
+        f"/apis/apps/v1/namespaces/{name}/deployments/trainjob-operator/status",
+        {"status": {"replicas": 2, "readyReplicas": 2}},
+    )
     lease = {"metadata": {"name": contract.LEASE_NAME}, "spec": {"holderIdentity": "operator-1", "renewTime": stamp(0)}}
     apiserver.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{name}/leases", lease)
-    apiserver.request("POST", f"/api/v1/namespaces/{name}/services", {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": [{"port": 8443}]}})
+    apiserver.request(
+        "POST",
+        f"/api/v1/namespaces/{name}/services",
+        {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": [{"port": 8443}]}},
+    )
     slice_ = {
-        "metadata": {"name": contract.COORDINATOR_SERVICE, "labels": {"kubernetes.io/service-name": contract.COORDINATOR_SERVICE}},
+        "metadata": {
+            "name": contract.COORDINATOR_SERVICE,
+            "labels": {"kubernetes.io/service-name": contract.COORDINATOR_SERVICE},
+        },
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["10.0.0.7"]}],
     }
@@ -47,7 +61,9 @@ def installation(apiserver: ApiServer, user: User) -> str:
 
 
 def stamp(seconds_ago: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    )
 
 
 def test_a_good_installation(user: User, installation: str) -> None:
@@ -68,9 +84,14 @@ def test_no_installation(user: User) -> None:
     assert "no operator has ever led" in shown.out
 
 
-@pytest.mark.parametrize(("lease", "said"), [({"renewTime": stamp(3600)}, "has not renewed it for 1h"), ({"holderIdentity": None}, "no operator leads")])
+@pytest.mark.parametrize(
+    ("lease", "said"),
+    [({"renewTime": stamp(3600)}, "has not renewed it for 1h"), ({"holderIdentity": None}, "no operator leads")],
+)
 def test_nobody_leads(user: User, installation: str, lease: dict[str, object], said: str) -> None:
-    user.server.request("PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{installation}/leases/{contract.LEASE_NAME}", {"spec": lease})
+    user.server.request(
+        "PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{installation}/leases/{contract.LEASE_NAME}", {"spec": lease}
+    )
     finding = findings(user, installation)["leader"]
     assert finding["level"] == "FAIL"
     assert said in finding["found"]
@@ -78,13 +99,20 @@ def test_nobody_leads(user: User, installation: str, lease: dict[str, object], s
 
 
 def test_a_coordinator_without_an_address(user: User, installation: str) -> None:
-    user.server.request("DELETE", f"/apis/discovery.k8s.io/v1/namespaces/{installation}/endpointslices/{contract.COORDINATOR_SERVICE}")
+    user.server.request(
+        "DELETE", f"/apis/discovery.k8s.io/v1/namespaces/{installation}/endpointslices/{contract.COORDINATOR_SERVICE}"
+    )
     assert "leads nowhere" in findings(user, installation)["coordinator"]["found"]
 
 
-def test_a_user_without_rights_learns_which_and_who_can_grant_them(user: User, installation: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_rights_learns_which_and_who_can_grant_them(
+    user: User, installation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     weak = user.server.service_account_kubeconfig(user.namespace, "default")
-    assert main(["doctor", "-n", user.namespace, "--kubeconfig", str(weak), "--operator-namespace", installation]) == contract.CLI_ERROR
+    assert (
+        main(["doctor", "-n", user.namespace, "--kubeconfig", str(weak), "--operator-namespace", installation])
+        == contract.CLI_ERROR
+    )
     shown = capsys.readouterr()
     assert "may not, in namespace" in shown.out
     assert f"--clusterrole=trainjob-editor --user=system:serviceaccount:{user.namespace}:default" in shown.err
@@ -92,14 +120,27 @@ def test_a_user_without_rights_learns_which_and_who_can_grant_them(user: User, i
 
 
 def test_a_claim_that_pods_can_share_is_named(user: User, installation: str) -> None:
-    claim = {"metadata": {"name": "shared"}, "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}}
+    claim = {
+        "metadata": {"name": "shared"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
     user.server.request("POST", f"/api/v1/namespaces/{user.namespace}/persistentvolumeclaims", claim)
     finding = findings(user, installation)["storage"]
     assert (finding["level"], "shared" in finding["found"]) == ("ok", True)
 
 
 def test_a_namespace_that_is_not_there(user: User, installation: str) -> None:
-    shown = main(["doctor", "-n", "no-such-namespace", "--kubeconfig", str(user.server.kubeconfig), "--operator-namespace", installation])
+    shown = main(
+        [
+            "doctor",
+            "-n",
+            "no-such-namespace",
+            "--kubeconfig",
+            str(user.server.kubeconfig),
+            "--operator-namespace",
+            installation,
+        ]
+    )
     assert shown == contract.CLI_ERROR
 
 

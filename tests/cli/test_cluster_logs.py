@@ -52,11 +52,15 @@ def test_a_large_job_shows_rank_0_and_says_so(user: User, kubelet: LogKubelet) -
     assert user.tj("logs", "digits", "--rank", "7-8").out == "r07 | last of the first\nr08 | other pod\n"
 
 
-def test_following_waits_for_pods_survives_a_replaced_pod_and_ends_with_the_job(user: User, kubelet: LogKubelet) -> None:
+def test_following_waits_for_pods_survives_a_replaced_pod_and_ends_with_the_job(
+    user: User, kubelet: LogKubelet
+) -> None:
     job = user.create()
 
     def begin() -> None:
-        user.status(slots="0-1", conditions=[condition("PodsScheduled", "False", "WaitingForNodes", "0/3 nodes are available")])
+        user.status(
+            slots="0-1", conditions=[condition("PodsScheduled", "False", "WaitingForNodes", "0/3 nodes are available")]
+        )
         kubelet.pod(job, 0)
         kubelet.pod(job, 1, phase="Pending")
         user.status(attempt=attempt(1, "0-1", 2), phase="Running", conditions=[])
@@ -116,8 +120,19 @@ def test_a_failed_job_ends_the_following_with_its_first_cause_and_code(user: Use
     kubelet.pod(job, 0)
     kubelet.write("digits-0", "r00 | Traceback")
     kubelet.finish("digits-0", "Failed")
-    failure = {"attempt": 1, "time": "2026-01-01T00:00:00Z", "reason": "UserCodeError", "rank": 0, "message": "rank 0 on digits-0 raised ValueError: bad batch"}
-    user.status(slots="0", lastFailure=failure, conditions=[condition("Failed", "True", "RestartLimitExceeded", "1 failure")], phase="Failed")
+    failure = {
+        "attempt": 1,
+        "time": "2026-01-01T00:00:00Z",
+        "reason": "UserCodeError",
+        "rank": 0,
+        "message": "rank 0 on digits-0 raised ValueError: bad batch",
+    }
+    user.status(
+        slots="0",
+        lastFailure=failure,
+        conditions=[condition("Failed", "True", "RestartLimitExceeded", "1 failure")],
+        phase="Failed",
+    )
     shown = user.tj("logs", "digits", "-f")
     assert shown.code == contract.CLI_JOB_FAILED
     assert shown.out == "r00 | Traceback\n"
@@ -129,7 +144,9 @@ def test_a_cancelled_and_a_deleted_job_end_the_following(user: User, kubelet: Lo
     user.create()
     with user.meanwhile(
         lambda: user.server.request(
-            "PATCH", user.path("digits"), {"spec": {"suspend": True}, "metadata": {"annotations": {contract.ANNOTATION_CANCELLED: "now"}}}
+            "PATCH",
+            user.path("digits"),
+            {"spec": {"suspend": True}, "metadata": {"annotations": {contract.ANNOTATION_CANCELLED: "now"}}},
         )
     ):
         shown = user.tj("logs", "digits", "-f")
@@ -161,7 +178,9 @@ def test_following_goes_on_when_the_api_server_was_away(user: User, kubelet: Log
     assert shown.out.splitlines() == ["r00 | before", "r00 | meanwhile", "r00 | after"]
 
 
-@pytest.mark.parametrize(("finished", "said"), [(False, "-f waits for them"), (True, "gone, and their lines with them")])
+@pytest.mark.parametrize(
+    ("finished", "said"), [(False, "-f waits for them"), (True, "gone, and their lines with them")]
+)
 def test_without_pods_it_says_why_there_is_nothing(user: User, finished: bool, said: str) -> None:
     user.create()
     if finished:

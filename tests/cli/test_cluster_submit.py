@@ -16,9 +16,9 @@ from support import s3
 from support.apiserver import on_apiserver
 from support.cluster_cli import Said, User, condition, until
 from support.trainjobs import document
-from trainjob.checkpoint import code
-from trainjob.checkpoint.opening import open_store
-from trainjob.launch import carry
+from trainjob.checkpoint.storage_child import code
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch.handover import carry
 from trainjob_api import contract
 
 pytestmark = on_apiserver
@@ -42,12 +42,15 @@ def manifest(folder: Path, *documents: object) -> str:
     return "job.yaml"
 
 
-# --- Manifests ------------------------------------------------------------------------------------------------------------
+# --- Manifests
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_manifest_is_created_with_the_options_over_it(user: User, folder: Path) -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
-    shown = user.tj("submit", "-f", manifest(folder, claim, document()), "--workers", "3", "--restarts", "7", "--env", "A=b")
+    shown = user.tj(
+        "submit", "-f", manifest(folder, claim, document()), "--workers", "3", "--restarts", "7", "--env", "A=b"
+    )
     assert shown.code == contract.CLI_OK, shown.err
     assert shown.out == f"trainjob.trainjob.dev/digits created in namespace {user.namespace}\n"
     assert "also holds PersistentVolumeClaim" in shown.err
@@ -91,26 +94,45 @@ def test_what_cannot_run_is_refused_with_its_field_and_not_created(user: User, f
         (["train.py", "--image", "x", "--storage", "data", "--volume", "claim:/data"], "is on no volume"),
         (["train.py", "--image", "x", "--volume", "claim"], "is not CLAIM:/PATH"),
         (["train.py", "--image", "x", "--workers", "0"], "0 is too small"),
-        (["train.py", "--image", "x", "--on-upload-failure", "stop"], "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail"),
-        (["-f", "job.yaml", "--on-upload-failure", "stop"], "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail"),
-        (["-f", "job.yaml", "--s3-ca-config-map", "ca"], "--s3-ca-config-map (spec.checkpoint.s3): must be left out unless storage or resumeFrom is at s3://"),
-        (["train.py", "--image", "x", "--storage", "s3://b_b"], "--storage (spec.checkpoint.storage): must be s3://bucket/folder; 'b_b' is no bucket's name"),
+        (
+            ["train.py", "--image", "x", "--on-upload-failure", "stop"],
+            "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail",
+        ),
+        (
+            ["-f", "job.yaml", "--on-upload-failure", "stop"],
+            "--on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail",
+        ),
+        (
+            ["-f", "job.yaml", "--s3-ca-config-map", "ca"],
+            "--s3-ca-config-map (spec.checkpoint.s3): must be left out unless storage or resumeFrom is at s3://",
+        ),
+        (
+            ["train.py", "--image", "x", "--storage", "s3://b_b"],
+            "--storage (spec.checkpoint.storage): must be s3://bucket/folder; 'b_b' is no bucket's name",
+        ),
     ],
 )
-def test_wrong_usage_is_refused_before_the_cluster_is_asked(user: User, folder: Path, words: list[str], said: str) -> None:
+def test_wrong_usage_is_refused_before_the_cluster_is_asked(
+    user: User, folder: Path, words: list[str], said: str
+) -> None:
     (folder.parent / "outside.py").write_text("")
     manifest(folder, document())
     refused = user.tj("submit", *words)
     assert refused.code in (contract.CLI_USAGE, contract.CLI_ERROR)
     assert said in refused.err
     assert refused.err.splitlines()[-1].startswith("next: ")
-    assert user.core("configmaps") == [] or all("-code-" not in found["metadata"]["name"] for found in user.core("configmaps"))
+    assert user.core("configmaps") == [] or all(
+        "-code-" not in found["metadata"]["name"] for found in user.core("configmaps")
+    )
 
 
-# --- Scripts ---------------------------------------------------------------------------------------------------------------
+# --- Scripts
+# ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(
+    user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     options = [
         "--image",
         "torch:1",
@@ -139,7 +161,11 @@ def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(user: User, folder
     assert container["command"] == ["python", "train.py", "--lr", "$$HOME"]
     assert (container["image"], container["workingDir"]) == ("torch:1", carry.CODE_DIR)
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "cpu": "4", "memory": "8Gi"}
-    assert (spec["workers"], spec["checkpoint"]["storage"], spec["failurePolicy"]["maxFailures"]) == (2, "/data/runs", 5)
+    assert (spec["workers"], spec["checkpoint"]["storage"], spec["failurePolicy"]["maxFailures"]) == (
+        2,
+        "/data/runs",
+        5,
+    )
     assert "2 workers with 8 processes each" in shown.err
     code = next(found for found in user.core("configmaps") if "-code-" in found["metadata"]["name"])
     assert code["metadata"]["ownerReferences"][0]["uid"] == user.get(name)["metadata"]["uid"]
@@ -152,7 +178,9 @@ def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(user: User, folder
     command = [word.replace("$$", "$").replace(carry.ARCHIVE_DIR, str(pod)) for word in init["command"][:-1]]
     subprocess.run([*command, str(pod / "code")], check=True, timeout=30)
     assert sorted(os.listdir(pod / "code")) == [".tjignore", "helper.py", "train.py"]
-    done = subprocess.run(["python3", "train.py", "a"], cwd=pod / "code", capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        ["python3", "train.py", "a"], cwd=pod / "code", capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout == "helped ['a']\n"
 
 
@@ -177,10 +205,14 @@ def test_code_that_is_too_large_is_refused_with_what_weighs(user: User, folder: 
     assert ".tjignore" in refused.err.splitlines()[-1]
 
 
-def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(
+    user: User, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     nodes = tmp_path_factory.mktemp("nfs")
     (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
-    shown = user.tj("submit", "train.py", "--image", "x", "--name", "big", "--volume", f"{nodes}:/data", "--storage", "/data/runs")
+    shown = user.tj(
+        "submit", "train.py", "--image", "x", "--name", "big", "--volume", f"{nodes}:/data", "--storage", "/data/runs"
+    )
     assert shown.code == contract.CLI_OK, shown.err
     template = user.get("big")["spec"]["template"]["spec"]
     inside = template["initContainers"][0]["command"][-2]
@@ -190,34 +222,82 @@ def test_code_that_is_too_large_goes_to_a_storage_that_is_here_too(user: User, f
 
 
 def test_how_checkpoints_are_stored_reaches_the_job(user: User, folder: Path) -> None:
-    store = ["--s3-endpoint", "https://s3.storage:9000", "--s3-region", "eu-west-3", "--s3-secret", "keys", "--s3-ca-config-map", "store-ca"]
+    store = [
+        "--s3-endpoint",
+        "https://s3.storage:9000",
+        "--s3-region",
+        "eu-west-3",
+        "--s3-secret",
+        "keys",
+        "--s3-ca-config-map",
+        "store-ca",
+    ]
     bucket = ["--storage", "s3://bucket/jobs", *store]
-    script = user.tj("submit", "train.py", "--image", "x", "--name", "a", *bucket, "--strict", "--on-upload-failure", "Fail")
+    script = user.tj(
+        "submit", "train.py", "--image", "x", "--name", "a", *bucket, "--strict", "--on-upload-failure", "Fail"
+    )
     assert script.code == contract.CLI_OK, script.err
-    s3_settings = {"endpointURL": "https://s3.storage:9000", "region": "eu-west-3", "credentialsSecret": "keys", "caConfigMap": "store-ca"}
+    s3_settings = {
+        "endpointURL": "https://s3.storage:9000",
+        "region": "eu-west-3",
+        "credentialsSecret": "keys",
+        "caConfigMap": "store-ca",
+    }
     said = user.get("a")["spec"]["checkpoint"]
-    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {"s3": s3_settings, "strict": True, "onUploadFailure": "Fail"}
-    written = document({"metadata.name": "b", "spec.checkpoint": {"storage": "s3://bucket/jobs", "s3": {"region": "eu-west-1"}, "strict": True}})
+    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {
+        "s3": s3_settings,
+        "strict": True,
+        "onUploadFailure": "Fail",
+    }
+    written = document(
+        {
+            "metadata.name": "b",
+            "spec.checkpoint": {"storage": "s3://bucket/jobs", "s3": {"region": "eu-west-1"}, "strict": True},
+        }
+    )
     file = user.tj("submit", "-f", manifest(folder, written), *store, "--no-strict", "--on-upload-failure", "Fail")
     assert file.code == contract.CLI_OK, file.err
     said = user.get("b")["spec"]["checkpoint"]
-    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {"s3": s3_settings, "strict": False, "onUploadFailure": "Fail"}
+    assert {name: said.get(name) for name in ("s3", "strict", "onUploadFailure")} == {
+        "s3": s3_settings,
+        "strict": False,
+        "onUploadFailure": "Fail",
+    }
 
 
 def in_bucket(user: User, uri: str, name: str = "big") -> Said:
-    words = ["--image", "x", "--name", name, "--storage", uri, "--s3-endpoint", "http://s3.storage:9000", "--s3-secret", "keys", "--s3-region", "eu-west-3"]
+    words = [
+        "--image",
+        "x",
+        "--name",
+        name,
+        "--storage",
+        uri,
+        "--s3-endpoint",
+        "http://s3.storage:9000",
+        "--s3-secret",
+        "keys",
+        "--s3-region",
+        "eu-west-3",
+    ]
     return user.tj("submit", "train.py", *words)
 
 
 @pytest.mark.slow
-def test_code_that_is_too_large_goes_to_the_bucket_of_the_job(user: User, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_too_large_goes_to_the_bucket_of_the_job(
+    user: User, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
     s3.use(monkeypatch, s3.endpoint())
     uri = s3.fresh_uri().replace("a folder ü/job", "jobs")
     shown = in_bucket(user, uri)
     assert shown.code == contract.CLI_OK, shown.err
     spec = user.get("big")["spec"]
-    assert spec["checkpoint"]["s3"] == {"endpointURL": "http://s3.storage:9000", "credentialsSecret": "keys", "region": "eu-west-3"}
+    assert spec["checkpoint"]["s3"] == {
+        "endpointURL": "http://s3.storage:9000",
+        "credentialsSecret": "keys",
+        "region": "eu-west-3",
+    }
     container = spec["template"]["spec"]["containers"][0]
     key = next(entry["value"] for entry in container["env"] if entry["name"] == contract.ENV_CODE)
     assert container["workingDir"] == carry.CODE_DIR and "initContainers" not in spec["template"]["spec"]
@@ -229,13 +309,18 @@ def test_code_that_is_too_large_goes_to_the_bucket_of_the_job(user: User, folder
 
 
 @pytest.mark.slow
-def test_a_bucket_that_cannot_be_reached_from_here_is_said_with_the_ways_out(user: User, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_cannot_be_reached_from_here_is_said_with_the_ways_out(
+    user: User, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "weights.bin").write_bytes(random.Random(0).randbytes(900_000))
     s3.use(monkeypatch, s3.endpoint(), timeout_s=9.0)  # a client of its own: one that has found keys keeps them
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     keyless = in_bucket(user, "s3://not-there/jobs")
-    assert "cannot be left in the job's storage" in keyless.err and "kubectl get secret keys" in keyless.err.splitlines()[-1]
+    assert (
+        "cannot be left in the job's storage" in keyless.err
+        and "kubectl get secret keys" in keyless.err.splitlines()[-1]
+    )
     s3.use(monkeypatch, s3.endpoint())
     missing = in_bucket(user, "s3://not-there/jobs")
     assert missing.code == contract.CLI_ERROR and "there is no bucket not-there" in missing.err
@@ -253,7 +338,11 @@ def test_a_dry_run_prints_what_kubectl_would_take(user: User, folder: Path) -> N
 def test_waiting_ends_with_the_job_s_code(user: User, folder: Path) -> None:
     def end() -> None:
         until(lambda: user.server.request("GET", user.path())["items"])
-        user.status("digits", phase="Failed", conditions=[condition("Failed", "True", "DeadlineExceeded", "it was active for too long")])
+        user.status(
+            "digits",
+            phase="Failed",
+            conditions=[condition("Failed", "True", "DeadlineExceeded", "it was active for too long")],
+        )
 
     with user.meanwhile(end):
         shown = user.tj("submit", "-f", manifest(folder, document()), "--wait", "--plain")

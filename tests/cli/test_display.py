@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from support.jobs import NOW, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.display import PlainDisplay, wants_panel
-from trainjob.cli.live import LiveDisplay
-from trainjob.cli.story import RATION_S
+from trainjob.cli.screen.display import PlainDisplay, wants_panel
+from trainjob.cli.screen.live import LiveDisplay
+from trainjob.cli.screen.story import RATION_S
 
 
 class Clock:
@@ -46,7 +46,16 @@ def test_progress_is_rationed_and_failures_are_not(clock: Clock) -> None:
     for step in range(1, 401):
         clock.now = NOW + step * RATION_S / 100
         display.status(job({"attempt": attempt(), "progress": progress(step, clock.now - NOW)}))
-    display.status(job({"attempt": attempt(), "progress": progress(400, clock.now - NOW), "lastFailure": failure(), "checkpoint": checkpoint()}))
+    display.status(
+        job(
+            {
+                "attempt": attempt(),
+                "progress": progress(400, clock.now - NOW),
+                "lastFailure": failure(),
+                "checkpoint": checkpoint(),
+            }
+        )
+    )
     lines = err.getvalue().splitlines()
     assert sum("/450" in line for line in lines) == 4
     assert sum("failed: rank 1" in line for line in lines) == 1
@@ -77,8 +86,19 @@ def test_the_live_panel_scrolls_output_above_and_keeps_the_last_state(clock: Clo
     display, written = screen(clock, no_color=True)
     try:
         display.line("r01 | \x1b[32mfine\x1b[0m [not markup]")
-        display.status(job({"phase": "Running", "attempt": attempt(), "progress": progress(), "checkpoint": checkpoint()}))
-        display.status(job({"phase": "Failed", "attempt": attempt(), "lastFailure": failure(), "conditions": [condition("Failed", "True", "UserCodeError")]}))
+        display.status(
+            job({"phase": "Running", "attempt": attempt(), "progress": progress(), "checkpoint": checkpoint()})
+        )
+        display.status(
+            job(
+                {
+                    "phase": "Failed",
+                    "attempt": attempt(),
+                    "lastFailure": failure(),
+                    "conditions": [condition("Failed", "True", "UserCodeError")],
+                }
+            )
+        )
     finally:
         display.close()
     text = written.getvalue()

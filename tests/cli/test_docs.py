@@ -77,7 +77,9 @@ def test_causes_are_explained_all_of_them() -> None:
 
 
 def test_every_import_that_is_promised_is_there() -> None:
-    rows = re.findall(r"^\| `(ray\.\S+)` \| `trainjob\.(\w+)` \|", text(ROOT / "docs" / "migrating-from-ray-train.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(ray\.\S+)` \| `trainjob\.(\w+)` \|", text(ROOT / "docs" / "migrating-from-ray-train.md"), re.MULTILINE
+    )
     assert len(rows) > 15
     for theirs, ours in rows:
         assert theirs.rsplit(".", 1)[-1] == ours
@@ -100,7 +102,12 @@ def test_manifests_are_valid(page: str, manifest: str) -> None:
 
 
 def python() -> list[tuple[str, str]]:
-    return [(page.name, fence["body"]) for page in PAGES for fence in FENCE.finditer(text(page)) if fence["language"] == "python"]
+    return [
+        (page.name, fence["body"])
+        for page in PAGES
+        for fence in FENCE.finditer(text(page))
+        if fence["language"] == "python"
+    ]
 
 
 @pytest.mark.parametrize(("page", "code"), python())

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from support.jobs import causes, checkpoint, condition, failure, job
-from trainjob.cli.failure import ADVICE, Retry, advice, explain, headline, place
+from trainjob.cli.screen.failure import ADVICE, Retry, advice, explain, headline, place
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
 
 RETRY = Retry(command="tj run train.py --name digits", script="train.py", storage="/ckpt/default/digits")
 
-NOT_A_FAILURE = {contract.REASON_COMPLETED, contract.REASON_SUSPENDED, contract.REASON_CANCELLED, contract.REASON_SCALED, contract.REASON_RESTART_REQUESTED}
+NOT_A_FAILURE = {
+    contract.REASON_COMPLETED,
+    contract.REASON_SUSPENDED,
+    contract.REASON_CANCELLED,
+    contract.REASON_SCALED,
+    contract.REASON_RESTART_REQUESTED,
+}
 
 
 def of(**more: object) -> Failure:
@@ -38,9 +44,16 @@ def test_the_place_is_the_innermost_frame() -> None:
 
 
 def test_the_place_is_in_the_users_code_and_not_in_a_library() -> None:
-    deep = str(failure()["traceback"]) + '\n  File "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in f\n  File "<string>", line 1'
+    deep = (
+        str(failure()["traceback"])
+        + '\n  File "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in f\n  File '
+        '"<string>", line 1'
+    )
     assert place(of(traceback=deep)) == "/w/train.py:61"
-    assert place(of(traceback='File "/usr/lib/python3.11/json/decoder.py", line 3')) == "/usr/lib/python3.11/json/decoder.py:3"
+    assert (
+        place(of(traceback='File "/usr/lib/python3.11/json/decoder.py", line 3'))
+        == "/usr/lib/python3.11/json/decoder.py:3"
+    )
 
 
 def test_a_failed_job_is_explained_with_cause_traceback_and_next_command() -> None:
@@ -68,13 +81,25 @@ def test_a_failed_job_is_explained_with_cause_traceback_and_next_command() -> No
 
 def test_the_cause_is_not_told_twice() -> None:
     told = "rank 1 on digits-1 raised ValueError: bad batch; a rule of failurePolicy says that this fails the job"
-    lines = explain(job({"conditions": [condition("Failed", "True", "FailRule", told)], "lastFailure": failure()}), RETRY)
-    assert lines[:3] == ["digits failed: FailRule", f"  {told}", "  [UserCodeError in attempt 1; 1 other rank ended because of it]"]
+    lines = explain(
+        job({"conditions": [condition("Failed", "True", "FailRule", told)], "lastFailure": failure()}), RETRY
+    )
+    assert lines[:3] == [
+        "digits failed: FailRule",
+        f"  {told}",
+        "  [UserCodeError in attempt 1; 1 other rank ended because of it]",
+    ]
 
 
 def test_without_a_checkpoint_the_next_start_is_called_what_it_is() -> None:
-    lines = explain(job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}), RETRY)
-    assert lines[-3:] == ["  saved: no checkpoint yet", "next: Fix /w/train.py:61.", "      then `tj run train.py --name digits` starts again."]
+    lines = explain(
+        job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}), RETRY
+    )
+    assert lines[-3:] == [
+        "  saved: no checkpoint yet",
+        "next: Fix /w/train.py:61.",
+        "      then `tj run train.py --name digits` starts again.",
+    ]
 
 
 def test_a_failure_that_left_no_trace_still_names_a_next_step() -> None:

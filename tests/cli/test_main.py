@@ -31,7 +31,11 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said", "next_step"),
     [
         (["fly"], "invalid choice: 'fly'", "`tj --help`"),
-        (["run", "train.py", "--workers", "0"], "argument --workers: 0 is too small; the least is 1", "`tj run --help`"),
+        (
+            ["run", "train.py", "--workers", "0"],
+            "argument --workers: 0 is too small; the least is 1",
+            "`tj run --help`",
+        ),
         (["run", "train.py", "--workers", "two"], "'two' is not a whole number", "`tj run --help`"),
         (["run", "train.py", "--max-failures", "-2"], "-2 is too small; the least is -1", "`tj run --help`"),
         (["run", "train.py", "--env", "JUST_A_NAME"], "'JUST_A_NAME' is not NAME=VALUE", "`tj run --help`"),
@@ -50,7 +54,11 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["logs", "digits", "-f", "--previous"], "nothing to follow", "one of -f and --previous"),
         (["scale", "digits", "0"], "0 is too small", "`tj scale --help`"),
         (["list", "--", "more"], "takes nothing after --", "`tj list --help`"),
-        (["submit", "train.py", "--image", "x", "--epochs", "3"], "unknown: --epochs 3", "tj submit train.py ... -- --epochs 3"),
+        (
+            ["submit", "train.py", "--image", "x", "--epochs", "3"],
+            "unknown: --epochs 3",
+            "tj submit train.py ... -- --epochs 3",
+        ),
         (["run", "train.py", "--local", "--fresh"], None, None),
     ],
 )
@@ -69,7 +77,9 @@ def test_wrong_usage_says_what_to_type(
     assert error.splitlines()[-1].startswith("next: ")
 
 
-def test_an_unexpected_error_is_a_sentence_and_not_a_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_an_unexpected_error_is_a_sentence_and_not_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
     monkeypatch.setattr("trainjob.cli.manifest.read", lambda file: [][0])
     monkeypatch.delenv("TRAINJOB_DEBUG", raising=False)
     assert main(["validate", "-f", "x"]) == CLI_ERROR
@@ -82,13 +92,27 @@ def test_an_unexpected_error_is_a_sentence_and_not_a_traceback(capsys: pytest.Ca
 
 
 def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
-    code = "import sys, trainjob.cli.main as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nprint(sorted(sys.modules), file=sys.stderr)"
+    code = (
+        "import sys, trainjob.cli.main as m\ntry: m.main(['--help'])\nexcept SystemExit: "
+        "pass\nprint(sorted(sys.modules), file=sys.stderr)"
+    )
     fastest = float("inf")
     for _ in range(3):
         begun = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
         fastest = min(fastest, time.perf_counter() - begun)
-    for heavy in ("torch", "pydantic", "yaml", "rich", "aiohttp", "asyncio", "kubernetes", "urllib3", "trainjob_operator", "trainjob.launch"):
+    for heavy in (
+        "torch",
+        "pydantic",
+        "yaml",
+        "rich",
+        "aiohttp",
+        "asyncio",
+        "kubernetes",
+        "urllib3",
+        "trainjob_operator",
+        "trainjob.launch",
+    ):
         assert f"'{heavy}'" not in done.stderr
     assert fastest < 0.3
 
@@ -97,13 +121,21 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run([sys.executable, "-m", "trainjob.cli", "run", "--help"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=30)
+        done = subprocess.run(
+            [sys.executable, "-m", "trainjob.cli", "run", "--help"],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
     finally:
         os.close(write)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("text", "found"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("1h5s", 3605.0)])
+@pytest.mark.parametrize(
+    ("text", "found"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("1h5s", 3605.0)]
+)
 def test_times(text: str, found: float) -> None:
     assert seconds(text) == found
 

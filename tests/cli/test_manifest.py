@@ -35,7 +35,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_trainjobs_are_found_among_other_objects(write) -> None:
-    assert [document["metadata"]["name"] for document in manifest.read(write(f"{OTHER}---\n{GOOD}---\n---\n"))] == ["digits"]
+    assert [document["metadata"]["name"] for document in manifest.read(write(f"{OTHER}---\n{GOOD}---\n---\n"))] == [
+        "digits"
+    ]
 
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,10 @@ def test_two_jobs_cannot_be_run_at_once(write) -> None:
 def test_a_valid_manifest_is_summed_up(write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", write(GOOD)]) == CLI_OK
     said = capsys.readouterr().out
-    assert said == "job.yaml: TrainJob digits is valid; 2 workers with 1 process each; no storage: checkpoints survive processes, not pods; up to 3 restarts\n"
+    assert (
+        said == "job.yaml: TrainJob digits is valid; 2 workers with 1 process each; no storage: checkpoints survive "
+        "processes, not pods; up to 3 restarts\n"
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once(write, capsys: pytest.CaptureFixture[str]) -> None:

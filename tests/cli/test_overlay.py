@@ -13,10 +13,17 @@ from trainjob_api.validation import parse_trainjob
 
 
 def document() -> dict[str, Any]:
-    containers = [{"name": "sidecar"}, {"name": "trainer", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]
+    containers = [
+        {"name": "sidecar"},
+        {"name": "trainer", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+    ]
     return {
         "metadata": {"name": "digits"},
-        "spec": {"workers": 4, "checkpoint": {"storage": "/ckpt", "keep": 2}, "template": {"spec": {"containers": containers}}},
+        "spec": {
+            "workers": 4,
+            "checkpoint": {"storage": "/ckpt", "keep": 2},
+            "template": {"spec": {"containers": containers}},
+        },
     }
 
 
@@ -25,12 +32,27 @@ def test_no_option_changes_nothing() -> None:
 
 
 def test_every_option_reaches_its_field_and_the_rest_stays() -> None:
-    given = Options(name="n", workers=2, processes_per_worker=3, storage="/here", fresh=True, max_failures=0, strict=False, on_upload_failure="Fail")
+    given = Options(
+        name="n",
+        workers=2,
+        processes_per_worker=3,
+        storage="/here",
+        fresh=True,
+        max_failures=0,
+        strict=False,
+        on_upload_failure="Fail",
+    )
     result = overlay(document(), given)
     assert result["metadata"]["name"] == "n"
     assert result["spec"]["workers"] == 2
     assert result["spec"]["processesPerWorker"] == 3
-    assert result["spec"]["checkpoint"] == {"storage": "/here", "keep": 2, "strict": False, "onUploadFailure": "Fail", "resumeFrom": "none"}
+    assert result["spec"]["checkpoint"] == {
+        "storage": "/here",
+        "keep": 2,
+        "strict": False,
+        "onUploadFailure": "Fail",
+        "resumeFrom": "none",
+    }
     assert result["spec"]["failurePolicy"] == {"maxFailures": 0}
 
 
@@ -38,7 +60,12 @@ def test_how_a_bucket_is_reached_is_put_beside_what_the_document_says_of_it() ->
     original = document()
     original["spec"]["checkpoint"]["s3"] = {"endpointURL": "https://old:9000", "region": "eu-west-3"}
     result = overlay(original, Options(s3_endpoint="https://new:9000", s3_secret="keys", s3_ca_config_map="store-ca"))
-    s3 = {"endpointURL": "https://new:9000", "region": "eu-west-3", "credentialsSecret": "keys", "caConfigMap": "store-ca"}
+    s3 = {
+        "endpointURL": "https://new:9000",
+        "region": "eu-west-3",
+        "credentialsSecret": "keys",
+        "caConfigMap": "store-ca",
+    }
     assert result["spec"]["checkpoint"]["s3"] == s3
 
 
@@ -51,12 +78,21 @@ def test_the_given_document_is_not_touched() -> None:
 def test_environment_goes_to_the_trainer_and_replaces_its_own() -> None:
     containers = overlay(document(), Options(env=[("A", "9"), ("C", "x=y")]))["spec"]["template"]["spec"]["containers"]
     assert containers[0] == {"name": "sidecar"}
-    assert containers[1]["env"] == [{"name": "B", "value": "2"}, {"name": "A", "value": "9"}, {"name": "C", "value": "x=y"}]
+    assert containers[1]["env"] == [
+        {"name": "B", "value": "2"},
+        {"name": "A", "value": "9"},
+        {"name": "C", "value": "x=y"},
+    ]
 
 
 @pytest.mark.parametrize(
     "broken",
-    [{}, {"spec": None}, {"spec": {"checkpoint": "s3", "template": {"spec": {"containers": []}}}}, {"spec": {"template": {"spec": {"containers": ["x"]}}}}],
+    [
+        {},
+        {"spec": None},
+        {"spec": {"checkpoint": "s3", "template": {"spec": {"containers": []}}}},
+        {"spec": {"template": {"spec": {"containers": ["x"]}}}},
+    ],
 )
 def test_what_makes_no_sense_is_left_to_validation(broken: dict[str, Any]) -> None:
     overlay(broken, Options(storage="/x", keep=1, env=[("A", "1")]))
@@ -76,8 +112,18 @@ def refused(document: dict[str, Any], options: Options, file: str | None = None)
 
 def test_a_value_that_makes_no_sense_is_refused_in_validations_words_under_its_options_name() -> None:
     upload = refused(runnable(), Options(on_upload_failure="fail"))
-    assert "  --on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail; did you mean Fail?" in str(upload)
-    store = str(refused(runnable(), Options(s3_endpoint="minio:9000", s3_region="Frankfurt 1", s3_secret="My Keys", s3_ca_config_map="./ca.crt")))
+    assert (
+        "  --on-upload-failure (spec.checkpoint.onUploadFailure): must be one of Continue, Fail; did you mean Fail?"
+        in str(upload)
+    )
+    store = str(
+        refused(
+            runnable(),
+            Options(
+                s3_endpoint="minio:9000", s3_region="Frankfurt 1", s3_secret="My Keys", s3_ca_config_map="./ca.crt"
+            ),
+        )
+    )
     for flag, said in [
         ("--s3-endpoint", "must be http:// or https:// with host and port"),
         ("--s3-region", "must be the name of a region"),
@@ -103,7 +149,9 @@ def test_how_a_bucket_is_reached_without_a_bucket_is_refused_under_the_names_of_
     ],
     ids=["the manifest's", "an option's", "of both"],
 )
-def test_the_next_step_is_where_the_fault_is(broken: dict[str, Any], options: Options, code: int, next_step: str) -> None:
+def test_the_next_step_is_where_the_fault_is(
+    broken: dict[str, Any], options: Options, code: int, next_step: str
+) -> None:
     error = refused(runnable(**broken), options, file="job.yaml")
     assert (error.code, next_step in error.next_step) == (code, True)
     assert "--keep" not in str(error)  # the document's own, not an option's

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.pace import Pace
-from trainjob.cli.panel import BAR_WIDTH, Moment, panel
+from trainjob.cli.screen.pace import Pace
+from trainjob.cli.screen.panel import BAR_WIDTH, Moment, panel
 
 MOMENT = Moment(now=NOW + 5, started=NOW - 7)
 WORKERS = {"ready": 2, "desired": 2}
@@ -17,12 +17,22 @@ def test_before_anything_happens_it_says_so() -> None:
 
 
 def test_it_says_what_a_start_waits_for() -> None:
-    waiting = job({"phase": "Pending", "conditions": [condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up")]})
+    waiting = job(
+        {"phase": "Pending", "conditions": [condition("WorkersReady", "False", "Waiting", "1 of 2 workers is up")]}
+    )
     assert panel(waiting, Pace(), MOMENT)[-1] == "waiting: 1 of 2 workers is up"
 
 
 def test_a_running_job_has_four_facts_on_three_lines() -> None:
-    running = job({"phase": "Running", "workers": WORKERS, "attempt": attempt(), "progress": progress(), "checkpoint": checkpoint()})
+    running = job(
+        {
+            "phase": "Running",
+            "workers": WORKERS,
+            "attempt": attempt(),
+            "progress": progress(),
+            "checkpoint": checkpoint(),
+        }
+    )
     lines = panel(running, Pace(1, ((NOW, 80), (NOW + 4, 180))), MOMENT)
     assert lines == [
         "Running   2/2 workers   2 ranks, attempt 1   0 of 3 restarts used   12s",

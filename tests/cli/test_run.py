@@ -17,10 +17,10 @@ from support.jobs import attempt, checkpoint, condition, failure, job, progress
 from trainjob.cli import main as entry
 from trainjob.cli import parser as grammar
 from trainjob.cli import run as running
-from trainjob.cli.display import PlainDisplay
 from trainjob.cli.errors import CommandError
 from trainjob.cli.run import Show, build, conclude, retry
-from trainjob.launch.local import LocalEvent, LocalOutcome
+from trainjob.cli.screen.display import PlainDisplay
+from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -69,12 +69,19 @@ def test_unnamed_jobs_do_not_meet() -> None:
 
 
 def test_every_option_reaches_the_job() -> None:
-    line = "run -m pkg.train --processes-per-worker 3 --keep 2 --strict --on-upload-failure Fail --fresh --max-failures -1 --env A=1 --env B=x=y"
+    line = (
+        "run -m pkg.train --processes-per-worker 3 --keep 2 --strict --on-upload-failure Fail --fresh "
+        "--max-failures -1 --env A=1 --env B=x=y"
+    )
     built = build(args(line))
     assert container(built)["command"] == [sys.executable, "-m", "pkg.train"]
     assert container(built)["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}]
     assert defaults.processes_per_worker(built.spec) == 3
-    assert (built.spec.checkpoint.keep, built.spec.checkpoint.strict, built.spec.checkpoint.on_upload_failure) == (2, True, "Fail")
+    assert (built.spec.checkpoint.keep, built.spec.checkpoint.strict, built.spec.checkpoint.on_upload_failure) == (
+        2,
+        True,
+        "Fail",
+    )
     assert built.spec.checkpoint.resume_from == "none"
     assert built.spec.failure_policy.max_failures == -1
 
@@ -82,12 +89,18 @@ def test_every_option_reaches_the_job() -> None:
 def test_a_manifest_is_taken_as_it_is_unless_an_option_says_otherwise(folder: Path) -> None:
     assert build(args("run -f job.yaml --local")).spec.checkpoint.storage == "/ckpt"
     built = build(args("run -f job.yaml --local --workers 2 --storage here --env A=2"))
-    assert (built.metadata.name, built.spec.workers, built.spec.checkpoint.storage) == ("digits", 2, str(folder / "here"))
+    assert (built.metadata.name, built.spec.workers, built.spec.checkpoint.storage) == (
+        "digits",
+        2,
+        str(folder / "here"),
+    )
     assert container(built)["env"] == [{"name": "A", "value": "2"}]
 
 
 def test_what_a_manifest_says_of_checkpoints_is_turned_either_way() -> None:
-    Path("job.yaml").write_text(MANIFEST.replace("{storage: /ckpt}", "{storage: /ckpt, strict: true, onUploadFailure: Fail}"))
+    Path("job.yaml").write_text(
+        MANIFEST.replace("{storage: /ckpt}", "{storage: /ckpt, strict: true, onUploadFailure: Fail}")
+    )
     as_written = build(args("run -f job.yaml --local")).spec.checkpoint
     assert (as_written.strict, as_written.on_upload_failure) == (True, "Fail")
     turned = build(args("run -f job.yaml --local --no-strict --on-upload-failure Continue")).spec.checkpoint
@@ -96,7 +109,10 @@ def test_what_a_manifest_says_of_checkpoints_is_turned_either_way() -> None:
 
 def test_an_option_that_makes_no_sense_is_refused_by_its_name() -> None:
     for line in ("run train.py --on-upload-failure Stop", "run -f job.yaml --local --on-upload-failure Stop"):
-        with pytest.raises(CommandError, match=r"--on-upload-failure \(spec\.checkpoint\.onUploadFailure\): must be one of Continue, Fail") as raised:
+        with pytest.raises(
+            CommandError,
+            match=r"--on-upload-failure \(spec\.checkpoint\.onUploadFailure\): must be one of Continue, Fail",
+        ) as raised:
             build(args(line))
         assert (raised.value.code, "tj run --help" in raised.value.next_step) == (contract.CLI_USAGE, True)
 
@@ -122,7 +138,10 @@ def test_a_job_that_makes_no_sense_is_refused_with_its_field() -> None:
         ("run train.py --workers 2 -- --lr 1e-3", "tj run train.py --name digits --workers 2 -- --lr 1e-3"),
         ("run -m pkg.train --keep 2 --env 'A=b c'", "tj run -m pkg.train --name digits --keep 2 --env 'A=b c'"),
         ("run -f job.yaml --local --fresh", "tj run -f job.yaml --local --name digits"),
-        ("run a.py --strict --on-upload-failure Fail --max-failures 0", "tj run a.py --name digits --on-upload-failure Fail --max-failures 0 --strict"),
+        (
+            "run a.py --strict --on-upload-failure Fail --max-failures 0",
+            "tj run a.py --name digits --on-upload-failure Fail --max-failures 0 --strict",
+        ),
         ("run -f job.yaml --local --no-strict", "tj run -f job.yaml --local --name digits --no-strict"),
     ],
 )
@@ -143,14 +162,25 @@ def concluded(status: dict[str, object], capsys: pytest.CaptureFixture[str]) -> 
 def test_a_completed_job_ends_with_its_numbers_and_its_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     latest = {"latest": {**checkpoint()["latest"], "uri": "/s/checkpoints/1-1-4"}}
     code, said = concluded(
-        {"conditions": [condition("Complete", "True", "AllRanksSucceeded")], "attempt": attempt(2), "progress": progress(), "checkpoint": latest}, capsys
+        {
+            "conditions": [condition("Complete", "True", "AllRanksSucceeded")],
+            "attempt": attempt(2),
+            "progress": progress(),
+            "checkpoint": latest,
+        },
+        capsys,
     )
     assert code == contract.CLI_OK
-    assert said == "digits completed in 12s with 2 attempts\n  loss=0.11 accuracy=0.975\n  checkpoint 1-1-4: /s/checkpoints/1-1-4\n"
+    assert (
+        said == "digits completed in 12s with 2 attempts\n  loss=0.11 accuracy=0.975\n  checkpoint 1-1-4: "
+        "/s/checkpoints/1-1-4\n"
+    )
 
 
 def test_a_failed_job_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = concluded({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}, capsys)
+    code, said = concluded(
+        {"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}, capsys
+    )
     assert code == contract.CLI_JOB_FAILED
     assert "first cause: rank 1 on digits-1 raised" in said
     assert said.endswith("then `tj run train.py --name digits` starts again.\n")
@@ -159,21 +189,32 @@ def test_a_failed_job_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_stopped_job_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = concluded({"checkpoint": checkpoint()}, capsys)
     assert code == contract.CLI_INTERRUPTED
-    assert said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` goes on from it\n"
+    assert (
+        said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` goes on from it\n"
+    )
 
 
-def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whoever pressed Ctrl-C is told what is not known, long before the minute for which a job would try."""
     monkeypatch.setattr(running, "ASK_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         s3.use(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", retry_s=60, timeout_s=60)
         began = time.monotonic()
         final = job({"checkpoint": checkpoint()}, checkpoint={"storage": "s3://bucket/x"})
-        code = conclude(LocalOutcome(job=final, storage="s3://bucket/x/default/digits", interrupted=True), retry(args("run train.py"), final), 1.0)
+        code = conclude(
+            LocalOutcome(job=final, storage="s3://bucket/x/default/digits", interrupted=True),
+            retry(args("run train.py"), final),
+            1.0,
+        )
         assert time.monotonic() - began < 30
     assert code == contract.CLI_INTERRUPTED
     said = capsys.readouterr().err
-    assert said.startswith("digits was stopped; checkpoint 1-1-4 is saved, perhaps a newer one: the storage did not say in 0.5s (it does not answer)\nnext: ")
+    assert said.startswith(
+        "digits was stopped; checkpoint 1-1-4 is saved, perhaps a newer one: the storage did not say in 0.5s (it "
+        "does not answer)\nnext: "
+    )
 
 
 def test_nothing_is_said_before_something_happens(capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +227,8 @@ def test_nothing_is_said_before_something_happens(capsys: pytest.CaptureFixture[
     captured = capsys.readouterr()
     assert captured.out == "r00 | hello\n"
     assert captured.err.splitlines() == [
-        f"tj  | +0.0s digits: 2 workers with 1 process each; checkpoints in {os.path.join('/ckpt', 'default', 'digits')}",
+        "tj  | +0.0s digits: 2 workers with 1 process each; checkpoints in "
+        f"{os.path.join('/ckpt', 'default', 'digits')}",
         "tj  | +0.0s stopping",
         "tj  | +0.0s attempt 1 started: 2 workers, 2 ranks [Started]",
     ]

@@ -32,7 +32,11 @@ class Command:
         self._out, self._err = folder / "out.txt", folder / "err.txt"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainjob.cli", *words], stdout=out, stderr=err, cwd=folder, env={**os.environ, "TRAINJOB_DEBUG": ""}
+                [sys.executable, "-m", "trainjob.cli", *words],
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env={**os.environ, "TRAINJOB_DEBUG": ""},
             )
 
     @property
@@ -46,7 +50,9 @@ class Command:
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
-            assert self.process.poll() is None and time.monotonic() < deadline, f"it did not come\n{self.out}\n{self.err}"
+            assert self.process.poll() is None and time.monotonic() < deadline, (
+                f"it did not come\n{self.out}\n{self.err}"
+            )
             time.sleep(0.02)
 
     def ended(self) -> int:
@@ -84,7 +90,10 @@ print("args", sys.argv[1:], "rank", rank)
 def test_a_job_that_completes(tj: Callable[..., Command]) -> None:
     run = tj(REPORTS, "--name", "fine", "--", "--epochs", "3")
     assert run.ended() == contract.CLI_OK, run.err
-    assert sorted(re.findall(r"^r0(\d) \| args \['--epochs', '3'\] rank (\d)$", run.out, re.MULTILINE)) == [("0", "0"), ("1", "1")]
+    assert sorted(re.findall(r"^r0(\d) \| args \['--epochs', '3'\] rank (\d)$", run.out, re.MULTILINE)) == [
+        ("0", "0"),
+        ("1", "1"),
+    ]
     assert "attempt 1 started: 2 workers, 2 ranks" in run.err
     assert re.search(r"^fine completed in .* with 1 attempt$", run.err, re.MULTILINE)
     assert "checkpoint 1-1-3: " in run.err
@@ -109,7 +118,9 @@ def test_a_job_that_fails_names_its_first_cause(tj: Callable[..., Command]) -> N
     assert "[UserCodeError in attempt 2; 1 other rank ended because of it]" in end
     assert 'train.py", line 4, in deep' in end
     assert "train.py:4." in end
-    assert end.splitlines()[-1].endswith("then `tj run train.py --name bad --workers 2 --storage store --max-failures 1` starts again.")
+    assert end.splitlines()[-1].endswith(
+        "then `tj run train.py --name bad --workers 2 --storage store --max-failures 1` starts again."
+    )
 
 
 FOREVER = """
@@ -159,9 +170,26 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
     ours, theirs = pty.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 110, 0, 0))
-        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--workers", "2", "--storage", "store", "--name", "seen"]
-        process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {
+            "TERM": "xterm-256color",
+            "LC_ALL": "C.UTF-8",
+        }
+        words = [
+            sys.executable,
+            "-m",
+            "trainjob.cli",
+            "run",
+            "train.py",
+            "--workers",
+            "2",
+            "--storage",
+            "store",
+            "--name",
+            "seen",
+        ]
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
     finally:
         os.close(theirs)
     screen, interrupted = b"", False
@@ -188,7 +216,9 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("script", "said"), [("def f(:\n", "SyntaxError"), ("", None)])
-def test_a_script_that_cannot_start_is_one_clear_error(tj: Callable[..., Command], script: str, said: str | None, tmp_path: Path) -> None:
+def test_a_script_that_cannot_start_is_one_clear_error(
+    tj: Callable[..., Command], script: str, said: str | None, tmp_path: Path
+) -> None:
     if said is None:
         (tmp_path / "store").write_text("in the way")
         said = "store"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.cli import wording
+from trainjob.cli.screen import wording
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,38 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
     assert wording.duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(1.314, "1.31 s/step"), (0.01237, "12.4 ms/step"), (0.00085, "850 us/step")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.314, "1.31 s/step"), (0.01237, "12.4 ms/step"), (0.00085, "850 us/step")]
+)
 def test_a_pace_is_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
     assert wording.per_step(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3.0 TiB"), (5 << 50, "5120.0 TiB")]
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 20, "5.0 MiB"),
+        (3 << 40, "3.0 TiB"),
+        (5 << 50, "5120.0 TiB"),
+    ],
 )
 def test_sizes_are_binary(count: int, text: str) -> None:
     assert wording.size(count) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(3.0, "3"), (0.98333, "0.9833"), (1e-7, "1e-07"), (float("nan"), "nan"), (float("inf"), "inf"), (2.5e9, "2.5e+09")]
+    ("value", "text"),
+    [
+        (3.0, "3"),
+        (0.98333, "0.9833"),
+        (1e-7, "1e-07"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (2.5e9, "2.5e+09"),
+    ],
 )
 def test_numbers_keep_four_digits(value: float, text: str) -> None:
     assert wording.number(value) == text
@@ -51,7 +69,11 @@ def test_many_metrics_do_not_fill_the_line() -> None:
 
 
 def test_nouns_agree_with_their_count() -> None:
-    assert [wording.count(1, "worker"), wording.count(2, "worker"), wording.count(2, "process")] == ["1 worker", "2 workers", "2 processes"]
+    assert [wording.count(1, "worker"), wording.count(2, "worker"), wording.count(2, "process")] == [
+        "1 worker",
+        "2 workers",
+        "2 processes",
+    ]
 
 
 def test_unknown_signals_keep_their_number() -> None:

@@ -1,4 +1,5 @@
-"""`python -m cluster up|down|check|binaries|prepare|images|load|status|push|test`: the test cluster from the command line (`make cluster` and its kin).
+"""`python -m cluster up|down|check|binaries|prepare|images|load|status|push|test`: the test cluster from the command
+line (`make cluster` and its kin).
 
 Knows the order of the steps and prints results; the steps are in the other modules.
 """
@@ -52,7 +53,9 @@ def down() -> None:
 
 
 def test(arguments: list[str]) -> int:
-    """Run the end-to-end tests where KUBECONFIG points, else on our own cluster, which stays only if it was up before. Returns pytest's exit code."""
+    """Run the end-to-end tests where KUBECONFIG points, else on our own cluster, which stays only if it was up
+    before. Returns pytest's exit code.
+    """
     if os.environ.get("KUBECONFIG"):
         say(f"end-to-end tests on the cluster of KUBECONFIG={os.environ['KUBECONFIG']}")
         return _pytest(arguments, os.environ["KUBECONFIG"])
@@ -68,13 +71,17 @@ def test(arguments: list[str]) -> int:
 
 
 def _pytest(arguments: list[str], kubeconfig: str) -> int:
-    """Tests that leave each other alone side by side, a file in one process, then those that need the cluster for themselves."""
+    """Tests that leave each other alone side by side, a file in one process, then those that need the cluster for
+    themselves.
+    """
     words = [sys.executable, "-m", "pytest", "tests/e2e", *arguments]
     env = {**os.environ, "KUBECONFIG": kubeconfig, "TRAINJOB_E2E": "1"}
     if any(word.startswith(("-n", "-m", "--numprocesses")) for word in arguments):
         return subprocess.run(words, cwd=images.ROOT, env=env, check=False).returncode
     say("tests that can run beside each other")
-    together = subprocess.run([*words, "-m", "not alone", "-n", TOGETHER, "--dist", "loadfile"], cwd=images.ROOT, env=env, check=False).returncode
+    together = subprocess.run(
+        [*words, "-m", "not alone", "-n", TOGETHER, "--dist", "loadfile"], cwd=images.ROOT, env=env, check=False
+    ).returncode
     say("tests that take a part of the cluster away, or measure")
     env["TRAINJOB_E2E_INSTALLED"] = "1"  # the first part has rolled it out
     alone = subprocess.run([*words, "-m", "alone"], cwd=images.ROOT, env=env, check=False).returncode
@@ -97,7 +104,9 @@ def status() -> None:
 
 
 def has_registry(engine: Engine) -> bool:
-    """Whether published images can be had; asked once a cluster. An own engine is there because nothing else was: it asks nobody."""
+    """Whether published images can be had; asked once a cluster. An own engine is there because nothing else was: it
+    asks nobody.
+    """
     if engine.own:
         return False
     record = places.cluster_folder() / "registry.json"
@@ -115,7 +124,9 @@ def has_registry(engine: Engine) -> bool:
 def main() -> int:
     """Run one command; errors are one clear text and exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__, allow_abbrev=False)
-    parser.add_argument("command", choices=("up", "down", "check", "binaries", "prepare", "images", "load", "status", "push", "test"))
+    parser.add_argument(
+        "command", choices=("up", "down", "check", "binaries", "prepare", "images", "load", "status", "push", "test")
+    )
     parser.add_argument("--registry", default="", help="push: where to, for example registry.example.org/team")
     parser.add_argument("--tag", default="", help="push: the images' tag")
     arguments, rest = parser.parse_known_args()
@@ -147,7 +158,9 @@ def main() -> int:
 
 
 def _cannot(why: str, arguments: list[str], *, count: bool) -> int:
-    """Say that there can be no cluster here and, for the tests, how many are skipped for it. A code of its own: nothing has failed."""
+    """Say that there can be no cluster here and, for the tests, how many are skipped for it. A code of its own:
+    nothing has failed.
+    """
     if count:
         subprocess.run([sys.executable, "-m", "pytest", "tests/e2e", "-q", *arguments], cwd=images.ROOT, check=False)
     print(f"cluster: no cluster can be made on this machine: {why}", file=sys.stderr)

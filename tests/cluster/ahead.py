@@ -1,7 +1,8 @@
-"""What takes minutes the first time and needs neither a cluster nor the virtual environment: Go builds and Debian trees, made ahead.
+"""What takes minutes the first time and needs neither a cluster nor the virtual environment: Go builds and Debian
+trees, made ahead.
 
-Called by `__main__.py`: `binaries` before `make test` runs (no test's time limit should have to cover a build), `prepare` by CI,
-which runs it beside the installation of the environment. What is in the cache already costs nothing.
+Called by `__main__.py`: `binaries` before `make test` runs (no test's time limit should have to cover a build),
+`prepare` by CI, which runs it beside the installation of the environment. What is in the cache already costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ FOR_CLUSTER = (("kubelet",), ("kind", "coredns"))
 
 
 def binaries() -> None:
-    """Build what `make test` needs; where that is not allowed or not possible, say so: its tests skip with their reason. Raises BuildError."""
+    """Build what `make test` needs; where that is not allowed or not possible, say so: its tests skip with their
+    reason. Raises BuildError.
+    """
     lanes = [[name for name in lane if not _is_there(name)] for lane in FOR_TESTS]
     missing = [name for lane in lanes for name in lane]
     if not missing:
@@ -37,7 +40,9 @@ def binaries() -> None:
 
 
 def prepare() -> None:
-    """Everything that `make test` and, where one can be made, a cluster of our own take from the cache. Raises BuildError, ToolError."""
+    """Everything that `make test` and, where one can be made, a cluster of our own take from the cache. Raises
+    BuildError, ToolError.
+    """
     engine = engines.find()
     if (engine is not None and not engine.own) or preflight.obstacle() is not None or not have_go():
         binaries()

@@ -1,8 +1,9 @@
-"""A Kubernetes API server without nodes: etcd, kube-apiserver and a few controllers as processes, ready in about three seconds.
+"""A Kubernetes API server without nodes: etcd, kube-apiserver and a few controllers as processes, ready in about three
+seconds.
 
-Used by the tests of everything that speaks to an API server, through `support.apiserver`. What pods do is up to the test: there
-are no kubelets. All is in one temporary folder and on free loopback ports; the processes end with the one that started them,
-whichever way that one ends.
+Used by the tests of everything that speaks to an API server, through `support.apiserver`. What pods do is up to the
+test: there are no kubelets. All is in one temporary folder and on free loopback ports; the processes end with the one
+that started them, whichever way that one ends.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class ApiServer:
             if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
-    # --- What tests ask -----------------------------------------------------------------------------------------------------
+    # --- What tests ask
+    # -----------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One call as admin; the answer. A merge patch for PATCH. Raises urllib.error.HTTPError with the API's message.
@@ -95,12 +97,20 @@ class ApiServer:
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {self.admin_token}", "Content-Type": kind, "Accept": "application/json, */*"}
+        headers = {
+            "Authorization": f"Bearer {self.admin_token}",
+            "Content-Type": kind,
+            "Accept": "application/json, */*",
+        }
         data = None if body is None else json.dumps(body).encode()
         try:
-            with self._opener.open(urllib.request.Request(self.url + path, data, headers, method=method), timeout=30.0) as answer:
+            with self._opener.open(
+                urllib.request.Request(self.url + path, data, headers, method=method), timeout=30.0
+            ) as answer:
                 content = answer.read()
-                document: dict[str, Any] = json.loads(content) if content.startswith(b"{") else {"text": content.decode()}
+                document: dict[str, Any] = (
+                    json.loads(content) if content.startswith(b"{") else {"text": content.decode()}
+                )
                 return document
         except urllib.error.HTTPError as error:
             error.msg = error.read().decode(errors="replace")
@@ -110,7 +120,9 @@ class ApiServer:
         """Run kubectl as admin. Raises AssertionError with its words when it fails, unless check is False."""
         command = shutil.which("kubectl") or str(binary("kubectl"))
         full = [command, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.folder}/kubectl-cache", *words]
-        done = subprocess.run(full, input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, "NO_PROXY": "127.0.0.1"})
+        done = subprocess.run(
+            full, input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, "NO_PROXY": "127.0.0.1"}
+        )
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
         return done
 
@@ -132,11 +144,20 @@ class ApiServer:
         self._write_kubeconfig(path, token)
         return path
 
-    def service_account_token(self, namespace: str, name: str, *, audience: str = "", seconds: int = 3600, pod: dict[str, Any] | None = None) -> str:
-        """A token of a service account, by the TokenRequest API; bound to a pod (its manifest as created) as a kubelet's is."""
+    def service_account_token(
+        self, namespace: str, name: str, *, audience: str = "", seconds: int = 3600, pod: dict[str, Any] | None = None
+    ) -> str:
+        """A token of a service account, by the TokenRequest API; bound to a pod (its manifest as created) as a
+        kubelet's is.
+        """
         spec: dict[str, Any] = {"audiences": [audience] if audience else [], "expirationSeconds": seconds}
         if pod is not None:
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod["metadata"]["name"],
+                "uid": pod["metadata"]["uid"],
+            }
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         answer = self.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
         return str(answer["status"]["token"])
@@ -166,7 +187,8 @@ class ApiServer:
         """It goes on."""
         self._signal(signal.SIGCONT)
 
-    # --- Inside -----------------------------------------------------------------------------------------------------------------
+    # --- Inside
+    # -----------------------------------------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> int:
         running = self._processes["kube-apiserver"].running
@@ -222,7 +244,9 @@ class ApiServer:
                 if good(self.request("GET", path)):
                     return
             if time.monotonic() > deadline:
-                words = "; ".join(f"{process.name}: {process.last_words()[-600:]}" for process in self._processes.values())
+                words = "; ".join(
+                    f"{process.name}: {process.last_words()[-600:]}" for process in self._processes.values()
+                )
                 raise NotReady(f"{self.url}{path} not ready after {READY_WITHIN_S:.0f} s: {words}")
             time.sleep(0.05)
 

@@ -24,8 +24,12 @@ def architecture() -> str:
     return _MACHINES.get(platform.machine(), platform.machine())
 
 
-def write(tree: Path, path: Path, names: Sequence[str], config: Mapping[str, object] | None = None, env: Sequence[str] = ()) -> None:
-    """Write an image of `tree` under `names` to `path`, whole or not at all; `config` is the image's (Entrypoint, Cmd, StopSignal, ...)."""
+def write(
+    tree: Path, path: Path, names: Sequence[str], config: Mapping[str, object] | None = None, env: Sequence[str] = ()
+) -> None:
+    """Write an image of `tree` under `names` to `path`, whole or not at all; `config` is the image's (Entrypoint,
+    Cmd, StopSignal, ...).
+    """
     layer = path.with_suffix(".layer")
     rootfs.pack(tree, layer)
     with open(layer, "rb") as file:
@@ -44,7 +48,11 @@ def write(tree: Path, path: Path, names: Sequence[str], config: Mapping[str, obj
     with tarfile.open(part, "w") as tar:
         _add(tar, name, text)
         tar.add(layer, "layer.tar")
-        _add(tar, "manifest.json", json.dumps([{"Config": name, "RepoTags": list(names), "Layers": ["layer.tar"]}]).encode())
+        _add(
+            tar,
+            "manifest.json",
+            json.dumps([{"Config": name, "RepoTags": list(names), "Layers": ["layer.tar"]}]).encode(),
+        )
     layer.unlink()
     part.rename(path)
 

@@ -1,4 +1,5 @@
-"""Base images for the project's Dockerfiles: published ones where a registry answers, else our own from Debian packages.
+"""Base images for the project's Dockerfiles: published ones where a registry answers, else our own from Debian
+packages.
 
 Called by `images.py`. Local images exist on this machine only; nothing made on them is meant to be published.
 """
@@ -22,7 +23,29 @@ VENV_SITE = "/opt/venv-site"
 """Where the nodes show the host's Python packages to every container; the local base image has it on its path."""
 PYTHON = sys.version_info[:2]
 _PACKAGES = ("python3", "python3-pip", "python3-venv", "ca-certificates", "procps")
-_SHELL_COMMANDS = ("cat", "chmod", "chown", "cp", "du", "echo", "env", "find", "id", "ln", "ls", "mkdir", "mv", "rm", "sh", "sleep", "sync", "tar", "test", "touch", "true")  # fmt: skip
+_SHELL_COMMANDS = (
+    "cat",
+    "chmod",
+    "chown",
+    "cp",
+    "du",
+    "echo",
+    "env",
+    "find",
+    "id",
+    "ln",
+    "ls",
+    "mkdir",
+    "mv",
+    "rm",
+    "sh",
+    "sleep",
+    "sync",
+    "tar",
+    "test",
+    "touch",
+    "true",
+)
 _HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 _TORCH = """FROM {python}
 RUN pip install --no-cache-dir numpy scikit-learn && pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu
@@ -58,11 +81,19 @@ def _python(engine: Engine) -> str:
     suite = rootfs.SUITES.get(PYTHON)
     if suite is None:
         known = " or ".join(f"{major}.{minor}" for major, minor in rootfs.SUITES)
-        raise ToolError(f"no Debian release has Python {PYTHON[0]}.{PYTHON[1]}: make the virtual environment with Python {known} (make setup PYTHON=...)")
+        raise ToolError(
+            f"no Debian release has Python {PYTHON[0]}.{PYTHON[1]}: make the virtual environment with Python {known} "
+            "(make setup PYTHON=...)"
+        )
     authorities = sorted(_HOST_AUTHORITIES.glob("*.crt"))
     key = _key(inspect.getsource(_fill_python), suite, *_PACKAGES, *(path.read_text() for path in authorities))
     name = f"trainjob-python-base:{PYTHON[0]}.{PYTHON[1]}-{key}"
-    return _kept(engine, name, lambda tree: _fill_python(tree, rootfs.debian(suite, _PACKAGES), authorities), {"Cmd": ["python3"]})
+    return _kept(
+        engine,
+        name,
+        lambda tree: _fill_python(tree, rootfs.debian(suite, _PACKAGES), authorities),
+        {"Cmd": ["python3"]},
+    )
 
 
 def _fill_python(tree: Path, debian: Path, authorities: list[Path]) -> None:

@@ -1,7 +1,7 @@
 """Kubernetes, etcd and their tools, built once as Go modules and kept outside the tree: `binary("kubectl")` is a path.
 
-Called by the API server fixture of `make test` and by `make cluster`. A folder is named by everything that decides its content,
-so that a changed version builds anew and nothing is ever stale.
+Called by the API server fixture of `make test` and by `make cluster`. A folder is named by everything that decides its
+content, so that a changed version builds anew and nothing is ever stale.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from pathlib import Path
 
 KUBERNETES = "1.35.4"
 ETCD = "3.6.6"
-_KUBERNETES_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubeadm")
+_KUBERNETES_COMMANDS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubeadm",
+)
 _ETCD_MAIN = """package main
 
 import (
@@ -75,9 +82,17 @@ def binary(name: str) -> Path:
         return _kept(f"kubectl-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(("kubectl",), folder)) / name
     if name in _KUBERNETES_COMMANDS[:2]:
         # What an API server alone needs comes first and by itself.
-        return _kept(f"server-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(_KUBERNETES_COMMANDS[:2], folder)) / name
+        return (
+            _kept(
+                f"server-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(_KUBERNETES_COMMANDS[:2], folder)
+            )
+            / name
+        )
     if name in _KUBERNETES_COMMANDS:
-        return _kept(f"node-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(_KUBERNETES_COMMANDS[2:], folder)) / name
+        return (
+            _kept(f"node-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(_KUBERNETES_COMMANDS[2:], folder))
+            / name
+        )
     raise KeyError(name)
 
 
@@ -129,11 +144,19 @@ def _go_version() -> str:
     try:
         return subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        raise BuildError("Go is not installed: Kubernetes' binaries cannot be built here (install Go 1.25 or newer)") from None
+        raise BuildError(
+            "Go is not installed: Kubernetes' binaries cannot be built here (install Go 1.25 or newer)"
+        ) from None
 
 
 def _go(words: list[str], folder: Path, **environment: str) -> str:
-    full = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOTOOLCHAIN": "local", **environment}
+    full = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=mod -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        **environment,
+    }
     done = subprocess.run(["go", *words], cwd=folder, env=full, capture_output=True, text=True)
     if done.returncode != 0:
         raise BuildError(f"go {' '.join(words[:2])} failed: {done.stderr[-2000:]}")
@@ -149,7 +172,9 @@ def _install(tool: Tool, path: Path) -> None:
 def _build_etcd(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name)
-        (source / "go.mod").write_text(f"module trainjob.dev/etcd\n\ngo 1.24\n\nrequire go.etcd.io/etcd/server/v3 v{ETCD}\n")
+        (source / "go.mod").write_text(
+            f"module trainjob.dev/etcd\n\ngo 1.24\n\nrequire go.etcd.io/etcd/server/v3 v{ETCD}\n"
+        )
         (source / "main.go").write_text(_ETCD_MAIN)
         _go(["mod", "tidy"], source)
         _go(["build", "-trimpath", "-ldflags=-s -w", "-o", str(folder / "etcd"), "."], source)
@@ -164,11 +189,23 @@ def _build_kubernetes(commands: tuple[str, ...], folder: Path) -> None:
         staging = re.findall(r"^\s*(k8s\.io/\S+) => \./staging/", theirs, re.MULTILINE)
         own = KUBERNETES.replace("1.", "0.", 1)
         go = re.search(r"^go (\S+)", theirs, re.MULTILINE)
-        lines = ["module trainjob.dev/kubernetes", "", f"go {go.group(1) if go else '1.25'}", "", f"require k8s.io/kubernetes v{KUBERNETES}", ""]
+        lines = [
+            "module trainjob.dev/kubernetes",
+            "",
+            f"go {go.group(1) if go else '1.25'}",
+            "",
+            f"require k8s.io/kubernetes v{KUBERNETES}",
+            "",
+        ]
         lines += [f"replace {module} => {module} v{own}" for module in staging]
         (source / "go.mod").write_text("\n".join(lines) + "\n")
         packages = [f"k8s.io/kubernetes/cmd/{command}" for command in commands]
-        (source / "tools.go").write_text("package tools\n\nimport (\n" + "".join(f'\t_ "{package}"\n' for package in packages) + ")\n")
+        (source / "tools.go").write_text(
+            "package tools\n\nimport (\n" + "".join(f'\t_ "{package}"\n' for package in packages) + ")\n"
+        )
         _go(["mod", "tidy", "-e"], source)
-        version = " ".join(f"-X {package}.gitVersion=v{KUBERNETES}" for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"))
+        version = " ".join(
+            f"-X {package}.gitVersion=v{KUBERNETES}"
+            for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        )
         _go(["build", "-trimpath", f"-ldflags=-s -w {version}", "-o", f"{folder}/", *packages], source)

@@ -1,4 +1,5 @@
-"""Images of what kubeadm starts as pods (API server, etcd, CoreDNS, kube-proxy, pause), made of our own static binaries.
+"""Images of what kubeadm starts as pods (API server, etcd, CoreDNS, kube-proxy, pause), made of our own static
+binaries.
 
 Called by `node_image.py`. Their names come from kubeadm itself, so that they always are the ones it asks for.
 """
@@ -17,7 +18,9 @@ _FILES = Path(__file__).parent / "node_files"
 
 
 def archives(root: Path, folder: Path) -> list[Path]:
-    """Write one archive an image into `folder`; `root` is the node's tree, which lends kube-proxy its iptables. Raises ToolError."""
+    """Write one archive an image into `folder`; `root` is the node's tree, which lends kube-proxy its iptables.
+    Raises ToolError.
+    """
     made = []
     for name in _names(root):
         part = name.rsplit("/", 1)[-1].split(":")[0]
@@ -36,7 +39,9 @@ def archives(root: Path, folder: Path) -> list[Path]:
 
 
 def _names(root: Path) -> list[str]:
-    asked = run([binary("kubeadm"), "config", "images", "list", f"--kubernetes-version=v{KUBERNETES}"], timeout_s=60).split()
+    asked = run(
+        [binary("kubeadm"), "config", "images", "list", f"--kubernetes-version=v{KUBERNETES}"], timeout_s=60
+    ).split()
     sandbox = re.search(r'sandbox_image = "([^"]+)"', (root / "etc/containerd/config.toml").read_text())
     if sandbox is None:
         raise ToolError("no sandbox_image in kind's containerd configuration")
@@ -60,7 +65,9 @@ def _iptables(root: Path, tree: Path) -> None:
     programs = ["/usr/sbin/xtables-nft-multi", "/usr/sbin/nft", "/usr/sbin/conntrack", "/usr/bin/kmod"]
     programs += [f"/{path.relative_to(root)}" for path in sorted(root.glob("usr/lib/*/xtables/*.so"))]
     linked = run(["chroot", root, "ldd", *programs], timeout_s=60)
-    needed = set(programs) | {word for line in linked.splitlines() for word in line.split() if word.startswith("/") and not word.endswith(":")}
+    needed = set(programs) | {
+        word for line in linked.splitlines() for word in line.split() if word.startswith("/") and not word.endswith(":")
+    }
     for name in sorted(needed):
         target = tree / name[1:]
         target.parent.mkdir(parents=True, exist_ok=True)

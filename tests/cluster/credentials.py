@@ -1,4 +1,5 @@
-"""Certificates and keys of a test control plane: a CA, the API server's certificate, the key that signs service-account tokens.
+"""Certificates and keys of a test control plane: a CA, the API server's certificate, the key that signs service-account
+tokens.
 
 Used by `apiserver.py` alone. Good for a day, and for 127.0.0.1.
 """
@@ -22,10 +23,15 @@ def write_credentials(folder: Path) -> None:
     server_key = ec.generate_private_key(ec.SECP256R1())
     accounts = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _write(folder / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
-    _write(folder / "server.crt", _server(server_key.public_key(), authority, authority_key).public_bytes(serialization.Encoding.PEM))
+    _write(
+        folder / "server.crt",
+        _server(server_key.public_key(), authority, authority_key).public_bytes(serialization.Encoding.PEM),
+    )
     _write(folder / "server.key", _private(server_key))
     _write(folder / "accounts.key", _private(accounts))
-    public = accounts.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = accounts.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     _write(folder / "accounts.pub", public)
 
 
@@ -35,7 +41,9 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _builder(name: str, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -72,7 +80,9 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     return builder.add_extension(_usage(authority=True), critical=True).sign(key, hashes.SHA256())
 
 
-def _server(public: ec.EllipticCurvePublicKey, authority: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+def _server(
+    public: ec.EllipticCurvePublicKey, authority: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> x509.Certificate:
     names: list[x509.GeneralName] = [
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.DNSName("localhost"),

@@ -1,7 +1,7 @@
 """The container engine: the machine's Docker if one works, else a containerd and dockerd of our own, as processes.
 
-Called by `kind.py` and `images.py`. The own engine touches no firewall rules and none of the machine's services; its processes are
-ended by their recorded ids. Its images stay in the cache, everything else goes with `stop()`.
+Called by `kind.py` and `images.py`. The own engine touches no firewall rules and none of the machine's services; its
+processes are ended by their recorded ids. Its images stay in the cache, everything else goes with `stop()`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Engine:
         """What docker and kind need in their environment."""
         return {"DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "0"} if self.host else {}
 
-    def docker(self, *words: str | Path, timeout_s: float = 60, log: Path | None = None, stdin: bytes | IO[bytes] | None = None) -> str:
+    def docker(
+        self, *words: str | Path, timeout_s: float = 60, log: Path | None = None, stdin: bytes | IO[bytes] | None = None
+    ) -> str:
         """Run a docker command. Raises ToolError."""
         return run(["docker", *words], timeout_s=timeout_s, log=log, env=self.env, stdin=stdin)
 
@@ -116,7 +118,10 @@ def _check_owner(engine: Engine) -> None:
     record = places.run_folder() / "owner"
     owner = record.read_text() if engine.own and record.exists() else str(cache_folder())
     if owner != str(cache_folder()):
-        raise ToolError(f"a cluster of another cache folder runs on this machine: remove it first (TRAINJOB_CACHE={owner} make cluster-down)")
+        raise ToolError(
+            f"a cluster of another cache folder runs on this machine: remove it first (TRAINJOB_CACHE={owner} make "
+            "cluster-down)"
+        )
 
 
 def _folder() -> Path:
@@ -136,7 +141,11 @@ def _answers(host: str | None) -> bool:
     if host is not None and not Path(host.removeprefix("unix://")).exists():
         return False
     try:
-        run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=15, env={"DOCKER_HOST": host} if host else None)
+        run(
+            ["docker", "version", "--format", "{{.Server.Version}}"],
+            timeout_s=15,
+            env={"DOCKER_HOST": host} if host else None,
+        )
     except ToolError:
         return False
     return True
@@ -157,8 +166,24 @@ def _start_containerd() -> None:
 def _start_dockerd() -> None:
     log = places.log_folder() / "dockerd.log"
     _images().mkdir(parents=True, exist_ok=True)
-    words: list[str | Path] = ["dockerd", "--data-root", _images(), "--exec-root", places.run_folder() / "docker", "--pidfile", _folder() / "dockerd.own.pid"]
-    words += ["-H", _host(), "--containerd", places.run_folder() / "containerd.sock", "--iptables=false", "--ip6tables=false", "--bridge=none"]
+    words: list[str | Path] = [
+        "dockerd",
+        "--data-root",
+        _images(),
+        "--exec-root",
+        places.run_folder() / "docker",
+        "--pidfile",
+        _folder() / "dockerd.own.pid",
+    ]
+    words += [
+        "-H",
+        _host(),
+        "--containerd",
+        places.run_folder() / "containerd.sock",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--bridge=none",
+    ]
     words += ["--oom-score-adjust", "0", "--exec-opt", "native.cgroupdriver=cgroupfs"]
     if not _may_set_limits():
         words += ["--add-runtime", f"limited={_WRAPPER}", "--default-runtime", "limited"]

@@ -126,7 +126,9 @@ def _build(builder: str, engine: Engine | None, image: Image, bases: Bases | Non
 
 
 def _arguments(image: Image, bases: Bases | None) -> dict[str, str]:
-    """Build arguments for bases of our own, which bring scikit-learn with torch; none: what the Dockerfiles name is taken."""
+    """Build arguments for bases of our own, which bring scikit-learn with torch; none: what the Dockerfiles name is
+    taken.
+    """
     if bases is None:
         return {}
     if image.dockerfile.startswith("operator"):

@@ -1,7 +1,7 @@
 """The kind cluster itself: one control plane and two workers, made, checked, mended and removed.
 
-Called by `__main__.py`. Workers have the virtual environment's packages at /opt/venv-site (torch need not enter an image) and one
-host folder at /shared, the same on every node.
+Called by `__main__.py`. Workers have the virtual environment's packages at /opt/venv-site (torch need not enter an
+image) and one host folder at /shared, the same on every node.
 """
 
 from __future__ import annotations
@@ -42,8 +42,24 @@ def up(engine: Engine, *, registry: bool) -> bool:
     places.shared_folder().chmod(0o1777)
     config = places.cluster_folder() / "kind.json"
     config.write_text(json.dumps(_config(limits=image is not None), indent=1))
-    words: list[str | Path] = [_kind(), "create", "cluster", "--name", places.CLUSTER, "--config", config, "--kubeconfig", places.kubeconfig(), "--retain"]
-    run(words + (["--image", image] if image else []), timeout_s=400, log=places.log_folder() / "kind.log", env=engine.env)
+    words: list[str | Path] = [
+        _kind(),
+        "create",
+        "cluster",
+        "--name",
+        places.CLUSTER,
+        "--config",
+        config,
+        "--kubeconfig",
+        places.kubeconfig(),
+        "--retain",
+    ]
+    run(
+        words + (["--image", image] if image else []),
+        timeout_s=400,
+        log=places.log_folder() / "kind.log",
+        env=engine.env,
+    )
     _wait_ready()
     say(f"cluster of {1 + places.WORKERS} nodes ready in {time.monotonic() - begun:.0f} s")
     return True
@@ -52,7 +68,15 @@ def up(engine: Engine, *, registry: bool) -> bool:
 def delete(engine: Engine) -> None:
     """Remove the cluster, its network and its volumes."""
     if _exists(engine):
-        words: list[str | Path] = [_kind(), "delete", "cluster", "--name", places.CLUSTER, "--kubeconfig", places.kubeconfig()]
+        words: list[str | Path] = [
+            _kind(),
+            "delete",
+            "cluster",
+            "--name",
+            places.CLUSTER,
+            "--kubeconfig",
+            places.kubeconfig(),
+        ]
         run(words, timeout_s=600, log=places.log_folder() / "kind.log", env=engine.env)
     if engine.own and "kind" in engine.docker("network", "ls", "--format", "{{.Name}}").split():
         engine.docker("network", "rm", "kind")
@@ -60,7 +84,14 @@ def delete(engine: Engine) -> None:
 
 def nodes(engine: Engine) -> dict[str, str]:
     """Name -> state ("running", "exited", ...) of the nodes' containers."""
-    words = ("ps", "--all", "--filter", f"label=io.x-k8s.kind.cluster={places.CLUSTER}", "--format", "{{.Names}} {{.State}}")
+    words = (
+        "ps",
+        "--all",
+        "--filter",
+        f"label=io.x-k8s.kind.cluster={places.CLUSTER}",
+        "--format",
+        "{{.Names}} {{.State}}",
+    )
     return dict(line.split(" ", 1) for line in engine.docker(*words).splitlines())
 
 
@@ -88,7 +119,9 @@ def _kind() -> Path:
     if found:
         return Path(found)
     if not have_go():
-        raise ToolError("neither kind nor Go is installed: install kind (https://kind.sigs.k8s.io), or Go 1.25 to build it")
+        raise ToolError(
+            "neither kind nor Go is installed: install kind (https://kind.sigs.k8s.io), or Go 1.25 to build it"
+        )
     return binary("kind")
 
 
@@ -123,11 +156,19 @@ def _recorded_site() -> Path:
 def _wait_ready() -> None:
     def ready() -> bool:
         found = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
-        good = [node for node in found if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))]
+        good = [
+            node
+            for node in found
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+        ]
         return len(good) == 1 + places.WORKERS
 
     def names_resolve() -> bool:
-        slices = json.loads(kubectl("-n", "kube-system", "get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns", "-o", "json"))["items"]
+        slices = json.loads(
+            kubectl(
+                "-n", "kube-system", "get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns", "-o", "json"
+            )
+        )["items"]
         return any(endpoint["conditions"].get("ready") for one in slices for endpoint in one.get("endpoints") or [])
 
     wait_until("all nodes are Ready", ready, timeout_s=120, every_s=0.5, log=places.log_folder() / "kind.log")
@@ -143,7 +184,10 @@ def _config(*, limits: bool) -> dict[str, object]:
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "networking": {"ipFamily": "ipv4", "podSubnet": "10.246.0.0/16", "serviceSubnet": "10.98.0.0/16"},
-        "nodes": [{"role": "control-plane"}, *({"role": "worker", "extraMounts": mounts} for _ in range(places.WORKERS))],
+        "nodes": [
+            {"role": "control-plane"},
+            *({"role": "worker", "extraMounts": mounts} for _ in range(places.WORKERS)),
+        ],
     }
     if limits and not engines.has_cgroup_v2():
         document["kubeadmConfigPatches"] = [_KUBELET]

@@ -1,7 +1,8 @@
-"""Images from the engine into the nodes, without the layers that a node has already: a changed operator is there in seconds.
+"""Images from the engine into the nodes, without the layers that a node has already: a changed operator is there in
+seconds.
 
-Called by `images.py`. `kind load` sends every layer each time; here an OCI archive holds only what is missing, and containerd finds
-the rest in its content store.
+Called by `images.py`. `kind load` sends every layer each time; here an OCI archive holds only what is missing, and
+containerd finds the rest in its content store.
 """
 
 from __future__ import annotations
@@ -74,12 +75,16 @@ def _write(saved: Path, archive: Path, present: set[str]) -> None:
                     blob.size = entry.size
                     target.addfile(blob, source.extractfile(entry))
             config = _blob(target, image.config, _CONFIG)
-            manifest = json.dumps({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": layers}).encode()
+            manifest = json.dumps(
+                {"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": layers}
+            ).encode()
             described = _blob(target, manifest, _MANIFEST)
             for name in image.names:
                 full = name if "/" in name else f"docker.io/library/{name}"
                 manifests.append({**described, "annotations": {"io.containerd.image.name": full}})
-        _add(target, "index.json", json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}).encode())
+        _add(
+            target, "index.json", json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}).encode()
+        )
 
 
 def _read(source: tarfile.TarFile) -> list[_Saved]:

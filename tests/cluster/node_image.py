@@ -67,7 +67,9 @@ def ensure(engine: Engine) -> str:
 
 
 def _prepare() -> Path:
-    """The Debian tree; meanwhile Go builds what goes into it: one waits for the network, the other for the processor."""
+    """The Debian tree; meanwhile Go builds what goes into it: one waits for the network, the other for the
+    processor.
+    """
     with ThreadPoolExecutor() as pool:
         debian = pool.submit(rootfs.debian, "bookworm", PACKAGES)
         for name in _BINARIES:
@@ -78,7 +80,13 @@ def _prepare() -> Path:
 def _key() -> str:
     """Of everything that decides the image's content."""
     digest = hashlib.sha256(f"{KUBERNETES} {TOOLS['kind']} {TOOLS['coredns']} {PACKAGES} {ETCD}".encode())
-    sources = [Path(__file__), Path(control_plane.__file__), Path(archive.__file__), Path(rootfs.__file__), *sorted(_FILES.iterdir())]
+    sources = [
+        Path(__file__),
+        Path(control_plane.__file__),
+        Path(archive.__file__),
+        Path(rootfs.__file__),
+        *sorted(_FILES.iterdir()),
+    ]
     for path in sources:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
@@ -136,14 +144,19 @@ def _put(root: Path, name: str, target: str, mode: int = 0o644) -> None:
 
 
 def _base_specification(root: Path) -> None:
-    """A node must do without CAP_SYS_RESOURCE: it lowers nobody's oom score and gives that capability to no container."""
+    """A node must do without CAP_SYS_RESOURCE: it lowers nobody's oom score and gives that capability to no
+    container.
+    """
     _edit(root / "etc/containerd/config.toml", "restrict_oom_score_adj = false", "restrict_oom_score_adj = true")
     _edit(root / "etc/systemd/system/containerd.service", "OOMScoreAdjust=-999\n", "")
     specification = json.loads(run(["chroot", root, "ctr", "oci", "spec"], timeout_s=60))
     specification["hooks"] = {"createContainer": [{"path": "/kind/bin/mount-product-files.sh"}]}
     specification["process"].pop("rlimits", None)
-    # Every container of a node sees the host's Python packages, so that torch is in worker images without being in them.
-    specification["mounts"].append({"destination": VENV_SITE, "type": "bind", "source": VENV_SITE, "options": ["rbind", "ro"]})
+    # Every container of a node sees the host's Python packages, so that torch is in worker images without being in
+    # them.
+    specification["mounts"].append(
+        {"destination": VENV_SITE, "type": "bind", "source": VENV_SITE, "options": ["rbind", "ro"]}
+    )
     for names in specification["process"].get("capabilities", {}).values():
         names[:] = [name for name in names if name != "CAP_SYS_RESOURCE"]
     (root / "etc/containerd/cri-base.json").write_text(json.dumps(specification))
@@ -185,4 +198,7 @@ def _containerd(root: Path) -> Iterator[Path]:
 
 
 def _answers(socket: Path) -> bool:
-    return socket.exists() and subprocess.run(["ctr", "-a", socket, "version"], capture_output=True, check=False).returncode == 0
+    return (
+        socket.exists()
+        and subprocess.run(["ctr", "-a", socket, "version"], capture_output=True, check=False).returncode == 0
+    )

@@ -1,4 +1,6 @@
-"""Debian packages that the tool needs on the machine itself: installed by apt-get when missing and allowed, else named."""
+"""Debian packages that the tool needs on the machine itself: installed by apt-get when missing and allowed, else
+named.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ ENGINE = {
     "nft": "nftables",
     "ip": "iproute2",
 }
-IMAGES = {"debootstrap": "debootstrap", "containerd": "containerd", "ctr": "containerd", "gcc": "gcc", "dpkg-deb": "dpkg"}
+IMAGES = {
+    "debootstrap": "debootstrap",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "gcc": "gcc",
+    "dpkg-deb": "dpkg",
+}
 TESTS = {"mkfs.xfs": "xfsprogs"}
 """Without it the tests of `make test` that need a file system with reflink are skipped."""
 
@@ -30,7 +38,10 @@ def need(commands: Mapping[str, str]) -> None:
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise ToolError(f"missing on this machine: {', '.join(missing)}. Install them (apt-get install {' '.join(missing)}), or use a machine with Docker")
+        raise ToolError(
+            f"missing on this machine: {', '.join(missing)}. Install them (apt-get install {' '.join(missing)}), or "
+            "use a machine with Docker"
+        )
     say(f"apt-get install {' '.join(missing)}")
     log = places.log_folder() / "apt.log"
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}

@@ -1,7 +1,7 @@
 """Where the cluster tool keeps its things, and the lock that lets one caller at a time change them.
 
-Everything of a running cluster is under `cluster_folder()` and `run_folder()` and goes with `cluster down`; what is dear to
-build is under `image_folder()` (beside the binaries of `binaries.py`), keyed by content, and stays.
+Everything of a running cluster is under `cluster_folder()` and `run_folder()` and goes with `cluster down`; what is
+dear to build is under `image_folder()` (beside the binaries of `binaries.py`), keyed by content, and stays.
 """
 
 from __future__ import annotations
@@ -67,10 +67,16 @@ def one_caller(timeout_s: float = 1800) -> Iterator[None]:
             except BlockingIOError:
                 if not told:
                     file.seek(0)
-                    print(f"cluster: waiting for another caller ({file.read().strip() or 'unknown'})", file=sys.stderr, flush=True)
+                    print(
+                        f"cluster: waiting for another caller ({file.read().strip() or 'unknown'})",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     told = True
                 if time.monotonic() > deadline:
-                    raise ToolError(f"another caller has held {path} for {timeout_s:.0f} s: end it, or wait for it") from None
+                    raise ToolError(
+                        f"another caller has held {path} for {timeout_s:.0f} s: end it, or wait for it"
+                    ) from None
                 time.sleep(0.2)
         file.truncate(0)
         file.write(f"pid {os.getpid()}: {' '.join(sys.argv[1:])}")

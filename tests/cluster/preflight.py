@@ -1,7 +1,8 @@
-"""Whether a cluster can be made on this machine at all: asked before anything is started, so that no failing step is ever taken for an answer.
+"""Whether a cluster can be made on this machine at all: asked before anything is started, so that no failing step is
+ever taken for an answer.
 
-Called by `__main__.py` (`check`, `up`, `test`). Only what no installation mends counts: rights that this machine does not give.
-A missing package, a build that fails, a cluster that does not come up are failures, and are told as such.
+Called by `__main__.py` (`check`, `up`, `test`). Only what no installation mends counts: rights that this machine does
+not give. A missing package, a build that fails, a cluster that does not come up are failures, and are told as such.
 """
 
 from __future__ import annotations
@@ -18,11 +19,26 @@ EXIT_CANNOT = 77
 """No cluster can be made here; distinct from every failure."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "mount", "-t", "tmpfs", "trainjob-preflight", "/mnt"]
+_NAMESPACES = [
+    "unshare",
+    "--mount",
+    "--net",
+    "--pid",
+    "--ipc",
+    "--uts",
+    "--fork",
+    "mount",
+    "-t",
+    "tmpfs",
+    "trainjob-preflight",
+    "/mnt",
+]
 
 
 def obstacle() -> str | None:
-    """Why there can be no cluster here, in one sentence; None: it can be tried. A Docker engine that answers needs no rights of ours."""
+    """Why there can be no cluster here, in one sentence; None: it can be tried. A Docker engine that answers needs
+    no rights of ours.
+    """
     return None if engines.find() is not None else missing_right()
 
 
@@ -43,7 +59,11 @@ def _no_namespaces() -> str | None:
         done = subprocess.run(_NAMESPACES, capture_output=True, text=True, timeout=30, check=False)
     except subprocess.TimeoutExpired:
         return None
-    return None if done.returncode == 0 else f"this machine gives no right to make network and mount namespaces ({done.stderr.strip()})"
+    return (
+        None
+        if done.returncode == 0
+        else f"this machine gives no right to make network and mount namespaces ({done.stderr.strip()})"
+    )
 
 
 def _no_cgroups() -> str | None:

@@ -1,4 +1,5 @@
-"""Running commands for the cluster tool: each with a time-out, its output in a named log, and an error that says where to look.
+"""Running commands for the cluster tool: each with a time-out, its output in a named log, and an error that says where
+to look.
 
 Used by every module of this package; it knows nothing about clusters.
 """
@@ -26,7 +27,12 @@ def say(text: str) -> None:
 
 
 def run(
-    words: Sequence[str | Path], *, timeout_s: float, log: Path | None = None, env: Mapping[str, str] | None = None, stdin: bytes | IO[bytes] | None = None
+    words: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | IO[bytes] | None = None,
 ) -> str:
     """Run a command to its end and return its standard output; `log` keeps all it said.
 
@@ -37,7 +43,12 @@ def run(
     where = f" (log: {log})" if log else ""
     try:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
-            command, **given, env=None if env is None else {**os.environ, **env}, capture_output=True, timeout=timeout_s, check=False
+            command,
+            **given,
+            env=None if env is None else {**os.environ, **env},
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
         )
     except FileNotFoundError:
         raise ToolError(f"{command[0]} is not installed") from None
@@ -47,7 +58,10 @@ def run(
         raise ToolError(f"{' '.join(command[:4])} took longer than {timeout_s:.0f} s{where}: {_last(said)}") from None
     _keep(log, command, done.stdout + done.stderr)
     if done.returncode != 0:
-        raise ToolError(f"{' '.join(command[:4])} failed with exit code {done.returncode}{where}: {_last(done.stderr or done.stdout)}")
+        raise ToolError(
+            f"{' '.join(command[:4])} failed with exit code {done.returncode}{where}: "
+            f"{_last(done.stderr or done.stdout)}"
+        )
     return done.stdout.decode(errors="replace")
 
 
@@ -56,16 +70,28 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:
         full = None if env is None else {**os.environ, **env}
-        child = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=full)
+        child = subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            env=full,
+        )
     return child.pid
 
 
-def wait_until(what: str, condition: Callable[[], bool], *, timeout_s: float, log: Path | None = None, every_s: float = 0.1) -> None:
+def wait_until(
+    what: str, condition: Callable[[], bool], *, timeout_s: float, log: Path | None = None, every_s: float = 0.1
+) -> None:
     """Poll until `condition()` holds. Raises ToolError naming `what` and the log."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise ToolError(f"{what}: not within {timeout_s:.0f} s" + (f"; the log is {log}, its end: {_last(_tail(log))}" if log else ""))
+            raise ToolError(
+                f"{what}: not within {timeout_s:.0f} s"
+                + (f"; the log is {log}, its end: {_last(_tail(log))}" if log else "")
+            )
         time.sleep(every_s)
 
 

@@ -31,7 +31,9 @@ def debian(suite: str, packages: Sequence[str]) -> Path:
     with locked(path.stem):
         if not path.exists():
             if os.geteuid() != 0:
-                raise ToolError(f"debootstrap of {suite} needs root: run as root, or use a machine with Docker and a registry")
+                raise ToolError(
+                    f"debootstrap of {suite} needs root: run as root, or use a machine with Docker and a registry"
+                )
             _debootstrap(suite, packages, path)
     return path
 
@@ -43,8 +45,27 @@ def _debootstrap(suite: str, packages: Sequence[str], path: Path) -> None:
     log = places.image_folder() / f"{path.stem}.log"
     with tempfile.TemporaryDirectory(dir=places.image_folder(), prefix="rootfs-") as folder:
         root = Path(folder) / "root"
-        run(["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, root, *([MIRROR] if MIRROR else [])], timeout_s=900, log=log)
-        for waste in ("var/cache/apt/archives", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"):
+        run(
+            [
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(packages)}",
+                suite,
+                root,
+                *([MIRROR] if MIRROR else []),
+            ],
+            timeout_s=900,
+            log=log,
+        )
+        for waste in (
+            "var/cache/apt/archives",
+            "var/lib/apt/lists",
+            "var/log",
+            "usr/share/doc",
+            "usr/share/man",
+            "usr/share/locale",
+            "usr/share/info",
+        ):
             shutil.rmtree(root / waste, ignore_errors=True)
             (root / waste).mkdir(parents=True)
         pack(root, path)
@@ -54,7 +75,21 @@ def _debootstrap(suite: str, packages: Sequence[str], path: Path) -> None:
 def pack(root: Path, path: Path) -> None:
     """Make a tar of a tree, as root's, whole or not at all."""
     part = path.with_suffix(".part")
-    run(["tar", "--numeric-owner", "--exclude=./proc/*", "--exclude=./sys/*", "--exclude=./dev/*", "-C", root, "-cf", part, "."], timeout_s=300)
+    run(
+        [
+            "tar",
+            "--numeric-owner",
+            "--exclude=./proc/*",
+            "--exclude=./sys/*",
+            "--exclude=./dev/*",
+            "-C",
+            root,
+            "-cf",
+            part,
+            ".",
+        ],
+        timeout_s=300,
+    )
     part.rename(path)
 
 

@@ -57,10 +57,18 @@ class Process:
 
     def start(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("start it from the main thread: the kernel ends it together with the thread that started it")
+            raise RuntimeError(
+                "start it from the main thread: the kernel ends it together with the thread that started it"
+            )
         with open(self.log, "ab") as log:
             self.running = subprocess.Popen(
-                self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent, cwd=self.log.parent, start_new_session=True
+                self.words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_parent,
+                cwd=self.log.parent,
+                start_new_session=True,
             )
 
     def stop(self) -> None:

@@ -9,12 +9,21 @@ import pytest
 from support.core import T0, seconds
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import FailurePolicy, Failures
-from trainjob_operator.core.budget import AVOID_NODES_LIMIT, Record, back_off, charge, is_early
-from trainjob_operator.core.incident import Incident
+from trainjob_operator.core.ends.budget import AVOID_NODES_LIMIT, Record, back_off, charge, is_early
+from trainjob_operator.core.ends.incident import Incident
 
 
 def incident(reason: str = contract.REASON_EXIT, **fields: Any) -> Incident:
-    values: dict[str, Any] = {"reason": reason, "time": T0, "message": "rank 1 broke", "slot": 1, "rank": 1, "exit_code": 1, "node": "n1", "strikes": True}
+    values: dict[str, Any] = {
+        "reason": reason,
+        "time": T0,
+        "message": "rank 1 broke",
+        "slot": 1,
+        "rank": 1,
+        "exit_code": 1,
+        "node": "n1",
+        "strikes": True,
+    }
     return Incident(**values | fields)
 
 
@@ -37,7 +46,11 @@ def test_n_failures_are_answered_the_next_one_fails(limit: int, counted_before: 
         assert "rank 1 broke" in message
 
 
-RULES = [{"exit_codes": [42, 137], "action": "Fail"}, {"exit_codes": [43], "action": "Ignore"}, {"exit_codes": [42, 44], "action": "Restart"}]
+RULES = [
+    {"exit_codes": [42, 137], "action": "Fail"},
+    {"exit_codes": [43], "action": "Ignore"},
+    {"exit_codes": [42, 44], "action": "Restart"},
+]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +67,9 @@ RULES = [{"exit_codes": [42, 137], "action": "Fail"}, {"exit_codes": [43], "acti
     ],
 )
 def test_rules_by_exit_code_first_match_wins(fields: dict[str, Any], counted: int, fatal: str | None) -> None:
-    policy = FailurePolicy.model_validate({"max_failures": 9, "rules": [*RULES, {"exit_codes": [80], "action": "Fail"}]})
+    policy = FailurePolicy.model_validate(
+        {"max_failures": 9, "rules": [*RULES, {"exit_codes": [80], "action": "Fail"}]}
+    )
     cost = charge(policy, Failures(), incident(**fields), record(), [1])
     assert cost.failures.counted == counted
     assert (cost.fatal[0] if cost.fatal else None) == fatal
@@ -69,11 +84,23 @@ def test_what_cannot_start_is_not_tried_again(reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("since", "progressed", "reported_ever", "limit", "fails"),
-    [(2, False, True, 3, True), (1, False, True, 3, False), (2, True, True, 3, False), (2, False, False, 3, False), (9, False, True, 0, False)],
+    [
+        (2, False, True, 3, True),
+        (1, False, True, 3, False),
+        (2, True, True, 3, False),
+        (2, False, False, 3, False),
+        (9, False, True, 0, False),
+    ],
 )
 def test_failures_without_progress(since: int, progressed: bool, reported_ever: bool, limit: int, fails: bool) -> None:
     policy = FailurePolicy(max_failures=-1, no_progress_attempts=limit)
-    cost = charge(policy, Failures(since_progress=since), incident(), record(progressed=progressed, reported_ever=reported_ever), [1])
+    cost = charge(
+        policy,
+        Failures(since_progress=since),
+        incident(),
+        record(progressed=progressed, reported_ever=reported_ever),
+        [1],
+    )
     assert cost.failures.since_progress == (0 if progressed else since + 1)
     assert (cost.fatal[0] if cost.fatal else None) == (contract.REASON_NO_PROGRESS if fails else None)
 
@@ -87,18 +114,26 @@ def test_the_second_strike_replaces_the_pod_and_avoids_its_node() -> None:
 
 @pytest.mark.parametrize(
     "second",
-    [incident(slot=0), incident(contract.REASON_COMMUNICATION, strikes=False), incident(contract.REASON_DAMAGED, counted=False)],
+    [
+        incident(slot=0),
+        incident(contract.REASON_COMMUNICATION, strikes=False),
+        incident(contract.REASON_DAMAGED, counted=False),
+    ],
 )
 def test_only_the_same_worker_strikes_twice(second: Incident) -> None:
     assert charge(FailurePolicy(), Failures(strikes={"1": 1}), second, record(), [0, 1]).replace is None
 
 
 def test_progress_forgives_strikes() -> None:
-    assert charge(FailurePolicy(), Failures(strikes={"1": 1}), incident(), record(progressed=True), [1]).failures.strikes == {"1": 1}
+    assert charge(
+        FailurePolicy(), Failures(strikes={"1": 1}), incident(), record(progressed=True), [1]
+    ).failures.strikes == {"1": 1}
 
 
 def test_strikes_are_kept_for_listed_slots_only() -> None:
-    assert charge(FailurePolicy(), Failures(strikes={"0": 1, "7": 1, "x": 1}), incident(), record(), [0, 1]).failures.strikes == {"0": 1, "1": 1}
+    assert charge(
+        FailurePolicy(), Failures(strikes={"0": 1, "7": 1, "x": 1}), incident(), record(), [0, 1]
+    ).failures.strikes == {"0": 1, "1": 1}
 
 
 def test_the_oldest_avoided_node_is_forgiven() -> None:
@@ -113,7 +148,12 @@ def test_back_off_doubles_from_the_second_early_end_on() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "early", "in_row"),
-    [({}, False, 0), ({}, True, 4), ({"reason": contract.REASON_STORAGE}, False, 4), ({"reason": contract.REASON_DAMAGED, "counted": False}, True, 4)],
+    [
+        ({}, False, 0),
+        ({}, True, 4),
+        ({"reason": contract.REASON_STORAGE}, False, 4),
+        ({"reason": contract.REASON_DAMAGED, "counted": False}, True, 4),
+    ],
 )
 def test_early_ends_in_a_row(fields: dict[str, Any], early: bool, in_row: int) -> None:
     cost = charge(FailurePolicy(), Failures(early_in_row=3), incident(**fields), record(early=early), [1])

@@ -27,7 +27,11 @@ def test_from_nothing_to_complete() -> None:
     world.tick(60).sync(0, completed=True, run=1)
     decision = world.turn()
     assert world.status.holds("Complete")
-    assert (world.attempt.state, world.attempt.end_cause, world.status.phase) == ("Ended", contract.REASON_COMPLETED, "Complete")
+    assert (world.attempt.state, world.attempt.end_cause, world.status.phase) == (
+        "Ended",
+        contract.REASON_COMPLETED,
+        "Complete",
+    )
     assert [entry.end_cause for entry in world.status.history] == [contract.REASON_COMPLETED]
     assert [event.reason for event in decision.events] == [contract.REASON_COMPLETED]
 
@@ -153,14 +157,22 @@ def test_a_rule_fails_the_job_with_its_first_cause() -> None:
     world.break_rank(1, ended(1, contract.END_EXIT, exit_code=42))
     world.turn()
     assert failed(world)[0] == contract.REASON_RULE
-    assert (cause(world), world.status.last_failure and world.status.last_failure.exit_code) == (contract.REASON_EXIT, 42)
+    assert (cause(world), world.status.last_failure and world.status.last_failure.exit_code) == (
+        contract.REASON_EXIT,
+        42,
+    )
 
 
 def test_what_cannot_start_fails_at_once() -> None:
     world = World.of(workers=2, failure_policy={"maxFailures": -1}).run()
-    world.break_rank(0, ended(0, contract.END_START, exit_code=1, error={"type": "SyntaxError", "message": "invalid syntax"}))
+    world.break_rank(
+        0, ended(0, contract.END_START, exit_code=1, error={"type": "SyntaxError", "message": "invalid syntax"})
+    )
     world.turn()
-    assert failed(world) == (contract.REASON_START, "rank 0 on digits-0 cannot start: SyntaxError: invalid syntax; a restart cannot help")
+    assert failed(world) == (
+        contract.REASON_START,
+        "rank 0 on digits-0 cannot start: SyntaxError: invalid syntax; a restart cannot help",
+    )
 
 
 def test_no_progress_fails_a_job_that_had_reported() -> None:
@@ -181,7 +193,9 @@ def test_damage_is_not_counted_and_backs_off() -> None:
     for _ in range(4):
         world.tick(1).break_rank(0, ended(0, contract.END_DAMAGED))
         decision = world.turn()
-        starts.append(decision.requeue_after.total_seconds() if world.attempt.state == "Ended" and decision.requeue_after else 0)
+        starts.append(
+            decision.requeue_after.total_seconds() if world.attempt.state == "Ended" and decision.requeue_after else 0
+        )
         world.tick(starts[-1]).run()
     assert starts == [0, 1, 2, 4]
     assert (world.status.failures.counted, world.attempt.number) == (0, 5)
@@ -288,7 +302,11 @@ def test_preemptions_are_counted_apart_and_have_a_limit() -> None:
             world.run()
     reason, message = failed(world)
     assert reason == contract.REASON_PREEMPTION_LIMIT and "2 preemptions, failurePolicy.maxPreemptions is 1" in message
-    assert (world.status.failures.counted, world.status.failures.preemptions, cause(world)) == (0, 2, contract.REASON_PREEMPTED)
+    assert (world.status.failures.counted, world.status.failures.preemptions, cause(world)) == (
+        0,
+        2,
+        contract.REASON_PREEMPTED,
+    )
     assert world.status.reason == contract.REASON_PREEMPTED
 
 
@@ -297,8 +315,18 @@ def test_a_pod_that_crashes_before_the_start_is_a_failed_start() -> None:
     world.turn()
     world.start_pods()
     world.sync(0)
-    world.set_pod(1, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", message="no python", exit_code=127)
+    world.set_pod(
+        1,
+        phase=PodPhase.PENDING,
+        crashing=True,
+        restarts=3,
+        reason="CrashLoopBackOff",
+        message="no python",
+        exit_code=127,
+    )
     decision = world.turn()
     assert (world.status.failures.counted, cause(world), world.status.slots) == (1, contract.REASON_START_FAILED, "0,2")
-    assert [event.message for event in decision.events] == ["digits-1 ended with exit code 127 (CrashLoopBackOff: no python) before training began"]
+    assert [event.message for event in decision.events] == [
+        "digits-1 ended with exit code 127 (CrashLoopBackOff: no python) before training began"
+    ]
     assert world.pod(1).deleting

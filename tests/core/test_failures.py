@@ -10,8 +10,8 @@ import pytest
 from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
-from trainjob_operator.core.failures import INTERRUPTED_WAIT_S, find_incident
-from trainjob_operator.core.incident import Incident, Undecided
+from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S, find_incident
+from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.turn import Turn
 
@@ -35,7 +35,12 @@ def incident(w: World) -> Incident:
 @pytest.mark.parametrize(
     ("report", "reason", "words", "counted"),
     [
-        (raised(1, "ValueError", "bad shape"), contract.REASON_USER_ERROR, "rank 1 on digits-1 raised ValueError: bad shape", True),
+        (
+            raised(1, "ValueError", "bad shape"),
+            contract.REASON_USER_ERROR,
+            "rank 1 on digits-1 raised ValueError: bad shape",
+            True,
+        ),
         (ended(1, contract.END_EXIT, exit_code=3), contract.REASON_EXIT, "ended with exit code 3", True),
         (ended(1, contract.END_SIGNAL, signal=9), contract.REASON_SIGNAL, "was killed by SIGKILL", True),
         (ended(1, contract.END_SIGNAL, signal=99), contract.REASON_SIGNAL, "was killed by signal 99", True),
@@ -51,7 +56,14 @@ def test_a_ranks_end(report: RankReport, reason: str, words: str, counted: bool)
     w = world()
     w.break_rank(1, report)
     found = incident(w)
-    assert (found.reason, found.counted, found.rank, found.slot, found.pod, found.node) == (reason, counted, 1, 1, "digits-1", "node-1")
+    assert (found.reason, found.counted, found.rank, found.slot, found.pod, found.node) == (
+        reason,
+        counted,
+        1,
+        1,
+        "digits-1",
+        "node-1",
+    )
     assert words in found.message
     assert found.victims == 2
 
@@ -152,7 +164,9 @@ def test_a_rank_that_ended_early_is_named_by_the_one_that_needed_it() -> None:
     w = world()
     w.break_rank(1, ended(1, contract.END_OK, exit_code=0))
     assert find(w) is None
-    w.break_rank(0, raised(0, "RankGoneError", "rank 1 returned while others wait in report()", communication=True, at=w.now))
+    w.break_rank(
+        0, raised(0, "RankGoneError", "rank 1 returned while others wait in report()", communication=True, at=w.now)
+    )
     w.tick(2)
     found = incident(w)
     assert (found.reason, found.rank, found.victims) == (contract.REASON_RANK_ENDED_EARLY, 0, 1)
@@ -176,8 +190,18 @@ def test_silence_is_no_verdict() -> None:
     ("fields", "reason", "counted", "words"),
     [
         ({"phase": PodPhase.FAILED, "exit_code": 80}, contract.REASON_POD_FAILED, True, "ended with exit code 80"),
-        ({"phase": PodPhase.FAILED, "exit_code": 137, "reason": "OOMKilled"}, contract.REASON_OOM, True, "SIGKILL (OOMKilled)"),
-        ({"phase": PodPhase.FAILED, "exit_code": 137, "disrupted": True}, contract.REASON_PREEMPTED, False, "(disruption)"),
+        (
+            {"phase": PodPhase.FAILED, "exit_code": 137, "reason": "OOMKilled"},
+            contract.REASON_OOM,
+            True,
+            "SIGKILL (OOMKilled)",
+        ),
+        (
+            {"phase": PodPhase.FAILED, "exit_code": 137, "disrupted": True},
+            contract.REASON_PREEMPTED,
+            False,
+            "(disruption)",
+        ),
         ({"phase": PodPhase.FAILED, "exit_code": 81}, contract.REASON_POD_FAILED, False, "81"),
         ({"phase": PodPhase.SUCCEEDED, "exit_code": 0}, contract.REASON_POD_FAILED, False, "exit code 0"),
         ({"deleting": True}, contract.REASON_POD_LOST, True, "is being deleted"),
@@ -188,7 +212,13 @@ def test_a_members_pod(fields: dict[str, Any], reason: str, counted: bool, words
     w = world(processes_per_worker=2)
     w.set_pod(1, **fields)
     found = incident(w)
-    assert (found.reason, found.counted, found.pod, found.node, found.strikes) == (reason, counted, "digits-1", "node-1", False)
+    assert (found.reason, found.counted, found.pod, found.node, found.strikes) == (
+        reason,
+        counted,
+        "digits-1",
+        "node-1",
+        False,
+    )
     assert words in found.message
     assert found.victims == 4
 
@@ -222,7 +252,12 @@ def test_a_rank_that_broke_before_another_pod_failed_is_the_cause() -> None:
 
 @pytest.mark.parametrize(
     ("exit_code", "fields", "reason"),
-    [(1, {}, contract.REASON_EXIT), (139, {}, contract.REASON_SIGNAL), (137, {"reason": "OOMKilled"}, contract.REASON_OOM), (80, {}, contract.REASON_EXIT)],
+    [
+        (1, {}, contract.REASON_EXIT),
+        (139, {}, contract.REASON_SIGNAL),
+        (137, {"reason": "OOMKilled"}, contract.REASON_OOM),
+        (80, {}, contract.REASON_EXIT),
+    ],
 )
 def test_plain_mode_reads_the_container(exit_code: int, fields: dict[str, Any], reason: str) -> None:
     w = World.of(workers=2, runtime={"agent": "Disabled"}).run()
@@ -238,7 +273,13 @@ def test_plain_mode_a_worker_that_succeeded_is_no_loss() -> None:
 
 def test_texts_are_bounded() -> None:
     w = world()
-    w.break_rank(1, {**raised(1, "ValueError", "x" * 5000), "error": {"type": "E", "message": "m" * 5000, "traceback": "a" * 5000 + "end"}})
+    w.break_rank(
+        1,
+        {
+            **raised(1, "ValueError", "x" * 5000),
+            "error": {"type": "E", "message": "m" * 5000, "traceback": "a" * 5000 + "end"},
+        },
+    )
     failure = incident(w).failure(1)
     assert len(failure.message) == contract.MESSAGE_LIMIT
     assert failure.traceback is not None
@@ -314,7 +355,15 @@ def test_a_restarted_container_alone_is_no_failure() -> None:
 
 def test_a_member_that_crashes_again_and_again_is_lost() -> None:
     w = world()
-    w.set_pod(1, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=127, last_reason="Error")
+    w.set_pod(
+        1,
+        phase=PodPhase.PENDING,
+        crashing=True,
+        restarts=3,
+        reason="CrashLoopBackOff",
+        exit_code=127,
+        last_reason="Error",
+    )
     found = incident(w)
     assert (found.reason, found.pod, found.exit_code) == (contract.REASON_POD_FAILED, "digits-1", 127)
     w.turn()

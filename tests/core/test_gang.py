@@ -6,8 +6,8 @@ import pytest
 
 from support.core import World, is_steady, seconds
 from trainjob_api import contract
-from trainjob_operator.core.gang import GANG_WAIT_S, RETRY_S, pause_s
 from trainjob_operator.core.model import CreatePod, DeletePod
+from trainjob_operator.core.size.gang import GANG_WAIT_S, RETRY_S, pause_s
 
 PLAIN = {"runtime": {"agent": "Disabled"}}
 
@@ -32,11 +32,22 @@ def test_all_pods_are_given_back_after_a_minute(fields: dict[str, object]) -> No
     assert gang(world)[0] == contract.REASON_UNSCHEDULABLE
     assert is_steady(world.tick(GANG_WAIT_S - 1))
     decision = world.tick(1).turn()
-    assert {action.name for action in decision.actions if isinstance(action, DeletePod)} == {"digits-0", "digits-1", "digits-2"}
+    assert {action.name for action in decision.actions if isinstance(action, DeletePod)} == {
+        "digits-0",
+        "digits-1",
+        "digits-2",
+    }
     reason, message = gang(world)
     assert reason == contract.REASON_GANG == world.status.reason
-    assert "2 of 3 workers" in message and "digits-2: Unschedulable: 0/3 nodes are available: 3 Insufficient cpu." in message
-    assert (world.status.slots, world.status.phase in ("Pending", "Restarting"), world.status.failures.counted) == ("", True, 0)
+    assert (
+        "2 of 3 workers" in message
+        and "digits-2: Unschedulable: 0/3 nodes are available: 3 Insufficient cpu." in message
+    )
+    assert (world.status.slots, world.status.phase in ("Pending", "Restarting"), world.status.failures.counted) == (
+        "",
+        True,
+        0,
+    )
     assert [event.reason for event in decision.events if event.type == "Warning"] == [contract.REASON_GANG]
     retry_at = world.status.timing.gang_retry_at
     assert retry_at == world.now + seconds(pause_s("job-uid", 1)) and decision.requeue_after == retry_at - world.now

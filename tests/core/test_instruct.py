@@ -18,12 +18,24 @@ def agent(slot: int, address: str = "10.0.0.9:7000") -> AgentView:
 
 
 def attempt(state: Any = "Running", end_cause: str | None = None, **fields: Any) -> Attempt:
-    values = {"number": 4, "state": state, "started_at": T0, "members": "1,3", "workers": 2, "world_size": 8, "cause": "Started", "end_cause": end_cause}
+    values = {
+        "number": 4,
+        "state": state,
+        "started_at": T0,
+        "members": "1,3",
+        "workers": 2,
+        "world_size": 8,
+        "cause": "Started",
+        "end_cause": end_cause,
+    }
     return Attempt(**values | fields)
 
 
 def finished(type_: str) -> TrainJobStatus:
-    return TrainJobStatus(slots="1", conditions=[Condition(type=type_, status="True", reason="Why", message="text", last_transition_time=T0)])
+    return TrainJobStatus(
+        slots="1",
+        conditions=[Condition(type=type_, status="True", reason="Why", message="text", last_transition_time=T0)],
+    )
 
 
 AGENTS = {1: agent(1, "10.0.0.1:7000"), 3: agent(3)}
@@ -37,11 +49,23 @@ AGENTS = {1: agent(1, "10.0.0.1:7000"), 3: agent(3)}
         (finished("Failed"), 7, {"do": "exit", "exit_code": contract.EXIT_JOB_FAILED}),
         (TrainJobStatus(slots="1"), 2, {"do": "exit", "exit_code": contract.EXIT_REMOVED}),
         (TrainJobStatus(slots="1"), 1, {"do": "hold", "grace_s": 0.0}),
-        (TrainJobStatus(slots="1,3", attempt=attempt()), 3, {"do": "run", "attempt": 4, "index": 1, "workers": 2, "processes": 4, "leader": "10.0.0.1:7000"}),
+        (
+            TrainJobStatus(slots="1,3", attempt=attempt()),
+            3,
+            {"do": "run", "attempt": 4, "index": 1, "workers": 2, "processes": 4, "leader": "10.0.0.1:7000"},
+        ),
         (TrainJobStatus(slots="1,3-4", attempt=attempt()), 4, {"do": "hold"}),
         (TrainJobStatus(slots="1,3", attempt=attempt("Ended", "KilledBySignal")), 1, {"do": "hold", "grace_s": 0.0}),
-        (TrainJobStatus(slots="1,3", attempt=attempt("Ended", "Scaled")), 1, {"do": "hold", "grace_s": PLANNED_GRACE_S}),
-        (TrainJobStatus(slots="", attempt=attempt("Ended", "Suspended")), 1, {"do": "exit", "exit_code": contract.EXIT_REMOVED, "grace_s": PLANNED_GRACE_S}),
+        (
+            TrainJobStatus(slots="1,3", attempt=attempt("Ended", "Scaled")),
+            1,
+            {"do": "hold", "grace_s": PLANNED_GRACE_S},
+        ),
+        (
+            TrainJobStatus(slots="", attempt=attempt("Ended", "Suspended")),
+            1,
+            {"do": "exit", "exit_code": contract.EXIT_REMOVED, "grace_s": PLANNED_GRACE_S},
+        ),
     ],
 )
 def test_word(status: TrainJobStatus, slot: int, expected: dict[str, Any]) -> None:
@@ -79,4 +103,6 @@ def test_members_agree_on_the_attempt() -> None:
     world = World.of(workers=4, processes_per_worker=2).run()
     words = [instruct(world.job, world.agents, slot, world.pod(slot).uid)[0] for slot in range(4)]
     assert [word["index"] for word in words] == [0, 1, 2, 3]
-    assert {(word["attempt"], word["workers"], word["processes"], word["leader"]) for word in words} == {(1, 4, 2, "10.0.0.0:7000")}
+    assert {(word["attempt"], word["workers"], word["processes"], word["leader"]) for word in words} == {
+        (1, 4, 2, "10.0.0.0:7000")
+    }

@@ -13,7 +13,11 @@ def test_suspend_ends_the_attempt_and_removes_the_pods() -> None:
     world = World.of(workers=2).run().tick(60)
     world.change_spec(suspend=True)
     world.turn()
-    assert (world.attempt.state, world.attempt.end_cause, world.status.slots) == ("Ended", contract.REASON_SUSPENDED, "")
+    assert (world.attempt.state, world.attempt.end_cause, world.status.slots) == (
+        "Ended",
+        contract.REASON_SUSPENDED,
+        "",
+    )
     assert (world.status.phase, world.status.holds("Suspended")) == ("Suspended", True)
     assert world.status.timing.active_seconds == 60
     world.tick(30)
@@ -51,7 +55,12 @@ def test_suspended_between_two_attempts_the_next_one_resumes() -> None:
 def test_a_job_that_is_born_suspended_has_no_pods() -> None:
     world = World.of(workers=2, suspend=True)
     decision = world.turn()
-    assert (decision.actions, decision.status.slots, decision.status.phase, decision.status.timing.active_since) == ((), "", "Suspended", None)
+    assert (decision.actions, decision.status.slots, decision.status.phase, decision.status.timing.active_since) == (
+        (),
+        "",
+        "Suspended",
+        None,
+    )
 
 
 def test_active_deadline() -> None:
@@ -143,7 +152,10 @@ def test_pods_that_still_run_after_thirty_seconds_are_deleted() -> None:
     assert is_steady(world)
 
 
-@pytest.mark.parametrize(("policy", "at_once", "later"), [("All", {"uid-1"}, {"uid-2"}), ("Running", set(), {"uid-2"}), ("None", set(), set())])
+@pytest.mark.parametrize(
+    ("policy", "at_once", "later"),
+    [("All", {"uid-1"}, {"uid-2"}), ("Running", set(), {"uid-2"}), ("None", set(), set())],
+)
 def test_pod_cleanup(policy: str, at_once: set[str], later: set[str]) -> None:
     world = finished(pod_cleanup=policy)
     world.set_pod(0, phase=PodPhase.SUCCEEDED)
@@ -180,7 +192,9 @@ def test_terminal_stays_terminal() -> None:
 
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     world = World.of(workers=2).run()
-    world.job = world.job.model_copy(update={"metadata": world.job.metadata.model_copy(update={"deletion_timestamp": world.now})})
+    world.job = world.job.model_copy(
+        update={"metadata": world.job.metadata.model_copy(update={"deletion_timestamp": world.now})}
+    )
     world.lose_pod(1)
     decision = world.turn()
     assert (decision.actions, decision.requeue_after) == ((), None)
@@ -209,7 +223,11 @@ def test_the_newest_progress_is_kept_when_the_job_is_suspended() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_person_asks_for_a_restart(plain: bool) -> None:
-    world = World.of(workers=2, failure_policy={"maxFailures": 0}, runtime={"agent": "Disabled"} if plain else {}).run().tick(60)
+    world = (
+        World.of(workers=2, failure_policy={"maxFailures": 0}, runtime={"agent": "Disabled"} if plain else {})
+        .run()
+        .tick(60)
+    )
     before = dict(world.pods)
     world.ask_restart("2026-01-01T00:00:00Z")
     world.turn()
@@ -219,7 +237,11 @@ def test_a_person_asks_for_a_restart(plain: bool) -> None:
         world.start_pods()
         world.sync_all()
     world.turn()
-    assert (world.attempt.number, world.attempt.cause, world.attempt.state) == (2, contract.REASON_RESTART_REQUESTED, "Running")
+    assert (world.attempt.number, world.attempt.cause, world.attempt.state) == (
+        2,
+        contract.REASON_RESTART_REQUESTED,
+        "Running",
+    )
     assert (world.status.restart, world.status.failures.counted) == ("2026-01-01T00:00:00Z", 0)
     assert (set(world.pods) == set(before)) == (not plain), "in place where agents run"
     assert world.turn().status.attempt == world.attempt, "answered once"
@@ -248,7 +270,11 @@ def test_who_asks_for_a_restart_does_not_wait_for_the_back_off() -> None:
     world.sync_all()
     world.ask_restart("now")
     world.turn()
-    assert (world.attempt.state, world.status.timing.retry_at, world.status.failures.early_in_row) == ("Running", None, 0)
+    assert (world.attempt.state, world.status.timing.retry_at, world.status.failures.early_in_row) == (
+        "Running",
+        None,
+        0,
+    )
 
 
 def test_a_finished_job_is_not_restarted() -> None:
@@ -259,7 +285,8 @@ def test_a_finished_job_is_not_restarted() -> None:
     assert world.turn().status == world.status and world.status.holds("Complete")
 
 
-# --- What a table shows --------------------------------------------------------------------------------------------------
+# --- What a table shows
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_complete_job_shows_the_workers_that_completed_it() -> None:
@@ -290,7 +317,11 @@ def test_a_cancelled_job_says_so_and_is_treated_like_a_suspended_one() -> None:
     condition = world.status.condition("Suspended")
     assert condition is not None and (condition.status, condition.reason) == ("True", contract.REASON_CANCELLED)
     assert "tj resume digits" in condition.message
-    assert (world.status.phase, world.status.reason, world.attempt.end_cause) == ("Cancelled", contract.REASON_CANCELLED, contract.REASON_SUSPENDED)
+    assert (world.status.phase, world.status.reason, world.attempt.end_cause) == (
+        "Cancelled",
+        contract.REASON_CANCELLED,
+        contract.REASON_SUSPENDED,
+    )
     assert [event.reason for event in decision.events] == [contract.REASON_CANCELLED]
     world.annotate({})
     world.change_spec(suspend=False)
@@ -299,7 +330,8 @@ def test_a_cancelled_job_says_so_and_is_treated_like_a_suspended_one() -> None:
     assert (world.status.phase, world.attempt.cause) == ("Running", contract.REASON_RESUMED)
 
 
-# --- Init containers -----------------------------------------------------------------------------------------------------
+# --- Init containers
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_an_init_container_that_fails_is_named_with_its_end_and_its_log() -> None:

@@ -16,7 +16,10 @@ def test_elapsed() -> None:
     assert elapsed(T0 + seconds(5), T0.replace(tzinfo=None)) == 5
 
 
-@pytest.mark.parametrize(("s", "expected"), [(5, T0 + seconds(5)), (10**400, T0 + seconds(LONGEST_S)), (float("inf"), T0 + seconds(LONGEST_S))])
+@pytest.mark.parametrize(
+    ("s", "expected"),
+    [(5, T0 + seconds(5)), (10**400, T0 + seconds(LONGEST_S)), (float("inf"), T0 + seconds(LONGEST_S))],
+)
 def test_after(s: float, expected: datetime) -> None:
     assert after(T0, s) == expected
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.core import make_job
-from trainjob_operator.core import naming
+from trainjob_operator.core.pods import naming
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,9 @@ def test_parse(text: str, slots: tuple[int, ...]) -> None:
     assert naming.parse_slots(text) == slots
 
 
-@pytest.mark.parametrize(("slots", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 2, 3, 9), "0,2-3,9"), ((1, 1), "1")])
+@pytest.mark.parametrize(
+    ("slots", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 2, 3, 9), "0,2-3,9"), ((1, 1), "1")]
+)
 def test_format(slots: tuple[int, ...], text: str) -> None:
     assert naming.format_slots(slots) == text
 
@@ -50,7 +52,11 @@ def test_a_huge_range_is_cut() -> None:
 def test_names_and_labels() -> None:
     job = make_job()
     assert naming.pod_name("digits", 12) == "digits-12"
-    assert naming.pod_labels(job, 12) == {"trainjob.dev/job": "digits", "trainjob.dev/slot": "12", "app.kubernetes.io/managed-by": "trainjob"}
+    assert naming.pod_labels(job, 12) == {
+        "trainjob.dev/job": "digits",
+        "trainjob.dev/slot": "12",
+        "app.kubernetes.io/managed-by": "trainjob",
+    }
     assert naming.selector("digits") == "trainjob.dev/job=digits"
     reference = naming.owner_reference(job)
     assert (reference["uid"], reference["controller"], reference["kind"]) == ("job-uid", True, "TrainJob")

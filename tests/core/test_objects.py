@@ -10,7 +10,7 @@ from support.core import T0, TEMPLATE, make_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, TrainJobStatus
 from trainjob_operator.core.model import Installation
-from trainjob_operator.core.objects import headless_service, worker_pod
+from trainjob_operator.core.pods.objects import headless_service, worker_pod
 
 HERE = Installation(coordinator_url="http://operator:8080/", agent_command=("agent",))
 LOCAL = Installation(coordinator_url="http://127.0.0.1:1", any_master_port=True)
@@ -28,12 +28,21 @@ def two_listed(**fields: Any) -> Any:
 
 
 def plain_job(**fields: Any) -> Any:
-    attempt = Attempt(number=66, state="Running", started_at=T0, members="3,5", workers=2, world_size=2, cause="Started")
+    attempt = Attempt(
+        number=66, state="Running", started_at=T0, members="3,5", workers=2, world_size=2, cause="Started"
+    )
     return make_job(TrainJobStatus(slots="3,5", attempt=attempt), runtime={"agent": "Disabled"}, **fields)
 
 
 def test_the_agent_runs_the_users_command() -> None:
-    template = {"spec": {"containers": [{"name": "side"}, {"name": "trainer", "command": ["python", "train.py"], "args": ["--lr", "1"]}]}}
+    template = {
+        "spec": {
+            "containers": [
+                {"name": "side"},
+                {"name": "trainer", "command": ["python", "train.py"], "args": ["--lr", "1"]},
+            ]
+        }
+    }
     pod = worker_pod(two_listed(template=template), 5, HERE)
     side, trainer = pod["spec"]["containers"]
     assert trainer["command"] == ["agent", "--", "python", "train.py", "--lr", "1"]
@@ -46,7 +55,11 @@ def test_identity_of_a_pod() -> None:
     assert pod["metadata"]["name"] == "digits-5"
     assert pod["metadata"]["namespace"] == "ml"
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
-    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"], pod["spec"]["restartPolicy"]) == ("digits-5", "digits", "Never")
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"], pod["spec"]["restartPolicy"]) == (
+        "digits-5",
+        "digits",
+        "Never",
+    )
 
 
 def test_environment_for_the_agent() -> None:
@@ -62,7 +75,12 @@ def test_environment_for_the_agent() -> None:
 
 def test_what_a_reader_expects_with_the_agent() -> None:
     env = env_of(worker_pod(two_listed(processes_per_worker=4), 5, HERE))
-    assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_ADDR"], env["MASTER_PORT"]) == ("4", "8", "digits-3.digits", "29500")
+    assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_ADDR"], env["MASTER_PORT"]) == (
+        "4",
+        "8",
+        "digits-3.digits",
+        "29500",
+    )
     assert "LOCAL_RANK" not in env
 
 
@@ -71,7 +89,13 @@ def test_plain_mode_is_environment_alone() -> None:
     trainer, env = pod["spec"]["containers"][0], env_of(pod)
     assert trainer["command"] == ["python", "train.py"]
     assert "volumes" not in pod["spec"]
-    assert (env["RANK"], env["NODE_RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == ("1", "1", "2", "0", "1")
+    assert (env["RANK"], env["NODE_RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == (
+        "1",
+        "1",
+        "2",
+        "0",
+        "1",
+    )
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"], env["PET_NODE_RANK"]) == ("2", "1", "1")
     assert env["MASTER_ADDR"] == env["PET_MASTER_ADDR"] == "digits-3.digits"
     assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == str(29500 + 66 % 64)
@@ -90,7 +114,11 @@ def test_pods_of_one_machine_meet_on_loopback() -> None:
 
 
 def test_the_users_variables_and_ours() -> None:
-    container = {"name": "trainer", "command": ["python", "x.py"], "env": [{"name": "MASTER_PORT", "value": "1"}, {"name": "TRAINJOB_SLOT", "value": "9"}]}
+    container = {
+        "name": "trainer",
+        "command": ["python", "x.py"],
+        "env": [{"name": "MASTER_PORT", "value": "1"}, {"name": "TRAINJOB_SLOT", "value": "9"}],
+    }
     env = env_of(worker_pod(two_listed(template={"spec": {"containers": [container]}}), 5, HERE))
     assert env["MASTER_PORT"] == "1"
     assert env["TRAINJOB_SLOT"] == "5"
@@ -99,7 +127,11 @@ def test_the_users_variables_and_ours() -> None:
 def test_the_template_stays_as_it_is() -> None:
     template = copy.deepcopy(TEMPLATE)
     template["metadata"] = {"labels": {"team": "vision", "trainjob.dev/slot": "99"}, "annotations": {"a": "b"}}
-    template["spec"] |= {"volumes": [{"name": "data"}], "affinity": {"podAffinity": {"x": 1}}, "futureField": {"deep": [1]}}
+    template["spec"] |= {
+        "volumes": [{"name": "data"}],
+        "affinity": {"podAffinity": {"x": 1}},
+        "futureField": {"deep": [1]},
+    }
     before = copy.deepcopy(template)
     job = two_listed(template=template, checkpoint={"staging": {"medium": "Memory", "sizeLimit": "1Gi"}})
     pod = worker_pod(job, 5, HERE, avoid_nodes=("bad-1", "bad-2"))
@@ -108,7 +140,10 @@ def test_the_template_stays_as_it_is() -> None:
     assert pod["metadata"]["labels"]["trainjob.dev/slot"] == "5"
     assert pod["metadata"]["annotations"] == {"a": "b"}
     assert pod["spec"]["futureField"] == {"deep": [1]}
-    assert pod["spec"]["volumes"][:2] == [{"name": "data"}, {"name": "trainjob-work", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]
+    assert pod["spec"]["volumes"][:2] == [
+        {"name": "data"},
+        {"name": "trainjob-work", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+    ]
     affinity = pod["spec"]["affinity"]
     assert affinity["podAffinity"] == {"x": 1}
     term = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]
@@ -122,4 +157,8 @@ def test_the_same_input_gives_the_same_pod() -> None:
 def test_service() -> None:
     service = headless_service(make_job())
     assert service["metadata"]["name"] == "digits"
-    assert service["spec"] == {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"trainjob.dev/job": "digits"}}
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"trainjob.dev/job": "digits"},
+    }

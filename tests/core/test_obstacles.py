@@ -59,21 +59,31 @@ def test_how_many_share_it_is_told_once() -> None:
     for slot in (0, 2, 3):
         world.set_pod(slot, reason="ErrImagePull", message="not found")
     world.turn()
-    assert said(world, "WorkersReady")[1] == "0 of 4 workers are ready; 3 are held up; digits-0: ErrImagePull: not found"
+    assert (
+        said(world, "WorkersReady")[1] == "0 of 4 workers are ready; 3 are held up; digits-0: ErrImagePull: not found"
+    )
 
 
 def test_a_kubelet_that_says_the_same_in_turns_causes_no_writes() -> None:
     world = starting()
     world.set_pod(0, reason="ErrImagePull", message="manifest unknown")
     world.turn()
-    for word, message in (("ImagePullBackOff", "Back-off pulling image"), ("ErrImagePull", "manifest unknown again")) * 3:
+    for word, message in (
+        ("ImagePullBackOff", "Back-off pulling image"),
+        ("ErrImagePull", "manifest unknown again"),
+    ) * 3:
         world.tick(30).set_pod(0, reason=word, message=message)
         assert is_steady(world)
     assert "manifest unknown" in said(world, "WorkersReady")[1]
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"), [("Unschedulable", contract.REASON_UNSCHEDULABLE), ("SchedulingGated", contract.REASON_GATED), (None, contract.REASON_UNSCHEDULED)]
+    ("word", "reason"),
+    [
+        ("Unschedulable", contract.REASON_UNSCHEDULABLE),
+        ("SchedulingGated", contract.REASON_GATED),
+        (None, contract.REASON_UNSCHEDULED),
+    ],
 )
 def test_the_schedulers_word_becomes_a_reason(word: str | None, reason: str) -> None:
     world = World.of(workers=2)
@@ -89,8 +99,14 @@ def test_the_schedulers_word_becomes_a_reason(word: str | None, reason: str) -> 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('pods "digits-0" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4', contract.REASON_QUOTA),
-        ('pods "digits-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', contract.REASON_FORBIDDEN),
+        (
+            'pods "digits-0" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4',
+            contract.REASON_QUOTA,
+        ),
+        (
+            'pods "digits-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true',
+            contract.REASON_FORBIDDEN,
+        ),
         ('admission webhook "policy" denied the request: no', contract.REASON_FORBIDDEN),
         ('Pod "digits-0" is invalid: spec.containers[0].image: Required value', contract.REASON_INVALID_SPEC),
     ],
@@ -140,7 +156,13 @@ def test_events_are_read_of_pods_that_say_nothing_for_a_while() -> None:
     silent = pod()
     assert not obstacles.is_untold(silent, T0 + seconds(4)) and obstacles.is_untold(silent, T0 + seconds(5))
     late = T0 + seconds(60)
-    for other in (pod(reason="ErrImagePull"), pod(scheduled=False), pod(phase=PodPhase.RUNNING), pod(deleting=True), pod(owned=False)):
+    for other in (
+        pod(reason="ErrImagePull"),
+        pod(scheduled=False),
+        pod(phase=PodPhase.RUNNING),
+        pod(deleting=True),
+        pod(owned=False),
+    ):
         assert not obstacles.is_untold(other, late)
 
 

@@ -18,7 +18,13 @@ def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> Non
     world.report(1, total_steps=4, epoch=0, metrics={"loss": 0.5}, time=1.0)
     world.turn()
     progress = world.status.progress
-    assert (progress.position, progress.step, progress.percent, progress.metrics, progress.last_report_time) == (1, 1, 25, {"loss": 0.5}, world.now)
+    assert (progress.position, progress.step, progress.percent, progress.metrics, progress.last_report_time) == (
+        1,
+        1,
+        25,
+        {"loss": 0.5},
+        world.now,
+    )
     world.tick(3).report(2)
     decision = world.turn()
     assert decision.status.progress == progress
@@ -73,7 +79,9 @@ def test_position_is_a_high_water_mark() -> None:
 
 
 def test_an_end_waits_for_the_leader_who_knows_of_progress() -> None:
-    """A worker that breaks again and again, but after a new report each time, is not replaced for breaking without progress."""
+    """A worker that breaks again and again, but after a new report each time, is not replaced for breaking without
+    progress.
+    """
     world = World.of(workers=2).run().tick(60)
     for position in (3, 6, 9):
         world.tick(1).break_rank(1, raised(1, "ValueError"), unheard=True)
@@ -95,7 +103,9 @@ def test_an_end_does_not_wait_for_a_leader_for_ever() -> None:
     assert (world.attempt.number, world.status.failures.since_progress) == (2, 1)
 
 
-@pytest.mark.parametrize("case", ["the leader's own rank", "progress is known", "the leader has spoken since", "the leader's pod is gone"])
+@pytest.mark.parametrize(
+    "case", ["the leader's own rank", "progress is known", "the leader has spoken since", "the leader's pod is gone"]
+)
 def test_an_end_that_nobody_can_say_more_of_is_acted_upon_at_once(case: str) -> None:
     world = World.of(workers=2).run().tick(60)
     if case == "progress is known":
@@ -119,10 +129,16 @@ def test_words_about_an_older_attempt_do_not_enter() -> None:
 
 def test_broken_numbers_are_left_out() -> None:
     world = World.of(workers=1).run().tick(60)
-    world.report(10**400, metrics={"nan": float("nan"), "inf": float("inf"), "x" * 500: 1.0} | {f"m{i}": 0.0 for i in range(40)})
+    world.report(
+        10**400, metrics={"nan": float("nan"), "inf": float("inf"), "x" * 500: 1.0} | {f"m{i}": 0.0 for i in range(40)}
+    )
     world.turn()
     metrics = world.status.progress.metrics
-    assert (world.status.progress.position, world.status.progress.step, len(metrics)) == (0, None, contract.METRICS_LIMIT)
+    assert (world.status.progress.position, world.status.progress.step, len(metrics)) == (
+        0,
+        None,
+        contract.METRICS_LIMIT,
+    )
     assert max(map(len, metrics)) == 64
 
 
@@ -151,11 +167,19 @@ def test_ranks_run_when_every_member_has_joined() -> None:
 def test_checkpoints_are_shown() -> None:
     world = World.of(workers=1).run()
     latest = CheckpointReport(id="1-1-3", step=3, uri="/data/1-1-3", time=world.now.timestamp(), bytes=10)
-    world.sync(0, latest=latest, best=CheckpointReport(id="1-1-2"), checkpoint_count=2, clock_offset=timedelta(seconds=3))
+    world.sync(
+        0, latest=latest, best=CheckpointReport(id="1-1-2"), checkpoint_count=2, clock_offset=timedelta(seconds=3)
+    )
     world.turn()
     shown = world.status.checkpoint
     assert shown.latest is not None and shown.best is not None
-    assert (shown.latest.id, shown.latest.bytes, shown.latest.time, shown.best.id, shown.count) == ("1-1-3", 10, world.now, "1-1-2", 2)
+    assert (shown.latest.id, shown.latest.bytes, shown.latest.time, shown.best.id, shown.count) == (
+        "1-1-3",
+        10,
+        world.now,
+        "1-1-2",
+        2,
+    )
     world.tick(60).sync(0, clock_offset=timedelta(seconds=4))
     assert is_steady(world)
 

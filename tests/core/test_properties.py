@@ -11,11 +11,23 @@ from hypothesis import strategies as st
 
 from support.core import T0, World, ended, make_spec, raised
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, Condition, Failures, HistoryEntry, Metadata, Progress, Timing, TrainJob, TrainJobStatus, Verdict, WorkersStatus
+from trainjob_api.v1alpha1 import (
+    Attempt,
+    Condition,
+    Failures,
+    HistoryEntry,
+    Metadata,
+    Progress,
+    Timing,
+    TrainJob,
+    TrainJobStatus,
+    Verdict,
+    WorkersStatus,
+)
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, CreatePod, DeletePod, Observed, PodPhase, PodView, ServiceView
-from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots
 
 
 def built(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -23,7 +35,8 @@ def built(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 
-# --- Random observations -------------------------------------------------------------------------------------------------
+# --- Random observations
+# -------------------------------------------------------------------------------------------------
 
 moments = st.one_of(
     st.integers(-100, 100).map(lambda s: T0 + timedelta(seconds=s)),
@@ -32,10 +45,14 @@ moments = st.one_of(
 slots = st.integers(0, 5)
 slot_texts = st.sampled_from(["", "0", "0-1", "0-2", "1-3", "0,2,4", "5", "x", "0-9999999999", "3-1"])
 floats = st.floats(allow_nan=True, allow_infinity=True) | st.just(T0.timestamp())
-kinds = st.sampled_from(["ok", "exit", "signal", "exception", "start", "damaged", "stopped", "lost", "storage", "", "new"])
+kinds = st.sampled_from(
+    ["ok", "exit", "signal", "exception", "start", "damaged", "stopped", "lost", "storage", "", "new"]
+)
 numbers = st.integers(-3, 300) | st.none()
 
-errors = st.none() | st.fixed_dictionaries({}, optional={"type": st.text(max_size=3), "message": st.text(max_size=3), "communication": st.booleans()})
+errors = st.none() | st.fixed_dictionaries(
+    {}, optional={"type": st.text(max_size=3), "message": st.text(max_size=3), "communication": st.booleans()}
+)
 ranks: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {},
     optional={
@@ -58,7 +75,9 @@ progress_reports: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries(
         "time": floats,
     },
 )
-checkpoint_reports: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries({}, optional={"id": st.text(max_size=3), "time": floats, "bytes": st.integers()})
+checkpoint_reports: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries(
+    {}, optional={"id": st.text(max_size=3), "time": floats, "bytes": st.integers()}
+)
 
 agent_views = st.builds(
     AgentView,
@@ -132,7 +151,8 @@ attempts = built(
     workers=st.integers(1, 4),
     world_size=st.integers(1, 8),
     cause=st.just("Started"),
-    end_cause=st.none() | st.sampled_from([contract.REASON_GANG, contract.REASON_SUSPENDED, contract.REASON_SCALED, "x"]),
+    end_cause=st.none()
+    | st.sampled_from([contract.REASON_GANG, contract.REASON_SUSPENDED, contract.REASON_SCALED, "x"]),
     run=st.none() | st.integers(1, 2),
 )
 statuses = built(
@@ -169,12 +189,22 @@ statuses = built(
         gang_tries=st.integers(-1, 10**6),
         finished_at=st.none() | moments,
     ),
-    progress=built(Progress, position=st.integers(0, 5), last_report_time=st.none() | moments, written_at=st.none() | moments),
+    progress=built(
+        Progress, position=st.integers(0, 5), last_report_time=st.none() | moments, written_at=st.none() | moments
+    ),
     workers=built(WorkersStatus, ready=st.integers(0, 4), counted_at=st.none() | moments),
     verdict=st.none() | built(Verdict, reason=st.just("R"), message=st.just("m")),
     restart=st.none() | st.just("old"),
     history=st.lists(
-        built(HistoryEntry, attempt=st.just(1), cause=st.just("c"), started_at=moments, ended_at=st.none() | moments, world_size=st.just(1)), max_size=10
+        built(
+            HistoryEntry,
+            attempt=st.just(1),
+            cause=st.just("c"),
+            started_at=moments,
+            ended_at=st.none() | moments,
+            world_size=st.just(1),
+        ),
+        max_size=10,
     ),
 )
 specs = st.builds(
@@ -182,25 +212,51 @@ specs = st.builds(
     workers=st.integers(1, 4),
     suspend=st.booleans(),
     runtime=st.sampled_from([{}, {"agent": "Disabled"}]),
-    failure_policy=st.sampled_from([{}, {"maxFailures": 0}, {"maxPreemptions": 1}, {"maxFailures": -1, "rules": [{"exitCodes": [1], "action": "Ignore"}]}]),
+    failure_policy=st.sampled_from(
+        [
+            {},
+            {"maxFailures": 0},
+            {"maxPreemptions": 1},
+            {"maxFailures": -1, "rules": [{"exitCodes": [1], "action": "Ignore"}]},
+        ]
+    ),
     active_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
     startup_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
     ttl_seconds_after_finished=st.none() | st.sampled_from([0, 10**30]),
     pod_cleanup=st.sampled_from(["Running", "All", "None"]),
-    template=st.sampled_from([{"spec": {"containers": [{"name": "trainer", "image": "i", "command": ["python", "t.py"]}]}}, {}]),
+    template=st.sampled_from(
+        [{"spec": {"containers": [{"name": "trainer", "image": "i", "command": ["python", "t.py"]}]}}, {}]
+    ),
 )
 
 
 @st.composite
 def observations(draw: st.DrawFn, pods: st.SearchStrategy[list[PodView]]) -> Observed:
-    annotations = draw(st.sampled_from([{}, {}, {contract.ANNOTATION_RESTART: "new"}, {contract.ANNOTATION_RESTART: "x" * 999}]))
-    metadata = Metadata(name="digits", namespace="ml", uid="job-uid", deletion_timestamp=T0 if draw(st.integers(0, 19)) == 0 else None, annotations=annotations)
+    annotations = draw(
+        st.sampled_from([{}, {}, {contract.ANNOTATION_RESTART: "new"}, {contract.ANNOTATION_RESTART: "x" * 999}])
+    )
+    metadata = Metadata(
+        name="digits",
+        namespace="ml",
+        uid="job-uid",
+        deletion_timestamp=T0 if draw(st.integers(0, 19)) == 0 else None,
+        annotations=annotations,
+    )
     job = TrainJob(metadata=metadata, spec=draw(specs), status=draw(statuses))
     views = draw(st.lists(agent_views, max_size=5))
-    service = draw(st.sampled_from([None, ServiceView(name="digits", owned=True), ServiceView(name="digits", owned=False)]))
+    service = draw(
+        st.sampled_from([None, ServiceView(name="digits", owned=True), ServiceView(name="digits", owned=False)])
+    )
     agents = {view.slot: view for view in views}
     refusals = draw(st.sampled_from([None, (), ("exceeded quota: pods",)]))
-    return Observed(job=job, pods=tuple(draw(pods)), service=service, agents=agents, listening_since=draw(st.none() | moments), refusals=refusals)
+    return Observed(
+        job=job,
+        pods=tuple(draw(pods)),
+        service=service,
+        agents=agents,
+        listening_since=draw(st.none() | moments),
+        refusals=refusals,
+    )
 
 
 @settings(max_examples=150)
@@ -229,7 +285,9 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
     assert not {f"digits-{slot}" for slot in creates} & ours, "a second pod for a slot"
     fresh = set(listed) - set(parse_slots(old.slots))
     assert all(slot >= old.next_slot for slot in fresh), "a number was used twice"
-    assert {a.uid for a in decision.actions if isinstance(a, DeletePod)} <= {pod.uid for pod in observed.pods if pod.owned}
+    assert {a.uid for a in decision.actions if isinstance(a, DeletePod)} <= {
+        pod.uid for pod in observed.pods if pod.owned
+    }
     if status.attempt is not None and status.attempt != old.attempt and status.attempt.state == "Running":
         members = parse_slots(status.attempt.members)
         assert len(set(members)) == len(members)
@@ -248,7 +306,12 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
 def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
     now = T0 + timedelta(seconds=at)
     world = World(
-        observed.job, now, {pod.name: pod for pod in observed.pods}, dict(observed.agents), observed.service, listening_since=observed.listening_since
+        observed.job,
+        now,
+        {pod.name: pod for pod in observed.pods},
+        dict(observed.agents),
+        observed.service,
+        listening_since=observed.listening_since,
     )
     world.turn()
     first = world.status
@@ -265,7 +328,8 @@ def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
     assert third.status == second.status
 
 
-# --- Random histories ------------------------------------------------------------------------------------------------------
+# --- Random histories
+# ------------------------------------------------------------------------------------------------------
 
 FAULTS = ["rank", "comm", "ok", "lose", "fail", "crash", "delete", "disrupt", "forget"]
 EVENTS = ["turn", "start", "sync", "report", "gone", "tick", "wait", *["go on"] * 6, *FAULTS]
@@ -319,7 +383,10 @@ def _to_pod(world: World, pod: PodView, event: str, n: int) -> int:
         if event == "report":
             world.sync(pod.slot, progress={"position": n, "step": n})
             return 0
-        report = {"rank": raised(pod.slot, "E", at=world.now), "comm": raised(pod.slot, "E", communication=True, at=world.now)}
+        report = {
+            "rank": raised(pod.slot, "E", at=world.now),
+            "comm": raised(pod.slot, "E", communication=True, at=world.now),
+        }
         world.sync(pod.slot, ranks=(report.get(event, ended(pod.slot, "ok", exit_code=0)),))
         return event != "ok"
     if event == "lose":
@@ -327,7 +394,9 @@ def _to_pod(world: World, pod: PodView, event: str, n: int) -> int:
     elif event == "fail" and pod.phase is PodPhase.RUNNING:
         world.fail_pod(pod.slot, 1 + n)
     elif event == "crash" and pod.phase is PodPhase.RUNNING:
-        world.set_pod(pod.slot, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=127)
+        world.set_pod(
+            pod.slot, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=127
+        )
         world.agents.pop(pod.slot, None)
     elif event in ("delete", "disrupt"):
         world.set_pod(pod.slot, deleting=True, disrupted=event == "disrupt")
@@ -353,7 +422,9 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
 @settings(max_examples=150)
 @given(histories(), st.integers(-1, 2), st.booleans(), st.integers(1, 3))
 def test_random_histories(history: list[tuple[str, int]], limit: int, plain: bool, workers: int) -> None:
-    world = World.of(workers=workers, failure_policy={"maxFailures": limit}, runtime={"agent": "Disabled"} if plain else {})
+    world = World.of(
+        workers=workers, failure_policy={"maxFailures": limit}, runtime={"agent": "Disabled"} if plain else {}
+    )
     incidents, books = 0, Counter[str]()
     world.run()
     for event, n in history:
@@ -370,7 +441,11 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, plain: boo
 @given(histories("suspend", "resume", "scale", "restart", "unschedulable"), st.booleans())
 def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain: bool) -> None:
     """Whatever happened before: when the faults stop, the job runs."""
-    world = World.of(workers=2, failure_policy={"maxFailures": -1, "noProgressAttempts": 0}, runtime={"agent": "Disabled"} if plain else {})
+    world = World.of(
+        workers=2,
+        failure_policy={"maxFailures": -1, "noProgressAttempts": 0},
+        runtime={"agent": "Disabled"} if plain else {},
+    )
     books = Counter[str]()
     for event, n in history:
         before = world.status

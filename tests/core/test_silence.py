@@ -9,11 +9,11 @@ import pytest
 
 from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.failures import find_incident
-from trainjob_operator.core.incident import Incident, Undecided
+from trainjob_operator.core.ends.failures import find_incident
+from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.silence import LOOK_EVERY_S, SILENT_S
 from trainjob_operator.core.model import Decision, DeletePod, PodPhase
-from trainjob_operator.core.naming import parse_slots
-from trainjob_operator.core.silence import LOOK_EVERY_S, SILENT_S
+from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import Turn
 
 NODE_WORDS = "its node node-1 is NotReady (NodeStatusUnknown)"
@@ -41,7 +41,8 @@ def deleted(decision: Decision) -> list[str]:
     return [action.name for action in decision.actions if isinstance(action, DeletePod)]
 
 
-# --- The verdict ---------------------------------------------------------------------------------------------------------
+# --- The verdict
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_silence_and_a_node_that_is_not_ready() -> None:
@@ -51,7 +52,12 @@ def test_silence_and_a_node_that_is_not_ready() -> None:
     assert find(world) is None
     world.tick(0.001)
     found = incident(world)
-    assert (found.reason, found.slot, found.pod, found.node) == (contract.REASON_WORKER_UNREACHABLE, 1, "digits-1", "node-1")
+    assert (found.reason, found.slot, found.pod, found.node) == (
+        contract.REASON_WORKER_UNREACHABLE,
+        1,
+        "digits-1",
+        "node-1",
+    )
     assert found.message == f"the agent of digits-1 has been silent for 30 s, and {NODE_WORDS}"
     assert (found.counted, found.strikes, found.avoid_node, found.victims) == (False, False, False, 2)
 
@@ -122,7 +128,8 @@ def test_plain_jobs_have_no_agents() -> None:
     assert find(world.tick(600)) is None
 
 
-# --- All silent ------------------------------------------------------------------------------------------------------------
+# --- All silent
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_all_silent_while_a_pod_stands_well_is_no_verdict_about_any() -> None:
@@ -144,7 +151,11 @@ def test_all_silent_and_all_on_lost_nodes_is_one() -> None:
     for slot in range(3):
         world.set_pod(slot, doubt=f"its node node-{slot} is NotReady")
     found = incident(world.tick(SILENT_S))
-    assert found.slot == 0 and found.message.endswith("its node node-0 is NotReady; 2 more lost with it") and found.victims == 0
+    assert (
+        found.slot == 0
+        and found.message.endswith("its node node-0 is NotReady; 2 more lost with it")
+        and found.victims == 0
+    )
 
 
 def test_workers_beside_a_lost_one_on_its_node_go_with_it() -> None:
@@ -156,7 +167,8 @@ def test_workers_beside_a_lost_one_on_its_node_go_with_it() -> None:
     assert world.status.slots == "0,3-4"
 
 
-# --- A new leader --------------------------------------------------------------------------------------------------------
+# --- A new leader
+# --------------------------------------------------------------------------------------------------------
 
 
 def leads_since(world: World, moment: datetime) -> None:
@@ -193,15 +205,22 @@ def test_a_probe_that_failed_before_this_leader_heard_anyone_is_no_witness() -> 
     assert find(world.tick(600)) is None
 
 
-# --- What is done ----------------------------------------------------------------------------------------------------------
+# --- What is done
+# ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_slot_is_replaced_in_the_write_that_ends_the_attempt_and_its_pod_deleted_without_waiting_for_its_agent() -> None:
+def test_the_slot_is_replaced_in_the_write_that_ends_the_attempt_and_its_pod_deleted_without_waiting_for_its_agent() -> (
+    None
+):
     world = training()
     world.sync(1, uploads=2)
     world.set_pod(1, doubt=NODE_WORDS)
     decision = world.tick(SILENT_S).turn()
-    assert (world.attempt.state, world.attempt.end_cause, world.status.slots) == ("Ended", contract.REASON_WORKER_UNREACHABLE, "0,2-3")
+    assert (world.attempt.state, world.attempt.end_cause, world.status.slots) == (
+        "Ended",
+        contract.REASON_WORKER_UNREACHABLE,
+        "0,2-3",
+    )
     assert deleted(decision) == ["digits-1"] and "digits-3" in world.pods
     assert all(action.grace_s is None for action in decision.actions if isinstance(action, DeletePod)), "not by force"
     assert (world.status.failures.counted, world.status.failures.preemptions) == (0, 1)
@@ -251,7 +270,8 @@ def test_a_communication_error_stands_once_the_peer_has_spoken() -> None:
     assert incident(world.tick(1)).reason == contract.REASON_COMMUNICATION
 
 
-# --- While no attempt runs -----------------------------------------------------------------------------------------------
+# --- While no attempt runs
+# -----------------------------------------------------------------------------------------------
 
 
 def waiting() -> World:

@@ -11,8 +11,8 @@ from support.core import World, is_steady, raised
 from trainjob_api import contract
 from trainjob_operator.core.decide import FIRST_WORD_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
-from trainjob_operator.core.naming import parse_slots
-from trainjob_operator.core.sizing import KEPT_FINISHED
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.size.sizing import KEPT_FINISHED
 
 
 def test_slots_are_listed_before_their_pods_are_created() -> None:
@@ -55,7 +55,11 @@ def test_a_lost_members_slot_is_never_used_again() -> None:
     assert world.attempt.state == "Ended"
     world.run()
     assert (world.attempt.number, world.attempt.members) == (2, "0,2-3")
-    assert {name: pod.uid for name, pod in world.pods.items()} == {"digits-0": "uid-1", "digits-2": "uid-3", "digits-3": "uid-4"}
+    assert {name: pod.uid for name, pod in world.pods.items()} == {
+        "digits-0": "uid-1",
+        "digits-2": "uid-3",
+        "digits-3": "uid-4",
+    }
 
 
 def test_pods_that_status_does_not_account_for_are_deleted_unless_finished() -> None:
@@ -170,7 +174,9 @@ def test_the_second_strike_replaces_only_that_pod() -> None:
     decision = world.turn()
     assert CreatePod(2, ("node-1",)) in decision.actions
     assert (world.status.slots, world.status.failures.avoid_nodes) == ("0,2", ["node-1"])
-    assert not any(isinstance(a, DeletePod) for a in decision.actions), "its agent was told to exit and may do so by itself"
+    assert not any(isinstance(a, DeletePod) for a in decision.actions), (
+        "its agent was told to exit and may do so by itself"
+    )
     world.tick(30)
     assert DeletePod("digits-1", "uid-2") in world.turn().actions
     world.finish_deletions()
@@ -233,7 +239,12 @@ def plain(**fields: object) -> World:
 def test_plain_mode_commits_the_attempt_before_its_pods() -> None:
     world = plain()
     decision = world.turn()
-    assert (world.attempt.number, world.attempt.state, world.attempt.members, world.attempt.world_size) == (1, "Running", "0-1", 2)
+    assert (world.attempt.number, world.attempt.state, world.attempt.members, world.attempt.world_size) == (
+        1,
+        "Running",
+        "0-1",
+        2,
+    )
     assert decision.actions == (EnsureService(), CreatePod(0), CreatePod(1))
 
 
@@ -273,7 +284,11 @@ def test_plain_mode_scales_by_a_new_group() -> None:
     assert world.turn().actions == (DeletePod("digits-0", "uid-1"), DeletePod("digits-1", "uid-2"))
     world.finish_deletions()
     world.turn()
-    assert (world.attempt.members, world.attempt.cause, world.status.failures.counted) == ("2", contract.REASON_SCALED, 0)
+    assert (world.attempt.members, world.attempt.cause, world.status.failures.counted) == (
+        "2",
+        contract.REASON_SCALED,
+        0,
+    )
 
 
 def test_finished_pods_of_earlier_slots_are_pruned_but_for_the_last_few() -> None:
@@ -293,7 +308,9 @@ def test_pods_that_were_sent_home_are_pruned_before_those_that_tell_of_a_failure
     world = World.of(workers=1).run()
     for slot, code in ((20, 1), (21, contract.EXIT_REMOVED), (22, contract.EXIT_REMOVED), (23, 0), (24, 7)):
         phase = PodPhase.FAILED if code else PodPhase.SUCCEEDED
-        world.pods[f"digits-{slot}"] = PodView(slot=slot, name=f"digits-{slot}", uid=f"u{slot}", phase=phase, exit_code=code)
+        world.pods[f"digits-{slot}"] = PodView(
+            slot=slot, name=f"digits-{slot}", uid=f"u{slot}", phase=phase, exit_code=code
+        )
     world.turn()
     assert {pod.slot for pod in world.pods.values() if pod.deleting} == {21, 22}
 

@@ -11,7 +11,16 @@ from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
 from trainjob_operator.core.model import PodPhase
 
-ALL = ["Suspended", "ResourcesCreated", "PodsScheduled", "WorkersReady", "Progressing", "Degraded", "Complete", "Failed"]
+ALL = [
+    "Suspended",
+    "ResourcesCreated",
+    "PodsScheduled",
+    "WorkersReady",
+    "Progressing",
+    "Degraded",
+    "Complete",
+    "Failed",
+]
 
 
 def said(world: World, type_: str) -> tuple[str, str]:
@@ -45,7 +54,11 @@ def test_the_way_to_running() -> None:
     world.sync_all()
     world.turn()
     assert (world.status.phase, said(world, "Progressing")) == ("Running", ("True", contract.REASON_RUNNING))
-    assert (world.status.workers.ready, world.status.workers.desired, world.status.selector) == (2, 2, "trainjob.dev/job=digits")
+    assert (world.status.workers.ready, world.status.workers.desired, world.status.selector) == (
+        2,
+        2,
+        "trainjob.dev/job=digits",
+    )
     assert is_steady(world.tick(30))
 
 
@@ -113,7 +126,10 @@ def test_the_schedulers_and_the_kubelets_word_are_passed_on() -> None:
     world.set_pod(1, reason="Unschedulable", message="0/3 nodes have a GPU")
     world.turn()
     condition = world.status.condition("PodsScheduled")
-    assert condition is not None and condition.message == "0 of 2 pods have a node; digits-1: Unschedulable: 0/3 nodes have a GPU"
+    assert (
+        condition is not None
+        and condition.message == "0 of 2 pods have a node; digits-1: Unschedulable: 0/3 nodes have a GPU"
+    )
     world.set_pod(1, scheduled=True, reason="ImagePullBackOff", message="no such image")
     world.turn()
     condition = world.status.condition("WorkersReady")
@@ -146,7 +162,9 @@ def test_degraded_by_an_agents_warning() -> None:
 
 def test_degraded_by_checkpoints_that_do_not_reach_storage_comes_before_other_warnings() -> None:
     world = World.of(workers=2).run()
-    world.sync(0, warning="the history cannot be written", checkpoint_trouble="Checkpoint 1-1-3 cannot be stored: disk full")
+    world.sync(
+        0, warning="the history cannot be written", checkpoint_trouble="Checkpoint 1-1-3 cannot be stored: disk full"
+    )
     world.turn()
     assert said(world, "Degraded") == ("True", contract.REASON_CHECKPOINT_FAILING)
     world.sync(0, warning="the history cannot be written", checkpoint_trouble=None)
@@ -211,7 +229,9 @@ def test_a_spec_that_becomes_invalid_stops_nothing_that_runs() -> None:
 
 
 def test_the_object_stays_small_at_512_ranks() -> None:
-    world = World.of(workers=512, processes_per_worker=1, failure_policy={"maxFailures": -1, "noProgressAttempts": 0}).run()
+    world = World.of(
+        workers=512, processes_per_worker=1, failure_policy={"maxFailures": -1, "noProgressAttempts": 0}
+    ).run()
     text = "é" * 5000
     for turn in range(14):
         world.tick(60)
@@ -219,13 +239,23 @@ def test_the_object_stays_small_at_512_ranks() -> None:
         checkpoint = CheckpointReport(id=f"1-{turn}-{turn}", uri="/" + "u" * 5000, time=0.0, bytes=2**40, step=turn)
         progress = ProgressReport(position=turn, step=turn, metrics=metrics)
         leader = min(pod.slot for pod in world.pods.values() if not pod.deleting)
-        world.sync(leader, progress=progress, latest=checkpoint, best=checkpoint, checkpoint_count=9, warning=text, resumed_from="/" + "r" * 5000)
+        world.sync(
+            leader,
+            progress=progress,
+            latest=checkpoint,
+            best=checkpoint,
+            checkpoint_count=9,
+            warning=text,
+            resumed_from="/" + "r" * 5000,
+        )
         world.turn()
         slots = [pod.slot for pod in world.pods.values() if not pod.deleting]
         for slot in slots[turn :: 14 if turn < 12 else 2]:
             world.lose_pod(slot)
         live = [pod.slot for pod in world.pods.values()]
-        world.break_rank(live[-1], {**raised(1, "E" * 3000, text), "error": {"type": "E", "message": text, "traceback": text}})
+        world.break_rank(
+            live[-1], {**raised(1, "E" * 3000, text), "error": {"type": "E", "message": text, "traceback": text}}
+        )
         world.turn()
         for action_slot in live[:3]:
             world.set_pod(action_slot, node="n" * 253)

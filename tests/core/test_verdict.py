@@ -47,7 +47,9 @@ def test_it_had_not() -> None:
     world.turn()
     failed, failure = world.status.condition("Failed"), world.status.last_failure
     assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_LIMIT)
-    assert failure is not None and (failure.reason, failure.attempt) == (contract.REASON_POD_LOST, 1), "the first cause stays"
+    assert failure is not None and (failure.reason, failure.attempt) == (contract.REASON_POD_LOST, 1), (
+        "the first cause stays"
+    )
     assert world.status.failures.counted == 1
 
 
@@ -62,7 +64,9 @@ def test_a_failure_on_the_way_is_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"checkpoint": {}}, {"runtime": {"agent": "Disabled"}}, {"failure_policy": {"maxFailures": 1}}], ids=["no storage", "plain", "within the budget"]
+    "fields",
+    [{"checkpoint": {}}, {"runtime": {"agent": "Disabled"}}, {"failure_policy": {"maxFailures": 1}}],
+    ids=["no storage", "plain", "within the budget"],
 )
 def test_where_nothing_is_to_be_found(fields: dict[str, object]) -> None:
     assert vanished(**fields).status.verdict is None

@@ -21,7 +21,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests have measured."""
-    measured = [(report.nodeid.split("::")[-1], *pair) for report in terminalreporter.getreports("passed") for pair in report.user_properties]
+    measured = [
+        (report.nodeid.split("::")[-1], *pair)
+        for report in terminalreporter.getreports("passed")
+        for pair in report.user_properties
+    ]
     if measured:
         terminalreporter.section("figures")
         for test, what, value in dict.fromkeys(measured):

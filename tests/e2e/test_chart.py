@@ -1,4 +1,6 @@
-"""The chart on a cluster: install, upgrade, uninstall under a running job, install again; cluster-wide and in namespaces; people's rights."""
+"""The chart on a cluster: install, upgrade, uninstall under a running job, install again; cluster-wide and in
+namespaces; people's rights.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def refusal(*words: str) -> str:
 def in_shell(line: str) -> str:
     """A line as a user types it, in the repository's root."""
     environment = {**os.environ, "PATH": f"{chart.helm().parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", line], cwd=e2e.ROOT, env=environment, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=e2e.ROOT, env=environment, capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, f"{line}: {done.stderr}{done.stdout}"
     return done.stdout
 
@@ -138,8 +142,12 @@ def test_viewers_only_view_and_editors_edit(namespace: str) -> None:
         assert "cannot delete resource" in refusal("delete", "tj", "digits", "-n", namespace, f"--as={user}")
         assert "cannot patch resource" in refusal("scale", "tj/digits", "--replicas=1", "-n", namespace, f"--as={user}")
     for user in ("edda", "edgar"):
-        assert "cannot patch resource" in refusal("patch", "tj", "digits", "--subresource=status", "--type=merge", "-p", "{}", "-n", namespace, f"--as={user}")
-    e2e.kubectl("patch", "tj", "digits", "--type=merge", "-p", '{"spec":{"suspend":true}}', "-n", namespace, "--as=edda")
+        assert "cannot patch resource" in refusal(
+            "patch", "tj", "digits", "--subresource=status", "--type=merge", "-p", "{}", "-n", namespace, f"--as={user}"
+        )
+    e2e.kubectl(
+        "patch", "tj", "digits", "--type=merge", "-p", '{"spec":{"suspend":true}}', "-n", namespace, "--as=edda"
+    )
     e2e.kubectl("delete", "tj", "digits", "-n", namespace, "--as=edgar")
 
 
@@ -150,7 +158,12 @@ def test_the_readme_word_by_word() -> None:
     block = re.search(r"## On Kubernetes\n\n```\n(.*?)```", page, re.DOTALL)
     assert block is not None
     lines = [line.split("#")[0].strip() for line in block[1].splitlines() if not line.startswith("make ")]
-    assert [line.split()[:2] for line in lines] == [["helm", "install"], ["kubectl", "create"], ["kubectl", "apply"], ["kubectl", "get"]]
+    assert [line.split()[:2] for line in lines] == [
+        ["helm", "install"],
+        ["kubectl", "create"],
+        ["kubectl", "apply"],
+        ["kubectl", "get"],
+    ]
     release.uninstall()
     try:
         for line in lines[:-1]:
@@ -158,7 +171,10 @@ def test_the_readme_word_by_word() -> None:
         assert "STATUS" in in_shell(f"timeout 5 {lines[-1]} || test $? = 124")
         e2e.wait_for_condition("digits", "default", "Complete", within_s=180)
     finally:
-        in_shell("kubectl delete -f examples/digits/trainjob.yaml --ignore-not-found; kubectl delete configmap digits-code --ignore-not-found")
+        in_shell(
+            "kubectl delete -f examples/digits/trainjob.yaml --ignore-not-found; kubectl delete configmap "
+            "digits-code --ignore-not-found"
+        )
 
 
 def test_the_operator_itself_holds_few_rights() -> None:

@@ -1,4 +1,6 @@
-"""`tj checkpoints` and `tj model get` from a laptop, of jobs on the cluster: a bucket, the same after the job is gone, and a volume through the commands that are given."""
+"""`tj checkpoints` and `tj model get` from a laptop, of jobs on the cluster: a bucket, the same after the job is
+gone, and a volume through the commands that are given.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,23 @@ from trainjob_api import contract
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
 
 
-def tj(words: str, cwd: Path, environment: Mapping[str, str], code: int = contract.CLI_OK) -> subprocess.CompletedProcess[str]:
+def tj(
+    words: str, cwd: Path, environment: Mapping[str, str], code: int = contract.CLI_OK
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [sys.executable, "-m", "trainjob.cli", *shlex.split(words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, timeout=120, check=False
+    )
     assert done.returncode == code, f"tj {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
-def test_a_bucket_is_read_verified_and_cleared_also_when_the_job_is_gone(namespace: str, s3_server: S3Server, tmp_path: Path) -> None:  # noqa: F811
+def test_a_bucket_is_read_verified_and_cleared_also_when_the_job_is_gone(
+    namespace: str,
+    s3_server: S3Server,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     storage = f"s3://{s3_server.bucket()}/jobs"
     s3_cluster.start("count", namespace, s3_server, storage, "--steps", "4", "--mode", "SYNC")
     e2e.wait_for_condition("count", namespace, "Complete")
@@ -59,7 +69,9 @@ def test_a_volume_is_reached_by_the_commands_that_are_given(namespace: str, tmp_
     """On the nodes' own folder; this machine sees none of it."""
     gated.start("count", namespace, "--steps", "3", "--mode", "SYNC")
     e2e.wait_for_condition("count", namespace, "Complete")
-    e2e.eventually("its pods have ended", lambda: all(pod["status"]["phase"] != "Running" for pod in e2e.pods("count", namespace)))
+    e2e.eventually(
+        "its pods have ended", lambda: all(pod["status"]["phase"] != "Running" for pod in e2e.pods("count", namespace))
+    )
     refused = tj(f"checkpoints list count -n {namespace}", tmp_path, {}, contract.CLI_ERROR)
     assert "which this machine does not see" in refused.stderr
     commands = [line.strip() for line in refused.stderr.split("next: ")[1].splitlines()]
@@ -67,7 +79,12 @@ def test_a_volume_is_reached_by_the_commands_that_are_given(namespace: str, tmp_
         words = shlex.split(command)
         assert words[0] == "kubectl"
         done = subprocess.run(
-            [shutil.which("kubectl") or str(binary("kubectl")), *words[1:]], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+            [shutil.which("kubectl") or str(binary("kubectl")), *words[1:]],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     shown = tj(commands[4].removeprefix("tj "), tmp_path, {}).stdout

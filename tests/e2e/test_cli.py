@@ -42,7 +42,15 @@ class User:
 
     def words(self, *words: str) -> list[str]:
         before, _, after = " ".join(words).partition(" -- ")
-        return [sys.executable, "-m", "trainjob.cli", *before.split(), "-n", self.namespace, *(["--", *after.split()] if after else [])]
+        return [
+            sys.executable,
+            "-m",
+            "trainjob.cli",
+            *before.split(),
+            "-n",
+            self.namespace,
+            *(["--", *after.split()] if after else []),
+        ]
 
     def tj(self, *words: str, code: int = contract.CLI_OK) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(self.words(*words), cwd=self.folder, capture_output=True, text=True, timeout=150)
@@ -178,9 +186,23 @@ def test_a_function_from_a_notebook_trains_on_the_cluster(user: User) -> None:
     (user.folder / "mymodel.py").write_text("def scale(x):\n    return 10 * x\n")
     (user.folder / "notebook.py").write_text(f"IMAGE, NAMESPACE = {e2e.IMAGE!r}, {user.namespace!r}\n{TRAINER}")
     for mode in ("fit", "later"):
-        done = subprocess.run([sys.executable, "notebook.py", mode], cwd=user.folder, capture_output=True, text=True, timeout=170, env=dict(os.environ))
+        done = subprocess.run(
+            [sys.executable, "notebook.py", mode],
+            cwd=user.folder,
+            capture_output=True,
+            text=True,
+            timeout=170,
+            env=dict(os.environ),
+        )
         assert "metrics {'total': 30.0}" in done.stdout, done.stderr
-    done = subprocess.run([sys.executable, "notebook.py", "fail"], cwd=user.folder, capture_output=True, text=True, timeout=170, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "notebook.py", "fail"],
+        cwd=user.folder,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        env=dict(os.environ),
+    )
     assert "TrainingFailedError" in done.stderr
     assert "RuntimeError: on purpose" in done.stderr
 

@@ -1,4 +1,6 @@
-"""The cluster itself holds what the other tests take for granted: names, limits, exec, logs, torch, and nodes that die and come back."""
+"""The cluster itself holds what the other tests take for granted: names, limits, exec, logs, torch, and nodes that
+die and come back.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,18 @@ from support import e2e
 def pod(name: str, namespace: str, node: str, *command: str, **container: Any) -> dict[str, Any]:
     main = {"name": "main", "image": e2e.IMAGE, "command": list(command), **container}
     spec = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": spec,
+    }
 
 
 def workers() -> list[str]:
-    names = [node["metadata"]["name"] for node in e2e.listed("nodes", "default", "!node-role.kubernetes.io/control-plane")]
+    names = [
+        node["metadata"]["name"] for node in e2e.listed("nodes", "default", "!node-role.kubernetes.io/control-plane")
+    ]
     assert len(names) >= 2, f"two workers are needed, found {names}"
     return names
 
@@ -36,13 +45,20 @@ def test_pods_on_two_nodes_find_each_other_by_name(namespace: str) -> None:
     )
     e2e.eventually("both pods are ready", lambda: is_ready("web", namespace) and is_ready("client", namespace))
     ask = f"import urllib.request; print(urllib.request.urlopen('http://web.{namespace}.svc', timeout=5).status)"
-    assert e2e.eventually("the service answers", lambda: e2e.in_pod("client", namespace, "python", "-c", ask, container="main")).strip() == "200"
+    assert (
+        e2e.eventually(
+            "the service answers", lambda: e2e.in_pod("client", namespace, "python", "-c", ask, container="main")
+        ).strip()
+        == "200"
+    )
     e2e.eventually("the request is in the log", lambda: "GET / HTTP" in e2e.logs("web", namespace, container="main"))
 
 
 def test_memory_limit_is_enforced(namespace: str) -> None:
     limits = {"resources": {"limits": {"memory": "64Mi"}}}
-    e2e.apply(pod("glutton", namespace, workers()[0], "python", "-c", "x = bytearray(200 << 20); print(len(x))", **limits))
+    e2e.apply(
+        pod("glutton", namespace, workers()[0], "python", "-c", "x = bytearray(200 << 20); print(len(x))", **limits)
+    )
     e2e.eventually("the pod fails", lambda: e2e.get("pod", "glutton", namespace)["status"]["phase"] == "Failed")
     ended = e2e.get("pod", "glutton", namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
     # On a busy machine the word that memory was the reason comes after the end, and is not waited for by containerd.
@@ -53,13 +69,21 @@ def test_torch_is_there_and_storage_is_shared(namespace: str) -> None:
     first, second = workers()[:2]
     folder = {"volumeMounts": [{"name": "shared", "mountPath": "/data"}]}
     volume = {"name": "shared", "hostPath": {"path": f"{e2e.SHARED}/{namespace}", "type": "DirectoryOrCreate"}}
-    writer = pod("writer", namespace, first, "python", "-c", "import torch; torch.save(torch.arange(3), '/data/x.pt')", **folder)
-    reader = pod("reader", namespace, second, "python", "-c", "import torch; print(torch.load('/data/x.pt').tolist())", **folder)
+    writer = pod(
+        "writer", namespace, first, "python", "-c", "import torch; torch.save(torch.arange(3), '/data/x.pt')", **folder
+    )
+    reader = pod(
+        "reader", namespace, second, "python", "-c", "import torch; print(torch.load('/data/x.pt').tolist())", **folder
+    )
     for document in (writer, reader):
         document["spec"]["volumes"] = [volume]
         e2e.apply(document)
         name = document["metadata"]["name"]
-        e2e.eventually(f"{name} ends", lambda name=name: e2e.get("pod", name, namespace)["status"]["phase"] in ("Succeeded", "Failed"), within_s=120)
+        e2e.eventually(
+            f"{name} ends",
+            lambda name=name: e2e.get("pod", name, namespace)["status"]["phase"] in ("Succeeded", "Failed"),
+            within_s=120,
+        )
     assert e2e.logs("reader", namespace, container="main").strip() == "[0, 1, 2]"
 
 

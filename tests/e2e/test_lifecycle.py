@@ -1,4 +1,6 @@
-"""A job's life on a cluster: suspended, resumed, scaled, deleted, out of time, tidied up; and what it says when its pods do not come up."""
+"""A job's life on a cluster: suspended, resumed, scaled, deleted, out of time, tidied up; and what it says when its
+pods do not come up.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def patch(name: str, namespace: str, spec: dict[str, Any]) -> None:
     e2e.kubectl("patch", "tj", name, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
-# --- Suspend, scale, delete ----------------------------------------------------------------------------------------------
+# --- Suspend, scale, delete
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_where_it_stopped(namespace: str) -> None:
@@ -67,15 +70,21 @@ def test_a_deleted_job_leaves_nothing_behind(namespace: str, cascade: str) -> No
     gated.start("count", namespace, "--gates", "5")
     gated.wait_for_step("count", namespace, 4)
     e2e.kubectl("delete", "tj", "count", "-n", namespace, f"--cascade={cascade}")
-    e2e.eventually("its pods and its Service are gone", lambda: not e2e.pods("count", namespace) and gated.is_gone("service", "count", namespace))
+    e2e.eventually(
+        "its pods and its Service are gone",
+        lambda: not e2e.pods("count", namespace) and gated.is_gone("service", "count", namespace),
+    )
 
 
-# --- The end -------------------------------------------------------------------------------------------------------------
+# --- The end
+# -------------------------------------------------------------------------------------------------------------
 
 
 def with_sidecar(document: dict[str, Any]) -> dict[str, Any]:
     """A container beside the trainer that never ends by itself."""
-    document["spec"]["template"]["spec"]["containers"].append({"name": "sidecar", "image": e2e.IMAGE, "command": ["sleep", "3600"]})
+    document["spec"]["template"]["spec"]["containers"].append(
+        {"name": "sidecar", "image": e2e.IMAGE, "command": ["sleep", "3600"]}
+    )
     return document
 
 
@@ -93,8 +102,12 @@ def test_what_is_left_of_a_finished_job(namespace: str) -> None:
         e2e.wait_for_condition(name, namespace, "Complete")
     finished = time.time()
     e2e.eventually("podCleanup: All takes finished pods too", lambda: not e2e.pods("all", namespace))
-    e2e.eventually("the time to live is over", lambda: gated.job_is_gone("ttl", namespace) and not e2e.pods("ttl", namespace))
-    e2e.eventually("podCleanup: Running takes the pod that still runs", lambda: not e2e.pods("running", namespace), within_s=90)
+    e2e.eventually(
+        "the time to live is over", lambda: gated.job_is_gone("ttl", namespace) and not e2e.pods("ttl", namespace)
+    )
+    e2e.eventually(
+        "podCleanup: Running takes the pod that still runs", lambda: not e2e.pods("running", namespace), within_s=90
+    )
     assert time.time() - finished > 20, "agents are given half a minute to end by themselves"
     assert [pod["status"]["phase"] for pod in e2e.pods("none", namespace)] == ["Running"]
     assert [pod["status"]["phase"] for pod in e2e.pods("ended", namespace)] == ["Succeeded"]
@@ -107,16 +120,23 @@ def test_deadlines(namespace: str) -> None:
     stuck["spec"]["template"]["spec"]["containers"][0]["image"] = NO_IMAGE
     queued = gated.looping("queued", namespace, workers=1, spec={"startupDeadlineSeconds": 2})
     queued["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
-    e2e.apply(stuck, queued, gated.looping("active", namespace, "--gates", "1", workers=1, spec={"activeDeadlineSeconds": 8}))
+    e2e.apply(
+        stuck, queued, gated.looping("active", namespace, "--gates", "1", workers=1, spec={"activeDeadlineSeconds": 8})
+    )
     late = e2e.wait_for_condition("startup", namespace, "Failed")
     assert late["reason"] == contract.REASON_STARTUP_DEADLINE and "startup-0" in late["message"]
     over = e2e.wait_for_condition("active", namespace, "Failed")
     assert over["reason"] == contract.REASON_DEADLINE and "8 s (activeDeadlineSeconds)" in over["message"]
-    e2e.eventually("its worker has ended", lambda: all(pod["status"]["phase"] == "Failed" for pod in e2e.pods("active", namespace)))
-    assert e2e.condition(e2e.job("queued", namespace), "Failed") is None, "a job that waits for nodes does not fail by its start-up deadline"
+    e2e.eventually(
+        "its worker has ended", lambda: all(pod["status"]["phase"] == "Failed" for pod in e2e.pods("active", namespace))
+    )
+    assert e2e.condition(e2e.job("queued", namespace), "Failed") is None, (
+        "a job that waits for nodes does not fail by its start-up deadline"
+    )
 
 
-# --- Pods that do not come up -----------------------------------------------------------------------------------------------
+# --- Pods that do not come up
+# -----------------------------------------------------------------------------------------------
 
 NO_IMAGE = "127.0.0.1:9/no/such:image"
 """Refused at once: nobody listens there."""
@@ -124,8 +144,12 @@ WITHIN_S = 30
 """So soon the reason of a start that hangs is told."""
 
 
-def broken(name: str, namespace: str, *, volume: Fields | None = None, pod: Fields | None = None, trainer: Fields | None = None) -> dict[str, Any]:
-    """A job of one worker that cannot come up as it is: the source of one more volume, fields of its pod and of its trainer."""
+def broken(
+    name: str, namespace: str, *, volume: Fields | None = None, pod: Fields | None = None, trainer: Fields | None = None
+) -> dict[str, Any]:
+    """A job of one worker that cannot come up as it is: the source of one more volume, fields of its pod and of its
+    trainer.
+    """
     document = gated.looping(name, namespace, "--steps", "2", workers=1)
     template = document["spec"]["template"]["spec"]
     template |= pod or {}
@@ -141,14 +165,49 @@ def from_secret(name: str) -> dict[str, Any]:
 
 
 HELD_UP: dict[str, tuple[dict[str, Fields], str, str, str]] = {
-    "unschedulable": ({"pod": {"nodeSelector": {"no": "such-node"}}}, "PodsScheduled", contract.REASON_UNSCHEDULABLE, "node affinity/selector"),
-    "too-big": ({"trainer": {"resources": {"requests": {"cpu": "5000"}}}}, "PodsScheduled", contract.REASON_UNSCHEDULABLE, "Insufficient cpu"),
-    "claim": ({"volume": {"persistentVolumeClaim": {"claimName": "none"}}}, "PodsScheduled", contract.REASON_UNSCHEDULABLE, '"none" not found'),
+    "unschedulable": (
+        {"pod": {"nodeSelector": {"no": "such-node"}}},
+        "PodsScheduled",
+        contract.REASON_UNSCHEDULABLE,
+        "node affinity/selector",
+    ),
+    "too-big": (
+        {"trainer": {"resources": {"requests": {"cpu": "5000"}}}},
+        "PodsScheduled",
+        contract.REASON_UNSCHEDULABLE,
+        "Insufficient cpu",
+    ),
+    "claim": (
+        {"volume": {"persistentVolumeClaim": {"claimName": "none"}}},
+        "PodsScheduled",
+        contract.REASON_UNSCHEDULABLE,
+        '"none" not found',
+    ),
     "image": ({"trainer": {"image": NO_IMAGE}}, "WorkersReady", contract.REASON_IMAGE_PULL, NO_IMAGE),
-    "secret": ({"trainer": from_secret("later")}, "WorkersReady", contract.REASON_CONTAINER_CONFIG, 'secret "later" not found'),
-    "config": ({"trainer": {"envFrom": [{"configMapRef": {"name": "none"}}]}}, "WorkersReady", contract.REASON_CONTAINER_CONFIG, 'configmap "none" not found'),
-    "volume": ({"volume": {"configMap": {"name": "none"}}}, "WorkersReady", contract.REASON_VOLUME_MOUNT, 'configmap "none" not found'),
-    "path": ({"volume": {"hostPath": {"path": "/no/such", "type": "Directory"}}}, "WorkersReady", contract.REASON_VOLUME_MOUNT, "/no/such is not a directory"),
+    "secret": (
+        {"trainer": from_secret("later")},
+        "WorkersReady",
+        contract.REASON_CONTAINER_CONFIG,
+        'secret "later" not found',
+    ),
+    "config": (
+        {"trainer": {"envFrom": [{"configMapRef": {"name": "none"}}]}},
+        "WorkersReady",
+        contract.REASON_CONTAINER_CONFIG,
+        'configmap "none" not found',
+    ),
+    "volume": (
+        {"volume": {"configMap": {"name": "none"}}},
+        "WorkersReady",
+        contract.REASON_VOLUME_MOUNT,
+        'configmap "none" not found',
+    ),
+    "path": (
+        {"volume": {"hostPath": {"path": "/no/such", "type": "Directory"}}},
+        "WorkersReady",
+        contract.REASON_VOLUME_MOUNT,
+        "/no/such is not a directory",
+    ),
 }
 """What is wrong, and the condition, its reason and words of its message."""
 
@@ -160,7 +219,9 @@ def told(document: dict[str, Any], kind: str, reason: str, words: str) -> bool:
     return False
 
 
-def test_pods_that_do_not_come_up_are_told_of_with_their_reason(namespace: str, figure: Callable[[str, str], None]) -> None:
+def test_pods_that_do_not_come_up_are_told_of_with_their_reason(
+    namespace: str, figure: Callable[[str, str], None]
+) -> None:
     gated.code(namespace)
     e2e.apply(*(broken(name, namespace, **wrong[0]) for name, wrong in HELD_UP.items()))
 
@@ -179,7 +240,12 @@ def test_pods_that_do_not_come_up_are_told_of_with_their_reason(namespace: str, 
 
 
 def test_a_quota_is_told_of_and_waited_for(namespace: str) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": namespace}, "spec": {"hard": {"pods": "1"}}}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few", "namespace": namespace},
+        "spec": {"hard": {"pods": "1"}},
+    }
     e2e.apply(quota)
     e2e.eventually("the quota counts", lambda: e2e.get("resourcequota", "few", namespace).get("status", {}).get("hard"))
     gated.start("count", namespace, "--steps", "2")
@@ -193,7 +259,9 @@ def test_a_quota_is_told_of_and_waited_for(namespace: str) -> None:
 
 
 def with_init(document: Fields, *command: str) -> Fields:
-    document["spec"]["template"]["spec"]["initContainers"] = [{"name": "fetch", "image": e2e.IMAGE, "command": list(command)}]
+    document["spec"]["template"]["spec"]["initContainers"] = [
+        {"name": "fetch", "image": e2e.IMAGE, "command": list(command)}
+    ]
     return document
 
 
@@ -205,13 +273,24 @@ def test_a_command_that_crashes_at_its_start_fails_the_job(namespace: str) -> No
         gated.looping("no-script", namespace, command=("python", "/code/none.py"), workers=1),
         gated.looping("crash", namespace, command=("python", "/code/broken.py"), workers=1, spec=limit),
         with_init(gated.looping("init", namespace, workers=1, spec=limit), "sh", "-c", "exit 4"),
-        gated.looping("plain", namespace, command=("/no/such/program",), workers=1, spec={"runtime": {"agent": "Disabled"}, **limit}),
+        gated.looping(
+            "plain",
+            namespace,
+            command=("/no/such/program",),
+            workers=1,
+            spec={"runtime": {"agent": "Disabled"}, **limit},
+        ),
     )
     for name, reason, cause, words in (
         ("no-program", contract.REASON_START, contract.REASON_START, "/no/such/program"),
         ("no-script", contract.REASON_START, contract.REASON_START, "/code/none.py"),
         ("crash", contract.REASON_LIMIT, contract.REASON_USER_ERROR, "No module named 'no_such_module'"),
-        ("init", contract.REASON_LIMIT, contract.REASON_INIT_FAILED, "could not begin: init container fetch ended with exit code 4"),
+        (
+            "init",
+            contract.REASON_LIMIT,
+            contract.REASON_INIT_FAILED,
+            "could not begin: init container fetch ended with exit code 4",
+        ),
         ("plain", contract.REASON_LIMIT, contract.REASON_EXIT, 'exec: "/no/such/program"'),
     ):
         failed = e2e.wait_for_condition(name, namespace, "Failed", within_s=WITHIN_S)

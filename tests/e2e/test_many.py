@@ -25,7 +25,8 @@ FIFTY = 50
 SHORT = ("--steps", "3")
 
 
-# --- Fifty ---------------------------------------------------------------------------------------------------------------
+# --- Fifty
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_fifty_jobs_at_once_complete(namespace: str, figure: Figure) -> None:
@@ -49,7 +50,8 @@ def all_ended(api: Proxy, namespace: str) -> list[dict[str, Any]] | None:
     return found if all(e2e.condition(job, "Complete") or e2e.condition(job, "Failed") for job in found) else None
 
 
-# --- Three quarters each -------------------------------------------------------------------------------------------------
+# --- Three quarters each
+# -------------------------------------------------------------------------------------------------
 
 
 GATE = "trainjob.dev/e2e"
@@ -58,7 +60,9 @@ PER_NODE = 2
 
 
 def test_two_jobs_that_hold_half_of_what_they_need_both_complete(namespace: str, figure: Figure) -> None:
-    """Each needs three quarters of the cluster. Scheduling gates let each get half of it first: neither could ever begin."""
+    """Each needs three quarters of the cluster. Scheduling gates let each get half of it first: neither could ever
+    begin.
+    """
     nodes = e2e.listed("nodes", "default", "!node-role.kubernetes.io/control-plane")
     room = PER_NODE * len(nodes)
     size = math.ceil(room * 3 / 4)
@@ -72,8 +76,12 @@ def test_two_jobs_that_hold_half_of_what_they_need_both_complete(namespace: str,
         for slot in range(room // 2):
             for name in ("left", "right"):
                 let_go(api, namespace, f"{name}-{slot}")
-                e2e.eventually("it has a node", lambda pod=f"{name}-{slot}": e2e.get("pod", pod, namespace)["spec"].get("nodeName"))
-        told = e2e.eventually("one of them gives its pods back", lambda: gang_told(api, namespace), within_s=180, every_s=0.5)
+                e2e.eventually(
+                    "it has a node", lambda pod=f"{name}-{slot}": e2e.get("pod", pod, namespace)["spec"].get("nodeName")
+                )
+        told = e2e.eventually(
+            "one of them gives its pods back", lambda: gang_told(api, namespace), within_s=180, every_s=0.5
+        )
         assert "found a node within 60 s; their pods are given back" in told and "Insufficient cpu" in told
         ended = e2e.eventually("both have ended", lambda: all_let_go(api, namespace), within_s=360, every_s=0.5)
     figure("two jobs of three quarters, apply to both Complete", f"{time.monotonic() - begun:.1f} s")

@@ -43,7 +43,10 @@ def started(namespace: str) -> dict[str, dict[str, Any]]:
     gated.code(namespace)
     e2e.apply(spread("count", namespace, "--gates", "5,8", "--steps", "10"))
     gated.wait_for_step("count", namespace, 4)
-    e2e.eventually("the last checkpoint is stored", lambda: e2e.job("count", namespace)["status"].get("checkpoint", {}).get("latest", {}).get("step") == 5)
+    e2e.eventually(
+        "the last checkpoint is stored",
+        lambda: e2e.job("count", namespace)["status"].get("checkpoint", {}).get("latest", {}).get("step") == 5,
+    )
     placed = {pod["spec"]["nodeName"]: pod for pod in e2e.pods("count", namespace)}
     assert len(placed) == 2, "one worker on each node"
     return placed
@@ -58,7 +61,9 @@ def replacement(namespace: str) -> dict[str, Any] | None:
 
 
 def test_the_worker_of_a_lost_node_is_replaced_elsewhere(namespace: str, figure: Figure) -> None:
-    """By the word of its agent's silence and of a second witness, before Kubernetes gives the pod up (it tolerates the dead node for 30 s)."""
+    """By the word of its agent's silence and of a second witness, before Kubernetes gives the pod up (it tolerates
+    the dead node for 30 s).
+    """
     placed = started(namespace)
     victim = next(node for node in placed if node != leading_node())
     lost, stays = placed.pop(victim), next(iter(placed.values()))
@@ -68,32 +73,55 @@ def test_the_worker_of_a_lost_node_is_replaced_elsewhere(namespace: str, figure:
     assert made is not None
     made_at = moment(made["metadata"]["creationTimestamp"])
     failure = e2e.job("count", namespace)["status"]["lastFailure"]
-    assert (failure["reason"], failure["pod"], failure["node"]) == ("WorkerUnreachable", lost["metadata"]["name"], victim)
+    assert (failure["reason"], failure["pod"], failure["node"]) == (
+        "WorkerUnreachable",
+        lost["metadata"]["name"],
+        victim,
+    )
     assert re.search(
-        rf"^the agent of {failure['pod']} has been silent for \d+ s, and (its node {victim} |{stays['metadata']['name']} cannot reach it)", failure["message"]
+        rf"^the agent of {failure['pod']} has been silent for \d+ s, and (its node {victim} "
+        rf"|{stays['metadata']['name']} cannot reach it)",
+        failure["message"],
     )
     left = e2e.get("pod", lost["metadata"]["name"], namespace)
-    assert "DisruptionTarget" not in {entry["type"] for entry in left["status"]["conditions"]}, "Kubernetes has not given it up by itself"
+    assert "DisruptionTarget" not in {entry["type"] for entry in left["status"]["conditions"]}, (
+        "Kubernetes has not given it up by itself"
+    )
     begun = gated.wait_for_starts("count", namespace, 2, 2)
     running_at = moment(e2e.job("count", namespace)["status"]["attempt"]["runningAt"])
-    figure("node killed until its worker is replaced, until all ranks run again", f"{made_at - killed_at:.0f} s, {running_at - killed_at:.0f} s")
+    figure(
+        "node killed until its worker is replaced, until all ranks run again",
+        f"{made_at - killed_at:.0f} s, {running_at - killed_at:.0f} s",
+    )
     figure("why", failure["message"])
     assert gated.lost(begun) == 0 and begun[0].step == 5
-    assert {pod["spec"]["nodeName"] for pod in (e2e.get("pod", "count-2", namespace), stays)} == {stays["spec"]["nodeName"]}
-    assert e2e.uids("count", namespace)[stays["metadata"]["name"]] == stays["metadata"]["uid"], "the other worker stayed"
+    assert {pod["spec"]["nodeName"] for pod in (e2e.get("pod", "count-2", namespace), stays)} == {
+        stays["spec"]["nodeName"]
+    }
+    assert e2e.uids("count", namespace)[stays["metadata"]["name"]] == stays["metadata"]["uid"], (
+        "the other worker stayed"
+    )
     job = e2e.job("count", namespace)
     assert gated.counted(job) == 0 and job["status"]["failures"]["preemptions"] == 1, "no fault of the script"
-    assert "deletionTimestamp" in e2e.get("pod", lost["metadata"]["name"], namespace)["metadata"], "deleted, and not by force: its node is to confirm it"
+    assert "deletionTimestamp" in e2e.get("pod", lost["metadata"]["name"], namespace)["metadata"], (
+        "deleted, and not by force: its node is to confirm it"
+    )
     gated.open_gate("count", namespace, 5)
     e2e.restore_nodes()
-    e2e.eventually("what was left of the lost pod is gone", lambda: gated.is_gone("pod", lost["metadata"]["name"], namespace), within_s=120)
+    e2e.eventually(
+        "what was left of the lost pod is gone",
+        lambda: gated.is_gone("pod", lost["metadata"]["name"], namespace),
+        within_s=120,
+    )
     gated.open_gate("count", namespace, 8)
     e2e.wait_for_condition("count", namespace, "Complete")
     assert e2e.job("count", namespace)["status"]["attempt"]["number"] == 2
     assert [step.step for step in gated.steps("count", namespace) if step.attempt == 2] == list(range(5, 10))
 
 
-def test_a_worker_and_an_operator_that_wake_up_after_they_were_replaced_change_nothing(namespace: str, figure: Figure) -> None:
+def test_a_worker_and_an_operator_that_wake_up_after_they_were_replaced_change_nothing(
+    namespace: str, figure: Figure
+) -> None:
     """The node is frozen with all its processes and declared dead by hand; then it goes on in the middle of a step."""
     placed = started(namespace)
     node, leader = leading_node(), release.leader()
@@ -129,4 +157,6 @@ def leading_node() -> str:
 
 def processes_of(node: str, pod_uid: str) -> list[str]:
     """Process ids in a node that carry the pod's UID in their environment."""
-    return outages.on_node(node, "sh", "-c", f"grep -lz '^TRAINJOB_POD_UID={pod_uid}$' /proc/[0-9]*/environ 2>/dev/null || true").split()
+    return outages.on_node(
+        node, "sh", "-c", f"grep -lz '^TRAINJOB_POD_UID={pod_uid}$' /proc/[0-9]*/environ 2>/dev/null || true"
+    ).split()

@@ -1,4 +1,6 @@
-"""Training does not depend on the control side: operator replicas killed and rolled out, the API server gone for a while."""
+"""Training does not depend on the control side: operator replicas killed and rolled out, the API server gone for a
+while.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PACED = ("--steps", str(STEPS), "--pause", "0.1", "--gates", str(STEPS - 1))
 STALL_S = 10.0
 """No step takes longer, however busy the machine is with what starts again beside it."""
 
-own_nodes = pytest.mark.skipif("not e2e.has_own_nodes()", reason="the nodes of this cluster are not this machine's containers")
+own_nodes = pytest.mark.skipif(
+    "not e2e.has_own_nodes()", reason="the nodes of this cluster are not this machine's containers"
+)
 
 
 def transitions() -> int:
@@ -32,9 +36,14 @@ def transitions() -> int:
 
 
 def shown_again(namespace: str) -> None:
-    """The step that is done now comes to be shown by `kubectl get tj`: agents and operator have found each other again."""
+    """The step that is done now comes to be shown by `kubectl get tj`: agents and operator have found each other
+    again.
+    """
     done = gated.steps("count", namespace)[-1].step
-    e2e.eventually(f"step {done} is shown", lambda: int(e2e.job("count", namespace)["status"].get("progress", {}).get("step") or 0) >= done)
+    e2e.eventually(
+        f"step {done} is shown",
+        lambda: int(e2e.job("count", namespace)["status"].get("progress", {}).get("step") or 0) >= done,
+    )
 
 
 def ends_without_a_scratch(namespace: str, figure: Figure, since: float, until: float) -> None:
@@ -59,8 +68,12 @@ def test_a_rolling_upgrade_disturbs_no_step(namespace: str, figure: Figure) -> N
     operators = {pod["metadata"]["uid"] for pod in release.pods()}
     since = time.time()
     e2e.kubectl("rollout", "restart", f"deployment/{release.NAME}", "-n", release.NAMESPACE)
-    e2e.kubectl("rollout", "status", f"deployment/{release.NAME}", "-n", release.NAMESPACE, "--timeout=150s", timeout_s=160)
-    e2e.eventually("only new replicas are left", lambda: not operators & {pod["metadata"]["uid"] for pod in release.pods()})
+    e2e.kubectl(
+        "rollout", "status", f"deployment/{release.NAME}", "-n", release.NAMESPACE, "--timeout=150s", timeout_s=160
+    )
+    e2e.eventually(
+        "only new replicas are left", lambda: not operators & {pod["metadata"]["uid"] for pod in release.pods()}
+    )
     e2e.eventually("a new replica leads", lambda: release.leader() not in ("", leader))
     until = time.time()
     figure("rollout of two replicas", f"{until - since:.1f} s")
@@ -93,7 +106,9 @@ def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, 
         e2e.apply(
             gated.looping("ranks", namespace, "--gates", "3,6,9", "--steps", "12"),
             gated.looping("pods", namespace, "--gates", "3,6", "--steps", "9"),
-            gated.looping("broken", namespace, "--raise", "1:4", "--steps", "9", spec={"failurePolicy": {"maxFailures": 1}}),
+            gated.looping(
+                "broken", namespace, "--raise", "1:4", "--steps", "9", spec={"failurePolicy": {"maxFailures": 1}}
+            ),
             *(gated.looping(f"short-{number}", namespace, "--steps", "3", workers=1) for number in range(3)),
         )
         for attempt, gate in ((1, 3), (2, 6), (3, 9)):
@@ -119,7 +134,13 @@ def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, 
     figure("ten kills, from apply to the last end", f"{time.monotonic() - begun:.1f} s")
     found = {name: e2e.job(name, namespace) for name in ("ranks", "pods", "broken")}
     assert {name: gated.counted(job) for name, job in found.items()} == {"ranks": 3, "pods": 2, "broken": 2}
-    assert {name: job["status"]["attempt"]["number"] for name, job in found.items()} == {"ranks": 4, "pods": 3, "broken": 2}
-    assert {name: job["status"]["nextSlot"] for name, job in found.items()} == {"ranks": 2, "pods": 4, "broken": 2}, "no pod too many"
+    assert {name: job["status"]["attempt"]["number"] for name, job in found.items()} == {
+        "ranks": 4,
+        "pods": 3,
+        "broken": 2,
+    }
+    assert {name: job["status"]["nextSlot"] for name, job in found.items()} == {"ranks": 2, "pods": 4, "broken": 2}, (
+        "no pod too many"
+    )
     assert found["broken"]["status"]["lastFailure"]["reason"] == contract.REASON_USER_ERROR
     outages.wait_for_replicas()

@@ -1,4 +1,6 @@
-"""Plain mode (runtime.agent: Disabled): scripts that know nothing of TrainJob, and torchrun as the command in both modes."""
+"""Plain mode (runtime.agent: Disabled): scripts that know nothing of TrainJob, and torchrun as the command in both
+modes.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,16 @@ def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
     e2e.eventually("the first group runs", lambda: "from step 0" in e2e.logs("plain-1", namespace), within_s=120)
     pod = e2e.get("pod", "plain-1", namespace)["spec"]
     trainer = pod["containers"][0]
-    assert trainer["command"] == ["python", *SCRIPT, "--fail-at", "3"] and "initContainers" not in pod, "the container is as it was written"
+    assert trainer["command"] == ["python", *SCRIPT, "--fail-at", "3"] and "initContainers" not in pod, (
+        "the container is as it was written"
+    )
     given = {entry["name"]: entry.get("value") for entry in trainer["env"]}
-    assert (given["RANK"], given["WORLD_SIZE"], given["LOCAL_RANK"], given["MASTER_ADDR"]) == ("1", "2", "0", "plain-0.plain")
+    assert (given["RANK"], given["WORLD_SIZE"], given["LOCAL_RANK"], given["MASTER_ADDR"]) == (
+        "1",
+        "2",
+        "0",
+        "plain-0.plain",
+    )
     e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
     job = e2e.job("plain", namespace)
     assert job["status"]["attempt"]["number"] == 2 and gated.counted(job) == 1 and job["status"]["slots"] == "2-3"
@@ -46,7 +55,12 @@ def test_torchrun_in_plain_mode(namespace: str) -> None:
     e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
     text = gated.said("plain", namespace)
     # Two processes write to one log: their lines may run together.
-    assert sorted(re.findall(r"rank (\d) of 4 local rank (\d): from step 0", text)) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+    assert sorted(re.findall(r"rank (\d) of 4 local rank (\d): from step 0", text)) == [
+        ("0", "0"),
+        ("1", "1"),
+        ("2", "0"),
+        ("3", "1"),
+    ]
     assert "step 5 done" in text
 
 
@@ -57,7 +71,9 @@ def test_torchrun_under_the_agent(namespace: str) -> None:
     e2e.wait_for_step("digits", namespace, 90, within_s=240)
     before = e2e.uids("digits", namespace)
     e2e.kill_rank("digits-1", namespace, 1)
-    e2e.eventually("the second attempt trains", lambda: "attempt 2 step" in e2e.logs("digits-0", namespace), within_s=240)
+    e2e.eventually(
+        "the second attempt trains", lambda: "attempt 2 step" in e2e.logs("digits-0", namespace), within_s=240
+    )
     assert "from epoch 0" not in e2e.logs("digits-0", namespace).split("attempt 2: ", 1)[1]
     job = e2e.job("digits", namespace)
     assert e2e.uids("digits", namespace) == before and gated.counted(job) == 1

@@ -21,7 +21,9 @@ def test_push_brings_all_images_to_the_registry() -> None:
         pytest.skip("no container engine of the test cluster on this machine")
     with registry() as there:
         words = [sys.executable, "-m", "cluster", "push", "--registry", f"{there.address}/team", "--tag", "1.2.3"]
-        done = subprocess.run(words, cwd=images.ROOT / "tests", capture_output=True, text=True, timeout=PUSH_S, check=False)
+        done = subprocess.run(
+            words, cwd=images.ROOT / "tests", capture_output=True, text=True, timeout=PUSH_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.split() == [f"{there.address}/team/{image.name}:1.2.3" for image in images.IMAGES]
         assert sorted(there.manifests) == sorted(f"team/{image.name}:1.2.3" for image in images.IMAGES)

@@ -1,4 +1,6 @@
-"""What is refused: bad manifests with words that help, and agents that are not who they say, counted and without effect."""
+"""What is refused: bad manifests with words that help, and agents that are not who they say, counted and without
+effect.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def called(case: Bad) -> str:
     return re.sub(r"[^a-z0-9]+", "-", case.name.lower())
 
 
-# --- Manifests -----------------------------------------------------------------------------------------------------------
+# --- Manifests
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_there_are_enough_bad_manifests() -> None:
@@ -53,7 +56,9 @@ def accepted(api: Proxy) -> Iterator[str]:
     """A namespace with all manifests that the API server takes, though they cannot run."""
     name = e2e.create_namespace("bad-manifests")
     for case in BY_CONDITION:
-        api.request("POST", jobs(name) + "?fieldValidation=Strict", document(case.changes | {"metadata.name": called(case)}))
+        api.request(
+            "POST", jobs(name) + "?fieldValidation=Strict", document(case.changes | {"metadata.name": called(case)})
+        )
     yield name
     e2e.delete_namespace(name)
 
@@ -62,7 +67,10 @@ def accepted(api: Proxy) -> Iterator[str]:
 def test_the_operator_refuses(api: Proxy, accepted: str, case: Bad) -> None:
     def refusal() -> dict[str, Any] | None:
         conditions = api.request("GET", jobs(accepted, called(case))).get("status", {}).get("conditions", [])
-        return next((entry for entry in conditions if entry["type"] == "ResourcesCreated" and entry["reason"] == "InvalidSpec"), None)
+        return next(
+            (entry for entry in conditions if entry["type"] == "ResourcesCreated" and entry["reason"] == "InvalidSpec"),
+            None,
+        )
 
     told = e2e.eventually("the condition tells", refusal, within_s=60)
     assert told["status"] == "False"
@@ -79,17 +87,24 @@ def test_kubectl_says_what_to_do() -> None:
 
 
 def test_a_refused_job_starts_once_it_is_mended(api: Proxy, accepted: str) -> None:
-    mended = e2e.training_job("hostname", accepted, workers=1, command=["python", "-c", "print('mended')"], storage=False)
+    mended = e2e.training_job(
+        "hostname", accepted, workers=1, command=["python", "-c", "print('mended')"], storage=False
+    )
     template = mended["spec"]["template"]
     with pytest.raises(Refused, match="can be changed only while the job is suspended"):
-        api.request("PATCH", jobs(accepted, "hostname"), {"spec": {"template": {**template, "spec": {**template["spec"], "hostname": None}}}})
+        api.request(
+            "PATCH",
+            jobs(accepted, "hostname"),
+            {"spec": {"template": {**template, "spec": {**template["spec"], "hostname": None}}}},
+        )
     change = {"suspend": True, "workers": 1, "template": {**template, "spec": {**template["spec"], "hostname": None}}}
     api.request("PATCH", jobs(accepted, "hostname"), {"spec": change})
     api.request("PATCH", jobs(accepted, "hostname"), {"spec": {"suspend": False}})
     e2e.wait_for_condition("hostname", accepted, "Complete", within_s=120)
 
 
-# --- Agents --------------------------------------------------------------------------------------------------------------
+# --- Agents
+# --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,13 @@ class Neighbours:
 
     def lie(self) -> dict[str, Any]:
         """That a rank of the victim has broken in a way that ends the job."""
-        identity = {"job": "victim", "job_uid": self.job["metadata"]["uid"], "slot": 0, "pod": "victim-0", "pod_uid": self.pods["victim-0"]}
+        identity = {
+            "job": "victim",
+            "job_uid": self.job["metadata"]["uid"],
+            "slot": 0,
+            "pod": "victim-0",
+            "pod_uid": self.pods["victim-0"],
+        }
         end = {"rank": 0, "state": contract.RANK_ENDED, "kind": contract.END_START, "exit_code": 127}
         return {**identity, "boot": 99, "seq": 99, "attempt": 1, "joined": True, "ranks": [end]}
 
@@ -114,7 +135,12 @@ class Neighbours:
 def settled(namespace: str) -> dict[str, Any] | None:
     """The victim once all that it has done is written."""
     found = e2e.job("victim", namespace)
-    return found if found["status"].get("progress", {}).get("step") == 3 and found["status"].get("checkpoint", {}).get("latest", {}).get("step") == 3 else None
+    return (
+        found
+        if found["status"].get("progress", {}).get("step") == 3
+        and found["status"].get("checkpoint", {}).get("latest", {}).get("step") == 3
+        else None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +150,11 @@ def neighbours() -> Iterator[Neighbours]:
         gated.start(name, namespace, "--gates", "3", "--steps", "5", workers=1)
     for name in ("victim", "other"):
         gated.wait_for_step(name, namespace, 2)
-    yield Neighbours(namespace, e2e.eventually("all is told of the victim", lambda: settled(namespace)), e2e.uids("victim", namespace))
+    yield Neighbours(
+        namespace,
+        e2e.eventually("all is told of the victim", lambda: settled(namespace)),
+        e2e.uids("victim", namespace),
+    )
     e2e.delete_namespace(namespace)
 
 
@@ -141,7 +171,9 @@ def test_a_pod_speaks_only_for_itself(neighbours: Neighbours) -> None:
 @pytest.mark.parametrize("audience", ["https://kubernetes.default.svc.cluster.local", "vault"])
 def test_a_token_for_somebody_else_is_refused(neighbours: Neighbours, audience: str) -> None:
     before = rogue.refusals()
-    status, said = neighbours.knock(token=rogue.token("other-0", neighbours.namespace, audience), report=neighbours.lie())
+    status, said = neighbours.knock(
+        token=rogue.token("other-0", neighbours.namespace, audience), report=neighbours.lie()
+    )
     assert status == 401 and "bearer token is not accepted" in said
     assert rogue.refusals()["wrong token"] == before.get("wrong token", 0) + 1
 
@@ -190,7 +222,12 @@ def test_a_pod_that_is_called_like_a_worker_is_none(neighbours: Neighbours) -> N
     worker = e2e.get("pod", "victim-0", namespace)
     spec = {key: worker["spec"][key] for key in ("containers", "initContainers", "volumes")}
     spec["containers"][0] |= {"command": ["sleep", "600"]}
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "victim-1", "namespace": namespace}, "spec": spec | {"restartPolicy": "Never"}}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "victim-1", "namespace": namespace},
+        "spec": spec | {"restartPolicy": "Never"},
+    }
     e2e.apply(made)
     e2e.eventually("the stranger runs", lambda: e2e.get("pod", "victim-1", namespace)["status"]["phase"] == "Running")
     uid = e2e.get("pod", "victim-1", namespace)["metadata"]["uid"]
@@ -204,7 +241,9 @@ def test_nothing_has_changed_by_all_that(neighbours: Neighbours) -> None:
     """Runs last: not even a write was made, and the victim ends as if nothing had been."""
     namespace, before = neighbours.namespace, neighbours.job
     after = e2e.job("victim", namespace)
-    assert {**after["status"], "progress": {}} == {**before["status"], "progress": {}} and e2e.uids("victim", namespace) == neighbours.pods
+    assert {**after["status"], "progress": {}} == {**before["status"], "progress": {}} and e2e.uids(
+        "victim", namespace
+    ) == neighbours.pods
     gated.open_gate("victim", namespace, 3)
     e2e.wait_for_condition("victim", namespace, "Complete")
     after = e2e.job("victim", namespace)

@@ -1,4 +1,6 @@
-"""Checkpoints on S3: an S3 server as a pod, jobs that reach it with a Secret, and what happens when it, its keys or the workers go."""
+"""Checkpoints on S3: an S3 server as a pod, jobs that reach it with a Secret, and what happens when it, its keys or
+the workers go.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def trouble(name: str, namespace: str) -> str:
 def test_killed_ranks_and_new_pods_go_on_from_it(namespace: str, s3_server: S3Server) -> None:  # noqa: F811
     """The image has no boto3: the one that the runtime image brings does it all."""
     storage = f"s3://{s3_server.bucket()}/jobs"
-    s3_cluster.start("count", namespace, s3_server, storage, "--gates", "4,6", "--steps", "8", "--mode", "SYNC", own_boto3=False)
+    s3_cluster.start(
+        "count", namespace, s3_server, storage, "--gates", "4,6", "--steps", "8", "--mode", "SYNC", own_boto3=False
+    )
     gated.wait_for_step("count", namespace, 3)
     before = e2e.uids("count", namespace)
     e2e.kill_rank("count-1", namespace, 1)
@@ -77,7 +81,9 @@ def test_training_goes_on_while_it_is_away(namespace: str, s3_server: S3Server) 
     job = e2e.job("count", namespace)
     assert job["status"]["attempt"]["number"] == 1 and gated.counted(job) == 0
     assert latest(namespace) == "1-1-9"
-    assert {key.split("/")[-3] for key in manifests(s3_server, storage)} == {f"1-1-{number}" for number in range(1, 10)}, "whatever was acknowledged is there"
+    assert {key.split("/")[-3] for key in manifests(s3_server, storage)} == {
+        f"1-1-{number}" for number in range(1, 10)
+    }, "whatever was acknowledged is there"
     assert [entry.step for entry in gated.steps("count", namespace)] == list(range(9))
 
 
@@ -90,10 +96,17 @@ def test_what_it_refuses_is_said(namespace: str, s3_server: S3Server) -> None:  
     bucket = s3_server.bucket()
     s3_server.credentials(namespace, "wrong", AWS_SECRET_ACCESS_KEY="not the right one")
     wrong: dict[str, Any] = {"checkpoint": s3_server.spec(f"s3://{bucket}/jobs", "wrong")}
-    for name, storage, spec in (("keys", f"s3://{bucket}/jobs", wrong), ("bucket", "s3://no-such-bucket/jobs", {}), ("secret", f"s3://{bucket}/jobs", None)):
+    for name, storage, spec in (
+        ("keys", f"s3://{bucket}/jobs", wrong),
+        ("bucket", "s3://no-such-bucket/jobs", {}),
+        ("secret", f"s3://{bucket}/jobs", None),
+    ):
         given = {"checkpoint": s3_server.spec(storage, "no-such-secret")} if spec is None else spec
         s3_cluster.start(name, namespace, s3_server, storage, workers=1, spec=given)
-    said = {name: e2e.eventually(f"{name} says what is wrong", lambda name=name: complaint(name, namespace)) for name in ("keys", "bucket", "secret")}
+    said = {
+        name: e2e.eventually(f"{name} says what is wrong", lambda name=name: complaint(name, namespace))
+        for name in ("keys", "bucket", "secret")
+    }
     assert "the credentials are not valid" in said["keys"] and "spec.checkpoint.s3.credentialsSecret" in said["keys"]
     assert "there is no bucket no-such-bucket" in said["bucket"] and "aws s3 mb s3://no-such-bucket" in said["bucket"]
     assert 'secret "no-such-secret" not found' in said["secret"]
@@ -103,9 +116,13 @@ def complaint(name: str, namespace: str) -> str:
     status = e2e.job(name, namespace).get("status", {})
     texts = [str((status.get("lastFailure") or {}).get("message") or "")]
     texts += [
-        entry.get("message", "") for entry in status.get("conditions", []) if entry["type"] in ("WorkersReady", "Degraded", "PodsScheduled", "ResourcesCreated")
+        entry.get("message", "")
+        for entry in status.get("conditions", [])
+        if entry["type"] in ("WorkersReady", "Degraded", "PodsScheduled", "ResourcesCreated")
     ]
-    return next((text for text in texts if "credentials are not" in text or "no bucket" in text or "not found" in text), "")
+    return next(
+        (text for text in texts if "credentials are not" in text or "no bucket" in text or "not found" in text), ""
+    )
 
 
 def test_a_job_applied_again_and_scaled_goes_on_from_it(namespace: str, s3_server: S3Server) -> None:  # noqa: F811
@@ -131,7 +148,8 @@ def test_a_job_applied_again_and_scaled_goes_on_from_it(namespace: str, s3_serve
     assert status["attempt"]["run"] == 2 and status["checkpoint"]["latest"]["id"] == "2-2-2"
 
 
-# --- From a laptop that reaches the same store --------------------------------------------------------------------------
+# --- From a laptop that reaches the same store
+# --------------------------------------------------------------------------
 
 SCRIPT = """
 import os, helper, trainjob
@@ -146,14 +164,48 @@ def test_code_of_any_size_travels_through_the_bucket(namespace: str, s3_server: 
     (tmp_path / "helper.py").write_text("NAME = 'helped'")
     (tmp_path / "data.bin").write_bytes(os.urandom(3 << 20))
     storage = f"s3://{s3_server.bucket()}/jobs"
-    options = ["--image", e2e.IMAGE, "--name", "big", "--workers", "2", "--storage", storage, "--s3-endpoint", s3_server.url, "--s3-secret", s3_cluster.SECRET]
+    options = [
+        "--image",
+        e2e.IMAGE,
+        "--name",
+        "big",
+        "--workers",
+        "2",
+        "--storage",
+        storage,
+        "--s3-endpoint",
+        s3_server.url,
+        "--s3-secret",
+        s3_cluster.SECRET,
+    ]
     with s3_server.reachable() as environment:
-        words = [sys.executable, "-m", "trainjob.cli", "submit", "train.py", *options, "-n", namespace, "--wait", "--logs"]
-        done = subprocess.run(words, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=150, check=False)
+        words = [
+            sys.executable,
+            "-m",
+            "trainjob.cli",
+            "submit",
+            "train.py",
+            *options,
+            "-n",
+            namespace,
+            "--wait",
+            "--logs",
+        ]
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
     assert done.returncode == contract.CLI_OK, f"{done.stdout}\n{done.stderr}"
     for rank in ("r00", "r01"):
         assert f"{rank} | brought {3 << 20} helped /code" in done.stdout, done.stdout
-    assert re.search(rf"code: 3 files, 3.0 MiB packed, in {storage}/{namespace}/big/code/[0-9a-f]{{64}}.tar.gz", done.stderr), done.stderr
+    assert re.search(
+        rf"code: 3 files, 3.0 MiB packed, in {storage}/{namespace}/big/code/[0-9a-f]{{64}}.tar.gz", done.stderr
+    ), done.stderr
 
 
 NOTEBOOK = """
@@ -184,25 +236,47 @@ print("returned", result.return_value, "rows", len(result.rows))
 def test_a_functions_return_value_comes_back(namespace: str, s3_server: S3Server, tmp_path: Path) -> None:  # noqa: F811
     s3_server.credentials(namespace)
     (tmp_path / "notebook.py").write_text(NOTEBOOK)
-    words = [sys.executable, "notebook.py", e2e.IMAGE, namespace, f"s3://{s3_server.bucket()}/jobs", s3_server.url, s3_cluster.SECRET]
+    words = [
+        sys.executable,
+        "notebook.py",
+        e2e.IMAGE,
+        namespace,
+        f"s3://{s3_server.bucket()}/jobs",
+        s3_server.url,
+        s3_cluster.SECRET,
+    ]
     with s3_server.reachable() as environment:
-        done = subprocess.run(words, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=150, check=False)
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
     assert "returned {'answer': 42, 'rank': 0} rows 5" in done.stdout, f"{done.stdout}\n{done.stderr}"
     assert re.findall(r"^heard (\d)", done.stdout, re.MULTILINE) == ["1", "2", "3", "4", "5"]
 
 
-# --- A folder instead ---------------------------------------------------------------------------------------------------
+# --- A folder instead
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_each_node_has_for_itself_is_refused(namespace: str) -> None:
     gated.code(namespace)
     document = gated.looping("count", namespace, "--steps", "4")
     spec = document["spec"]["template"]["spec"]
-    next(volume for volume in spec["volumes"] if volume["name"] == "checkpoints")["hostPath"]["path"] = f"/var/tmp/{namespace}"
+    next(volume for volume in spec["volumes"] if volume["name"] == "checkpoints")["hostPath"]["path"] = (
+        f"/var/tmp/{namespace}"
+    )
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {contract.LABEL_JOB: "count"}}}
     spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     e2e.apply(document)
     failed = e2e.wait_for_condition("count", namespace, "Failed")
-    assert "The storage path /checkpoints/" in failed["message"] and "is not the same folder in all pods" in failed["message"]
+    assert (
+        "The storage path /checkpoints/" in failed["message"]
+        and "is not the same folder in all pods" in failed["message"]
+    )
     assert "s3://bucket/folder" in failed["message"]
     assert e2e.job("count", namespace)["status"]["lastFailure"]["reason"] == contract.REASON_NOT_SHARED

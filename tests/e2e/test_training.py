@@ -1,4 +1,6 @@
-"""Training on a cluster: from apply to Complete, a killed rank, a lost pod, a job that fails, and two objects of one name."""
+"""Training on a cluster: from apply to Complete, a killed rank, a lost pod, a job that fails, and two objects of one
+name.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,20 @@ def columns(name: str, namespace: str, *words: str) -> dict[str, str]:
 
 def test_digits_from_apply_to_complete(namespace: str, figure: Figure) -> None:
     applied = time.time()
-    e2e.apply(e2e.training_job("digits", namespace, arguments=("--epochs", "3"), spec={"checkpoint": {"scoreAttribute": "accuracy", "keep": 2}}))
+    e2e.apply(
+        e2e.training_job(
+            "digits",
+            namespace,
+            arguments=("--epochs", "3"),
+            spec={"checkpoint": {"scoreAttribute": "accuracy", "keep": 2}},
+        )
+    )
     e2e.wait_for_condition("digits", namespace, "Complete", within_s=240)
     e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=10s")
     seen = columns("digits", namespace, "-o", "wide")
-    assert {head: seen[head] for head in ("STATUS", "STEP", "PROGRESS", "RESTARTS", "REASON", "ATTEMPT", "CHECKPOINT")} == {
+    assert {
+        head: seen[head] for head in ("STATUS", "STEP", "PROGRESS", "RESTARTS", "REASON", "ATTEMPT", "CHECKPOINT")
+    } == {
         "STATUS": "Complete",
         "STEP": "135",
         "PROGRESS": "100",
@@ -71,8 +82,16 @@ def test_a_killed_rank_starts_again_in_the_same_pods(namespace: str) -> None:
     assert e2e.uids("count", namespace) == before, "the same pods"
     assert job["status"]["attempt"]["number"] == 2 and gated.counted(job) == 1
     failure = job["status"]["lastFailure"]
-    assert (failure["rank"], failure["pod"], failure["signal"], failure["reason"]) == (1, "count-1", 9, contract.REASON_SIGNAL)
-    assert [entry["endCause"] for entry in job["status"]["history"]] == [contract.REASON_SIGNAL, contract.REASON_COMPLETED]
+    assert (failure["rank"], failure["pod"], failure["signal"], failure["reason"]) == (
+        1,
+        "count-1",
+        9,
+        contract.REASON_SIGNAL,
+    )
+    assert [entry["endCause"] for entry in job["status"]["history"]] == [
+        contract.REASON_SIGNAL,
+        contract.REASON_COMPLETED,
+    ]
     assert columns("count", namespace)["RESTARTS"] == "1"
     assert [entry.step for entry in gated.steps("count", namespace)] == list(range(8)), "each step once"
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in e2e.pods("count", namespace))
@@ -117,8 +136,13 @@ def test_a_failed_job_still_tells_its_first_cause(namespace: str) -> None:
     gated.start("count", namespace, "--raise", "1:3", spec={"failurePolicy": {"maxFailures": 1}})
     failed = e2e.wait_for_condition("count", namespace, "Failed")
     assert failed["reason"] == contract.REASON_LIMIT
-    assert "2 failures, failurePolicy.maxFailures is 1" in failed["message"] and "the data of step 3 cannot be read" in failed["message"]
-    e2e.eventually("all pods have ended", lambda: all(pod["status"]["phase"] == "Failed" for pod in e2e.pods("count", namespace)))
+    assert (
+        "2 failures, failurePolicy.maxFailures is 1" in failed["message"]
+        and "the data of step 3 cannot be read" in failed["message"]
+    )
+    e2e.eventually(
+        "all pods have ended", lambda: all(pod["status"]["phase"] == "Failed" for pod in e2e.pods("count", namespace))
+    )
     seen = columns("count", namespace, "-o", "wide")
     assert (seen["STATUS"], seen["REASON"], seen["RESTARTS"]) == ("Failed", contract.REASON_USER_ERROR, "2")
     failure = e2e.job("count", namespace)["status"]["lastFailure"]
@@ -151,7 +175,9 @@ def test_a_job_applied_again_goes_on_where_it_was_deleted(namespace: str) -> Non
 
 
 def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
-    """Its pods and its Service are left behind on purpose, and its ranks stand before the gate that the new ones are to pass."""
+    """Its pods and its Service are left behind on purpose, and its ranks stand before the gate that the new ones are
+    to pass.
+    """
     words = ("--gates", "5", "--steps", "8", "--mode", "SYNC")
     gated.start("count", namespace, *words)
     gated.wait_for_step("count", namespace, 4)
@@ -161,9 +187,17 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
     told = e2e.eventually("the foreign Service is told of", lambda: service_conflict("count", namespace))
     assert "delete it or rename the TrainJob" in told
     e2e.kubectl("delete", "service", "count", "-n", namespace)
-    e2e.eventually("the old pods were told to exit", lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left))
+    e2e.eventually(
+        "the old pods were told to exit",
+        lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left),
+    )
     e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4, within_s=120)
-    assert sorted((entry.rank, entry.step) for entry in gated.starts("count", namespace, 1)) == [(0, 0), (0, 5), (1, 0), (1, 5)]
+    assert sorted((entry.rank, entry.step) for entry in gated.starts("count", namespace, 1)) == [
+        (0, 0),
+        (0, 5),
+        (1, 0),
+        (1, 5),
+    ]
     gated.open_gate("count", namespace, 5)
     e2e.wait_for_condition("count", namespace, "Complete")
     job = e2e.job("count", namespace)
@@ -185,7 +219,11 @@ def test_a_job_begins_once_a_foreign_service_of_its_name_is_gone(namespace: str)
 
 
 def service_conflict(name: str, namespace: str) -> str:
-    found = [entry for entry in e2e.job(name, namespace).get("status", {}).get("conditions", []) if entry["reason"] == contract.REASON_SERVICE_CONFLICT]
+    found = [
+        entry
+        for entry in e2e.job(name, namespace).get("status", {}).get("conditions", [])
+        if entry["reason"] == contract.REASON_SERVICE_CONFLICT
+    ]
     return next((entry["message"] for entry in found if entry["message"]), "")
 
 

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The example runs in each form that its page names. The demo is a command of its own: `make demo`, whose word `.ci/run` checks."""
+"""The example runs in each form that its page names. The demo is a command of its own: `make demo`, whose word
+`.ci/run` checks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ DIGITS = ROOT / "examples" / "digits"
 
 def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home)}
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 def test_the_trainer_form(tmp_path: Path) -> None:
@@ -31,15 +35,29 @@ def test_the_trainer_form(tmp_path: Path) -> None:
 
 def test_the_manifest_form(tmp_path: Path) -> None:
     store = tmp_path / "checkpoints"
-    done = run("-m", "trainjob.cli", "run", "-f", str(DIGITS / "trainjob.yaml"), "--local", "--storage", str(store), home=tmp_path)
+    done = run(
+        "-m",
+        "trainjob.cli",
+        "run",
+        "-f",
+        str(DIGITS / "trainjob.yaml"),
+        "--local",
+        "--storage",
+        str(store),
+        home=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    kept = [folder for folder in (store / "default" / "digits" / "checkpoints").iterdir() if (folder / "state.pt").exists()]
+    kept = [
+        folder for folder in (store / "default" / "digits" / "checkpoints").iterdir() if (folder / "state.pt").exists()
+    ]
     assert len(kept) == 2
 
 
 def test_the_quickstart_as_it_is_written(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
-    script = next(code for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "def main" in code)
+    script = next(
+        code for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "def main" in code
+    )
     (tmp_path / "train.py").write_text(script)
     command = ["-m", "trainjob.cli", "run", str(tmp_path / "train.py"), "--workers", "2", "--name", "first"]
     done = run(*command, home=tmp_path)

@@ -1,4 +1,6 @@
-"""The relay of the S3 benchmark: bytes arrive whole, never earlier than the distance allows, and so do endings. Lower bounds only: a busy machine is late."""
+"""The relay of the S3 benchmark: bytes arrive whole, never earlier than the distance allows, and so do endings.
+Lower bounds only: a busy machine is late.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def test_bytes_arrive_whole_and_in_order_and_each_way_ends_by_itself() -> None:
 
 
 def test_both_ways_are_under_way_at_once() -> None:
-    content = random.Random(2).randbytes(16 * MIB)  # more than all the buffers between: neither end may wait for the other
+    content = random.Random(2).randbytes(
+        16 * MIB
+    )  # more than all the buffers between: neither end may wait for the other
 
     def echo(connection: socket.socket) -> None:
         while block := connection.recv(65536):
@@ -199,7 +203,11 @@ def test_the_server_hears_that_the_client_broke_off() -> None:
 def test_a_server_that_is_not_there_resets_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         nobody = f"127.0.0.1:{chosen.getsockname()[1]}"
-    with relay(nobody, 0.002, 40) as (_, address), socket.create_connection(address, DEADLINE_S) as client, pytest.raises(ConnectionResetError):
+    with (
+        relay(nobody, 0.002, 40) as (_, address),
+        socket.create_connection(address, DEADLINE_S) as client,
+        pytest.raises(ConnectionResetError),
+    ):
         client.recv(16)
 
 
@@ -207,7 +215,11 @@ def test_it_ends_with_its_stdin_and_its_connections_with_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(DEADLINE_S)
         to = f"127.0.0.1:{listener.getsockname()[1]}"
-        with relay(to, 0.002, 40) as (process, address), socket.create_connection(address, DEADLINE_S) as client, listener.accept()[0] as far:
+        with (
+            relay(to, 0.002, 40) as (process, address),
+            socket.create_connection(address, DEADLINE_S) as client,
+            listener.accept()[0] as far,
+        ):
             far.settimeout(DEADLINE_S)
             assert process.poll() is None and process.stdin
             process.stdin.close()

@@ -20,10 +20,25 @@ DEADLINE_S = 120.0
 
 
 def start(store: Path, workers: int, steps: int) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "trainjob.cli", "run", str(SCRIPT), "--workers", str(workers), "--name", "letters", "--storage", str(store), "--plain"]
+    words = [
+        sys.executable,
+        "-m",
+        "trainjob.cli",
+        "run",
+        str(SCRIPT),
+        "--workers",
+        str(workers),
+        "--name",
+        "letters",
+        "--storage",
+        str(store),
+        "--plain",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(store.parent)}
     command = [*words, "--", "--steps", str(steps), "--save-every", "2", "--batch-size", "8"]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def losses(text: str) -> dict[int, float]:

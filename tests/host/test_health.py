@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from support.virtual_time import VirtualClock, passes, run_virtual
-from trainjob_operator import health as limits
 from trainjob_operator.clock import SystemClock
-from trainjob_operator.health import Health, HealthServer
-from trainjob_operator.metrics import Metrics
+from trainjob_operator.process import health as limits
+from trainjob_operator.process.health import Health, HealthServer
+from trainjob_operator.process.metrics import Metrics
 
 
 class _Turns:

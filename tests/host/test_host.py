@@ -14,11 +14,11 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver, why_not
 from support.trainjobs import document
 from trainjob_api import contract
-from trainjob_operator import host
 from trainjob_operator.cluster import JobKey
-from trainjob_operator.host import WatchEnded, watch_with_kopf
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.settings import Settings, read_settings
+from trainjob_operator.k8s import host
+from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.process.settings import Settings, read_settings
 
 pytestmark = [on_apiserver, pytest.mark.slow]
 
@@ -49,7 +49,14 @@ class Watch:
         self.stop = asyncio.Event()
         self._news = asyncio.Event()
         self.task = asyncio.create_task(
-            watch_with_kopf(settings=settings, connect=api.connection, hint=self._hint, alive=self._alive, on_call=self._call, stop=self.stop)
+            watch_with_kopf(
+                settings=settings,
+                connect=api.connection,
+                hint=self._hint,
+                alive=self._alive,
+                on_call=self._call,
+                stop=self.stop,
+            )
         )
 
     def _hint(self, key: JobKey) -> None:
@@ -80,7 +87,9 @@ class Watch:
         await self.until(lambda: bool(self.watches("pods") and self.watches(contract.PLURAL)))
 
 
-def watch_it(server: ApiServer, story: Callable[[Watch], Awaitable[None]], *flags: str, kubeconfig: Path | None = None) -> Watch:
+def watch_it(
+    server: ApiServer, story: Callable[[Watch], Awaitable[None]], *flags: str, kubeconfig: Path | None = None
+) -> Watch:
     async def run() -> Watch:
         api = await Api.connect(kubeconfig=str(kubeconfig or server.kubeconfig))
         watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api)
@@ -117,14 +126,18 @@ def test_jobs_and_their_pods_give_hints_and_nothing_is_written(server: ApiServer
 
     watch = watch_it(server, story, *flags)
     assert {method for method, _, _ in watch.calls} == {"GET"}
-    assert all(query["labelSelector"] == [contract.LABEL_JOB] for query in watch.watches("pods")), "the API server filters, not kopf"
+    assert all(query["labelSelector"] == [contract.LABEL_JOB] for query in watch.watches("pods")), (
+        "the API server filters, not kopf"
+    )
     assert watch.signs >= 2
     assert not any("stranger" in hint[1] for hint in watch.hints)
     job = server.request("GET", f"{JOBS}/{name}")
     assert "annotations" not in job["metadata"] and "finalizers" not in job["metadata"]
 
 
-def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host, "BACKOFFS_S", (0.05,))
     server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
 

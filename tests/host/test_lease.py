@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.leases import LeaseLink, LeaseStore
 from support.virtual_time import VirtualClock, passes, run_virtual
-from trainjob_operator import lease as rules
-from trainjob_operator.lease import Leadership, LeadershipLost, first_transition
+from trainjob_operator.k8s import lease as rules
+from trainjob_operator.k8s.lease import Leadership, LeadershipLost, first_transition
 
 
 class Replica:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainjob_operator.logs import QUIET, REPEAT_AFTER_S, Library, set_up
+from trainjob_operator.process.logs import QUIET, REPEAT_AFTER_S, Library, set_up
 
 
 @pytest.fixture
@@ -26,10 +26,12 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_a_json_line_carries_everything(stream: io.StringIO) -> None:
     set_up("json", "info", stream)
-    logging.getLogger("trainjob_operator.reconciler").info("%s: attempt 2 began", "team/digits", extra={"job": "team/digits"})
+    logging.getLogger("trainjob_operator.loop.reconciler").info(
+        "%s: attempt 2 began", "team/digits", extra={"job": "team/digits"}
+    )
     line = json.loads(stream.getvalue())
     assert line["level"] == "info"
-    assert line["logger"] == "trainjob_operator.reconciler"
+    assert line["logger"] == "trainjob_operator.loop.reconciler"
     assert line["message"] == "team/digits: attempt 2 began"
     assert line["job"] == "team/digits"
     assert line["time"].endswith("Z")
@@ -70,7 +72,10 @@ def test_a_library_speaks_of_trouble_only_and_not_over_and_over(stream: io.Strin
         raise ValueError("deep inside")
     except ValueError:
         kopf.exception("another thing")
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["Request attempt #0 failed; will retry", "another thing"]
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == [
+        "Request attempt #0 failed; will retry",
+        "another thing",
+    ]
     assert "deep inside" not in stream.getvalue()
 
 

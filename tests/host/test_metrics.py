@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.virtual_time import VirtualClock
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.health import Health
-from trainjob_operator.metrics import Metrics, resource_of
-from trainjob_operator.reconciler import Turn
+from trainjob_operator.loop.reconciler import Turn
+from trainjob_operator.process.health import Health
+from trainjob_operator.process.metrics import Metrics, resource_of
 
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/team/trainjobs"
 
@@ -38,12 +38,30 @@ class _Parts:
 
 def job(name: str, phase: str, attempt: int, cause: str = contract.REASON_STARTED) -> TrainJob:
     at = datetime(2030, 1, 1, tzinfo=UTC).isoformat()
-    running = {"number": attempt, "state": "Running", "startedAt": at, "members": "0", "workers": 1, "worldSize": 1, "cause": cause}
+    running = {
+        "number": attempt,
+        "state": "Running",
+        "startedAt": at,
+        "members": "0",
+        "workers": 1,
+        "worldSize": 1,
+        "cause": cause,
+    }
     document: dict[str, Any] = {
         "apiVersion": contract.API_VERSION,
         "kind": contract.KIND,
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "1", "generation": 1, "creationTimestamp": at},
-        "spec": {"workers": 1, "template": {"spec": {"containers": [{"name": "trainer", "image": "x", "command": ["python", "t.py"]}]}}},
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": at,
+        },
+        "spec": {
+            "workers": 1,
+            "template": {"spec": {"containers": [{"name": "trainer", "image": "x", "command": ["python", "t.py"]}]}},
+        },
         "status": {"phase": phase, "attempt": running},
     }
     return TrainJob.model_validate(document)

@@ -14,7 +14,7 @@ from support.apiserver import on_apiserver
 from support.operators import Installation, Replica, eventually, grant
 from support.trainjobs import document
 from trainjob_api import contract
-from trainjob_operator import lease
+from trainjob_operator.k8s import lease
 
 pytestmark = [on_apiserver, pytest.mark.slow]
 
@@ -41,7 +41,11 @@ class Team:
     def pods(self) -> dict[str, str]:
         """UID by name."""
         items = self.server.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
-        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in items if "deletionTimestamp" not in pod["metadata"]}
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in items
+            if "deletionTimestamp" not in pod["metadata"]
+        }
 
     def has_pods(self, *names: str) -> dict[str, str]:
         return eventually(lambda: pods if set(pods := self.pods()) == set(names) else None, f"pods {names}")
@@ -198,7 +202,9 @@ def test_who_loses_the_lease_ends_at_once(installation: Installation, team: Team
     assert installation.lease()["holderIdentity"] == "another", "nothing of the new leader's was touched"
 
 
-def test_a_leader_without_an_answering_api_server_ends_before_its_lease_does(installation: Installation, team: Team) -> None:
+def test_a_leader_without_an_answering_api_server_ends_before_its_lease_does(
+    installation: Installation, team: Team
+) -> None:
     operator = leading(installation, team)
     team.server.freeze()
     try:
@@ -221,16 +227,31 @@ def test_an_api_server_that_restarts_is_followed_again(installation: Installatio
 
 
 def test_the_same_name_in_another_group_does_no_harm(installation: Installation, team: Team) -> None:
-    names = {"plural": contract.PLURAL, "singular": "trainjob", "kind": contract.KIND, "listKind": f"{contract.KIND}List", "shortNames": ["otj"]}
+    names = {
+        "plural": contract.PLURAL,
+        "singular": "trainjob",
+        "kind": contract.KIND,
+        "listKind": f"{contract.KIND}List",
+        "shortNames": ["otj"],
+    }
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": contract.VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    crd = {"metadata": {"name": f"{contract.PLURAL}.{FOREIGN_GROUP}"}, "spec": {"group": FOREIGN_GROUP, "names": names, "scope": "Namespaced"}}
+    crd = {
+        "metadata": {"name": f"{contract.PLURAL}.{FOREIGN_GROUP}"},
+        "spec": {"group": FOREIGN_GROUP, "names": names, "scope": "Namespaced"},
+    }
     crd["spec"]["versions"] = [version]
     team.server.install_crd(crd)
     try:
         path = f"/apis/{FOREIGN_GROUP}/{contract.VERSION}/namespaces/{team.namespace}/{contract.PLURAL}"
         foreign = team.server.request(
-            "POST", path, {"apiVersion": f"{FOREIGN_GROUP}/{contract.VERSION}", "kind": contract.KIND, "metadata": {"name": "digits"}}
+            "POST",
+            path,
+            {
+                "apiVersion": f"{FOREIGN_GROUP}/{contract.VERSION}",
+                "kind": contract.KIND,
+                "metadata": {"name": "digits"},
+            },
         )
         operator = leading(installation, team)
         team.apply("ours")
@@ -239,4 +260,6 @@ def test_the_same_name_in_another_group_does_no_harm(installation: Installation,
         assert after["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
         assert not [line for line in operator.lines() if line["level"] in ("warning", "error")]
     finally:
-        team.server.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}")
+        team.server.request(
+            "DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+        )

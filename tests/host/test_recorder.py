@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from support.virtual_time import VirtualClock, passes, run_virtual
-from trainjob_operator import recorder as limits
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import Manifest, Rejected
+from trainjob_operator.loop import recorder as limits
+from trainjob_operator.loop.recorder import Recorder, recorded
 from trainjob_operator.memory import MemoryCluster
-from trainjob_operator.recorder import Recorder, recorded
 
 
 class _Book:
@@ -26,7 +26,12 @@ class _Book:
 
 
 def event(job: str, message: str) -> dict[str, Any]:
-    return {"metadata": {"name": f"{job}.{message}"}, "involvedObject": {"uid": f"uid-{job}", "name": job}, "reason": "R", "message": message}
+    return {
+        "metadata": {"name": f"{job}.{message}"},
+        "involvedObject": {"uid": f"uid-{job}", "name": job},
+        "reason": "R",
+        "message": message,
+    }
 
 
 def test_a_burst_passes_then_a_trickle() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainjob_operator.cluster import Manifest
-from trainjob_operator.rights import RULES, Right, Where, missing_rights, needed_rights
+from trainjob_operator.k8s.rights import RULES, Right, Where, missing_rights, needed_rights
 
 NAMES = {"lease": "the-lease", "secret": "the-secret", "service": "the-service"}
 
@@ -21,7 +21,9 @@ class _Judge:
     async def create(self, path: str, body: Manifest) -> Manifest:
         attributes = body["spec"]["resourceAttributes"]
         self.asked.append(attributes)
-        what = f"{attributes['verb']} {attributes['resource']}" + (f"/{attributes['subresource']}" if "subresource" in attributes else "")
+        what = f"{attributes['verb']} {attributes['resource']}" + (
+            f"/{attributes['subresource']}" if "subresource" in attributes else ""
+        )
         return {**body, "status": {"allowed": what not in self.denied}}
 
 
@@ -39,8 +41,15 @@ def test_namespaced_asks_for_each_namespace_and_nothing_cluster_wide() -> None:
 
 def test_what_can_be_named_is_asked_for_by_name() -> None:
     rights = needed_rights((), "system", NAMES)
-    assert {(right.verb, right.name) for right in rights if right.resource == "leases"} == {("create", ""), ("get", "the-lease"), ("update", "the-lease")}
-    assert {(right.verb, right.name) for right in rights if right.resource == "secrets"} == {("create", ""), ("get", "the-secret")}
+    assert {(right.verb, right.name) for right in rights if right.resource == "leases"} == {
+        ("create", ""),
+        ("get", "the-lease"),
+        ("update", "the-lease"),
+    }
+    assert {(right.verb, right.name) for right in rights if right.resource == "secrets"} == {
+        ("create", ""),
+        ("get", "the-secret"),
+    }
 
 
 def test_optional_rights_are_not_asked_for() -> None:
@@ -61,12 +70,17 @@ def test_every_denied_right_is_found_and_said_in_one_line() -> None:
     rights = needed_rights(("team",), "system", NAMES)
     missing = asyncio.run(missing_rights(judge, rights))
     assert len(judge.asked) == len(rights)
-    assert sorted((right.verb, right.resource) for right in missing) == [("create", "pods"), ("patch", "trainjobs/status")]
+    assert sorted((right.verb, right.resource) for right in missing) == [
+        ("create", "pods"),
+        ("patch", "trainjobs/status"),
+    ]
     for right in missing:
         assert "\n" not in right.missing()
         assert "namespace team" in right.missing()
 
 
 def test_a_named_right_is_said_with_its_name() -> None:
-    line = Right(verb="get", group="", resource="secrets", namespace="system", name="the-secret", why="the CA").missing()
+    line = Right(
+        verb="get", group="", resource="secrets", namespace="system", name="the-secret", why="the CA"
+    ).missing()
     assert "get secrets the-secret in namespace system" in line

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from trainjob_api import contract
-from trainjob_operator.settings import BadSettings, HelpShown, read_settings
+from trainjob_operator.process.settings import BadSettings, HelpShown, read_settings
 
 POD = {"POD_NAME": "op-1", "POD_NAMESPACE": "trainjob-system", "POD_IP": "10.1.2.3"}
 IMAGE = ["--runtime-image", "trainjob-runtime:1"]
@@ -17,8 +17,15 @@ IMAGE = ["--runtime-image", "trainjob-runtime:1"]
 def test_defaults_are_the_contracts() -> None:
     settings = read_settings(IMAGE, POD)
     assert settings.namespaces == ()
-    assert settings.coordinator_url == f"https://{contract.COORDINATOR_SERVICE}.trainjob-system.svc:{contract.COORDINATOR_PORT}"
-    assert (settings.service, settings.secret, settings.lease) == (contract.COORDINATOR_SERVICE, contract.COORDINATOR_SECRET, contract.LEASE_NAME)
+    assert (
+        settings.coordinator_url
+        == f"https://{contract.COORDINATOR_SERVICE}.trainjob-system.svc:{contract.COORDINATOR_PORT}"
+    )
+    assert (settings.service, settings.secret, settings.lease) == (
+        contract.COORDINATOR_SERVICE,
+        contract.COORDINATOR_SECRET,
+        contract.LEASE_NAME,
+    )
     assert (settings.coordinator_port, settings.metrics_port) == (contract.COORDINATOR_PORT, contract.METRICS_PORT)
     assert settings.leader_election
     assert settings.listen_host == "0.0.0.0"
@@ -26,7 +33,20 @@ def test_defaults_are_the_contracts() -> None:
 
 
 def test_flags_change_them() -> None:
-    words = [*IMAGE, "--namespace", "b", "--namespace", "a", "--namespace", "b", "--no-leader-election", "--workers", "8", "--log-format", "text"]
+    words = [
+        *IMAGE,
+        "--namespace",
+        "b",
+        "--namespace",
+        "a",
+        "--namespace",
+        "b",
+        "--no-leader-election",
+        "--workers",
+        "8",
+        "--log-format",
+        "text",
+    ]
     settings = read_settings([*words, "--coordinator-url", "https://10.0.0.9:444/"], {**POD, "POD_IP": "fd00::1"})
     assert settings.namespaces == ("b", "a")
     assert not settings.leader_election
@@ -78,7 +98,12 @@ def test_help_explains_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_process_ends_with_2_and_one_line() -> None:
-    done = subprocess.run([sys.executable, "-m", "trainjob_operator", "--metrics-port", "x", *IMAGE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "trainjob_operator", "--metrics-port", "x", *IMAGE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1

@@ -61,7 +61,9 @@ def test_without_a_right(installation: Installation, api_namespace: str) -> None
 
 def test_without_any_right_each_is_a_line(installation: Installation, api_namespace: str) -> None:
     server = installation.server
-    server.request("POST", f"/api/v1/namespaces/{installation.namespace}/serviceaccounts", {"metadata": {"name": "nobody"}})
+    server.request(
+        "POST", f"/api/v1/namespaces/{installation.namespace}/serviceaccounts", {"metadata": {"name": "nobody"}}
+    )
     replica = installation.start("op-a", kubeconfig=server.service_account_kubeconfig(installation.namespace, "nobody"))
     assert replica.ended() == 1
     messages = replica.messages()

@@ -15,9 +15,9 @@ from cluster.apiserver import ApiServer
 from cluster.server_processes import free_port
 from support.apiserver import on_apiserver
 from support.trainjobs import document
-from trainjob_operator import kubeapi
 from trainjob_operator.cluster import ClusterError, Conflict, NotFound, Rejected, Unavailable
-from trainjob_operator.kubeapi import Api
+from trainjob_operator.k8s import kubeapi
+from trainjob_operator.k8s.kubeapi import Api
 
 MAPS = "/api/v1/namespaces/{}/configmaps"
 
@@ -35,7 +35,8 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-# --- With a real server ---------------------------------------------------------------------------------------------------------
+# --- With a real server
+# ---------------------------------------------------------------------------------------------------------
 
 
 @on_apiserver
@@ -82,7 +83,9 @@ def test_refusals_carry_the_servers_words(apiserver: ApiServer, api_namespace: s
 def test_what_the_role_does_not_allow_is_rejected_by_name(apiserver: ApiServer, api_namespace: str) -> None:
     async def main() -> None:
         async with connected(apiserver.service_account_kubeconfig(api_namespace, "default")) as api:
-            with pytest.raises(Rejected, match=f'User "system:serviceaccount:{api_namespace}:default" cannot list resource "pods"'):
+            with pytest.raises(
+                Rejected, match=f'User "system:serviceaccount:{api_namespace}:default" cannot list resource "pods"'
+            ):
                 await api.list(f"/api/v1/namespaces/{api_namespace}/pods")
 
     asyncio.run(main())
@@ -99,7 +102,9 @@ def test_a_token_that_is_not_accepted_is_said_so(apiserver: ApiServer) -> None:
 
 
 @on_apiserver
-def test_a_token_that_the_kubelet_changed_is_read_again(apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_the_kubelet_changed_is_read_again(
+    apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ca.crt").write_bytes(apiserver.ca.read_bytes())
     monkeypatch.setattr(kubeapi, "SERVICE_ACCOUNT_FOLDER", str(tmp_path))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -137,7 +142,10 @@ def test_a_list_is_read_page_by_page(apiserver: ApiServer, api_namespace: str, m
         async with connected(apiserver.kubeconfig) as api:
             path = MAPS.format(api_namespace)
             for number in range(5):
-                await api.create(path, {**config_map(f"page-{number}"), "metadata": {"name": f"page-{number}", "labels": {"page": "yes"}}})
+                await api.create(
+                    path,
+                    {**config_map(f"page-{number}"), "metadata": {"name": f"page-{number}", "labels": {"page": "yes"}}},
+                )
             calls: list[tuple[str, str, int]] = []
             api.on_call = lambda method, path, status, seconds: calls.append((method, path, status))
             names = [found["metadata"]["name"] for found in await api.list(path, {"labelSelector": "page=yes"})]
@@ -183,7 +191,8 @@ def test_a_server_that_goes_and_comes_back(apiserver: ApiServer) -> None:
     asyncio.run(main())
 
 
-# --- Without one ----------------------------------------------------------------------------------------------------------------
+# --- Without one
+# ----------------------------------------------------------------------------------------------------------------
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -193,7 +202,9 @@ def kubeconfig(folder: Path, server: str) -> Path:
     cluster = {"name": "c", "cluster": {"server": server}}
     context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
     user = {"name": "c", "user": {"token": "t"}}
-    path.write_text(yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}))
+    path.write_text(
+        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"})
+    )
     return path
 
 
@@ -218,7 +229,10 @@ def answered(folder: Path, answer: bytes) -> ClusterError:
 
 
 def reply(status: int, body: str) -> bytes:
-    return f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+    return (
+        f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: "
+        f"close\r\n\r\n{body}"
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -272,7 +286,9 @@ def test_nobody_listens(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("content", [None, "", "clusters: [", "current-context: nowhere\nclusters: []\ncontexts: []\nusers: []\n"])
+@pytest.mark.parametrize(
+    "content", [None, "", "clusters: [", "current-context: nowhere\nclusters: []\ncontexts: []\nusers: []\n"]
+)
 def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "kubeconfig"
     if content is not None:

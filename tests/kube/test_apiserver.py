@@ -20,7 +20,10 @@ from support.clusters import plain_pod
 pytestmark = on_apiserver
 
 TESTS = Path(__file__).parents[1]
-OWNER = "from cluster.apiserver import ApiServer; import time; server = ApiServer(controllers=False); print(server.folder, flush=True); time.sleep(600)"
+OWNER = (
+    "from cluster.apiserver import ApiServer; import time; server = ApiServer(controllers=False); "
+    "print(server.folder, flush=True); time.sleep(600)"
+)
 
 
 def using(folder: str) -> list[str]:
@@ -39,7 +42,9 @@ def test_its_processes_end_with_a_killed_owner(apiserver: ApiServer) -> None:
     if reason := why_not():
         pytest.skip(reason)
     path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
     try:
         assert owner.stdout is not None
         folder = owner.stdout.readline().strip()
@@ -58,11 +63,19 @@ def test_its_processes_end_with_a_killed_owner(apiserver: ApiServer) -> None:
 def test_a_pods_token_is_reviewed(apiserver: ApiServer, api_namespace: str) -> None:
     pod = apiserver.request("POST", f"/api/v1/namespaces/{api_namespace}/pods", plain_pod("digits-0"))
     token = apiserver.service_account_token(api_namespace, "default", audience="trainjob-test", pod=pod)
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token, "audiences": ["trainjob-test"]}}
+    review = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": token, "audiences": ["trainjob-test"]},
+    }
     status = apiserver.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]
-    assert status["authenticated"] and status["user"]["extra"]["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
+    assert status["authenticated"] and status["user"]["extra"]["authentication.kubernetes.io/pod-uid"] == [
+        pod["metadata"]["uid"]
+    ]
     review["spec"]["audiences"] = ["another"]  # type: ignore[index]
-    assert not apiserver.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"].get("authenticated")
+    assert not apiserver.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"].get(
+        "authenticated"
+    )
 
 
 def test_tokens_are_signed_by_published_keys(apiserver: ApiServer, api_namespace: str) -> None:

@@ -38,7 +38,9 @@ def expected(case: RuleCase) -> set[str]:
     shown = {(".".join(rule.path) + (rule.shown_at or "")) or "metadata.name": set() for rule in cel.RULES}
     for rule in cel.RULES:
         shown[(".".join(rule.path) + (rule.shown_at or "")) or "metadata.name"].add(rule.message)
-    return {message for path, messages in shown.items() if (case.refused_at or "").startswith(path) for message in messages}
+    return {
+        message for path, messages in shown.items() if (case.refused_at or "").startswith(path) for message in messages
+    }
 
 
 @pytest.mark.parametrize("case", RULE_CASES, ids=lambda case: case.name)
@@ -71,13 +73,22 @@ def test_nothing_but_workers_is_defaulted(apiserver: ApiServer, api_namespace: s
 
 
 def test_a_template_is_kept_as_it_is(apiserver: ApiServer, api_namespace: str) -> None:
-    container = {"name": "trainer", "command": ["python", "t.py"], "resources": {"limits": {"vendor.example/chip": 8}}, "novelty": {"in": [1, {"a": "future"}]}}
-    template = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"containers": [container], "unheardOf": True}}
+    container = {
+        "name": "trainer",
+        "command": ["python", "t.py"],
+        "resources": {"limits": {"vendor.example/chip": 8}},
+        "novelty": {"in": [1, {"a": "future"}]},
+    }
+    template = {
+        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {"containers": [container], "unheardOf": True},
+    }
     written = document({"spec.template": template})
     assert apiserver.request("POST", JOBS.format(api_namespace), written)["spec"]["template"] == template
 
 
-# --- kubectl ---------------------------------------------------------------------------------------------------------------
+# --- kubectl
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def described(server: ApiServer) -> dict[str, Any]:
@@ -106,7 +117,11 @@ def test_every_field_has_a_text(apiserver: ApiServer) -> None:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [("tj", "A distributed PyTorch training job."), ("tj.spec.workers", "Worker pods."), ("tj.status.lastFailure.rank", "The rank that broke")],
+    [
+        ("tj", "A distributed PyTorch training job."),
+        ("tj.spec.workers", "Worker pods."),
+        ("tj.status.lastFailure.rank", "The rank that broke"),
+    ],
 )
 def test_kubectl_explains(apiserver: ApiServer, path: str, text: str) -> None:
     described(apiserver)
@@ -126,16 +141,26 @@ def test_kubectl_scales(apiserver: ApiServer, api_namespace: str) -> None:
 def test_the_scale_subresource_tells_of_the_pods(apiserver: ApiServer, api_namespace: str) -> None:
     path = f"{JOBS.format(api_namespace)}/digits"
     apiserver.request("POST", JOBS.format(api_namespace), document())
-    apiserver.request("PATCH", f"{path}/status", {"status": {"workers": {"ready": 2}, "selector": "trainjob.dev/job=digits"}})
+    apiserver.request(
+        "PATCH", f"{path}/status", {"status": {"workers": {"ready": 2}, "selector": "trainjob.dev/job=digits"}}
+    )
     assert apiserver.request("GET", f"{path}/scale")["status"] == {"replicas": 2, "selector": "trainjob.dev/job=digits"}
 
 
 def test_the_columns_of_kubectl_get(apiserver: ApiServer, api_namespace: str) -> None:
     path = f"{JOBS.format(api_namespace)}/digits"
     apiserver.request("POST", JOBS.format(api_namespace), document())
-    status = {"phase": "Running", "reason": "UserCodeError", "progress": {"step": 140, "percent": 70}, "attempt": ATTEMPT, "lastFailure": FAILURE}
+    status = {
+        "phase": "Running",
+        "reason": "UserCodeError",
+        "progress": {"step": 140, "percent": 70},
+        "attempt": ATTEMPT,
+        "lastFailure": FAILURE,
+    }
     apiserver.request("PATCH", f"{path}/status", {"status": status})
-    narrow, wide = (apiserver.kubectl("get", "tj", "-n", api_namespace, *more).stdout.splitlines() for more in ((), ("-o", "wide")))
+    narrow, wide = (
+        apiserver.kubectl("get", "tj", "-n", api_namespace, *more).stdout.splitlines() for more in ((), ("-o", "wide"))
+    )
     head = ["NAME", *(column["name"].upper() for column in crd.COLUMNS if not column.get("priority"))]
     extra = [column["name"].upper() for column in crd.COLUMNS if column.get("priority")]
     assert " ".join(narrow[0].split()) == " ".join(head) and " ".join(wide[0].split()) == " ".join(head + extra)
@@ -144,7 +169,15 @@ def test_the_columns_of_kubectl_get(apiserver: ApiServer, api_namespace: str) ->
     assert "UserCodeError" in wide[1] and "<invalid>" not in wide[1]
 
 
-ATTEMPT = {"number": 7, "state": "Running", "startedAt": "2026-01-01T00:00:00Z", "members": "0-1", "workers": 2, "worldSize": 2, "cause": "Started"}
+ATTEMPT = {
+    "number": 7,
+    "state": "Running",
+    "startedAt": "2026-01-01T00:00:00Z",
+    "members": "0-1",
+    "workers": 2,
+    "worldSize": 2,
+    "cause": "Started",
+}
 FAILURE = {"attempt": 6, "time": "2026-01-01T00:00:00Z", "reason": "UserCodeError", "exitCode": 1}
 
 
@@ -155,9 +188,20 @@ def test_get_all_shows_jobs(apiserver: ApiServer, api_namespace: str) -> None:
 
 def test_kubectl_waits_for_a_condition(apiserver: ApiServer, api_namespace: str) -> None:
     apiserver.request("POST", JOBS.format(api_namespace), document())
-    complete = {"type": "Complete", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    complete = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "Completed",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     apiserver.request("PATCH", f"{JOBS.format(api_namespace)}/digits/status", {"status": {"conditions": [complete]}})
-    assert "condition met" in apiserver.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", api_namespace, "--timeout=10s").stdout
+    assert (
+        "condition met"
+        in apiserver.kubectl(
+            "wait", "--for=condition=complete", "tj/digits", "-n", api_namespace, "--timeout=10s"
+        ).stdout
+    )
 
 
 def test_what_kubectl_says_to_a_bad_manifest(apiserver: ApiServer, api_namespace: str) -> None:
@@ -167,7 +211,8 @@ def test_what_kubectl_says_to_a_bad_manifest(apiserver: ApiServer, api_namespace
     assert "spec.template.spec.restartPolicy" in done.stderr and "must be Never or left out" in done.stderr
 
 
-# --- Somebody else's trainjobs --------------------------------------------------------------------------------------------------
+# --- Somebody else's trainjobs
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,11 +229,26 @@ def foreign_trainjobs(apiserver: ApiServer) -> Iterator[str]:
     apiserver.request("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainjobs.trainer.example")
 
 
-def test_trainjobs_of_another_group_stay_apart(apiserver: ApiServer, api_namespace: str, foreign_trainjobs: str) -> None:
+def test_trainjobs_of_another_group_stay_apart(
+    apiserver: ApiServer, api_namespace: str, foreign_trainjobs: str
+) -> None:
     ours, theirs = JOBS.format(api_namespace), f"{foreign_trainjobs}/namespaces/{api_namespace}/trainjobs"
     apiserver.request("POST", ours, document())
-    apiserver.request("POST", theirs, {"apiVersion": "trainer.example/v1", "kind": "TrainJob", "metadata": {"name": "digits"}, "spec": {"trainer": "x"}})
-    apiserver.request("POST", theirs, {"apiVersion": "trainer.example/v1", "kind": "TrainJob", "metadata": {"name": "theirs"}, "spec": {}})
+    apiserver.request(
+        "POST",
+        theirs,
+        {
+            "apiVersion": "trainer.example/v1",
+            "kind": "TrainJob",
+            "metadata": {"name": "digits"},
+            "spec": {"trainer": "x"},
+        },
+    )
+    apiserver.request(
+        "POST",
+        theirs,
+        {"apiVersion": "trainer.example/v1", "kind": "TrainJob", "metadata": {"name": "theirs"}, "spec": {}},
+    )
     assert [job["metadata"]["name"] for job in apiserver.request("GET", ours)["items"]] == ["digits"]
     apiserver.request("DELETE", f"{theirs}/digits")
     assert apiserver.request("GET", f"{ours}/digits")["spec"]["workers"] == 2

@@ -15,8 +15,8 @@ from support.apiserver import on_apiserver
 from support.kube_world import JOBS
 from support.trainjobs import document
 from trainjob_operator.cluster import Rejected, Unavailable
-from trainjob_operator.kube import KubeCluster
-from trainjob_operator.kubeapi import Api
+from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kubeapi import Api
 
 pytestmark = on_apiserver
 
@@ -68,7 +68,10 @@ def test_hints_are_named_once_and_not_lost_while_the_list_is_read(apiserver: Api
                 for _ in range(3):
                     cluster.hint((first, "digits"))
                 cluster.hint((second, "digits"))
-                assert [await asyncio.wait_for(anext(keys), 10.0) for _ in range(2)] == [(first, "digits"), (second, "digits")]
+                assert [await asyncio.wait_for(anext(keys), 10.0) for _ in range(2)] == [
+                    (first, "digits"),
+                    (second, "digits"),
+                ]
 
     asyncio.run(main())
 
@@ -87,8 +90,15 @@ def test_what_a_namespaced_role_may_not_read_is_rejected(apiserver: ApiServer, a
     """Observing goes on without: it must be able to tell this from a cluster that does not answer."""
 
     async def main() -> None:
-        async with opened(apiserver.service_account_kubeconfig(api_namespace, "default"), api_namespace) as (_, cluster):
-            for read in (cluster.get_node("node-1"), cluster.list_pod_events(api_namespace, "digits-0", warnings_of="u-1"), cluster.list_jobs()):
+        async with opened(apiserver.service_account_kubeconfig(api_namespace, "default"), api_namespace) as (
+            _,
+            cluster,
+        ):
+            for read in (
+                cluster.get_node("node-1"),
+                cluster.list_pod_events(api_namespace, "digits-0", warnings_of="u-1"),
+                cluster.list_jobs(),
+            ):
                 with pytest.raises(Rejected, match="forbidden"):
                     await read
 

@@ -1,4 +1,6 @@
-"""The whole loop on a real API server: reconciler, KubeCluster and puppet agents, with the rights of the operator's role and no more."""
+"""The whole loop on a real API server: reconciler, KubeCluster and puppet agents, with the rights of the operator's
+role and no more.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from support.kube_world import JOBS, Kubelets, Watch, children_are_gone, tell_of
 from support.puppets import TOKEN, Pace, World
 from support.simulation import MASTER_KEY, manifest
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.clock import SystemClock
-from trainjob_operator.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.core.model import Installation
-from trainjob_operator.kube import KubeCluster
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.reconciler import Reconciler
-from trainjob_operator.rights import RULES, Where
+from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.rights import RULES, Where
+from trainjob_operator.loop.reconciler import Reconciler
 
 pytestmark = [on_apiserver, pytest.mark.slow]
 
@@ -105,16 +107,31 @@ async def bed_in(server: ApiServer, namespace: str, pace: Pace) -> AsyncIterator
     api = await Api.connect(kubeconfig=str(operators_kubeconfig(server, namespace)))
     cluster = KubeCluster(api, (namespace,))
     clock = SystemClock()
-    coordinator = Coordinator(clock=clock, authenticate=bearer(TOKEN), find_owner=owner_in(cluster), master_key=MASTER_KEY, transition=1)
+    coordinator = Coordinator(
+        clock=clock, authenticate=bearer(TOKEN), find_owner=owner_in(cluster), master_key=MASTER_KEY, transition=1
+    )
     kubelets = Kubelets(admin, namespace)
     world = World(kubelets, lambda body: coordinator.serve(TOKEN, body), random.Random(1), pace)  # type: ignore[arg-type]
     world.clock = clock  # type: ignore[assignment]
     log = logging.getLogger("operator")
     installation = Installation(coordinator_url="http://coordinator")
-    reconciler = Reconciler(cluster, coordinator, installation, clock, rng=random.Random(1), log=log, on_job=lambda job: setattr(bed, "job", job))
+    reconciler = Reconciler(
+        cluster,
+        coordinator,
+        installation,
+        clock,
+        rng=random.Random(1),
+        log=log,
+        on_job=lambda job: setattr(bed, "job", job),
+    )
     bed = Bed(admin, namespace, world, reconciler)
     api.on_call = lambda method, path, status, seconds: bed.calls.append((method, path, status))
-    for work in (kubelets.run(), world.run_nodes(), tell_of_changes(Watch(admin, namespace), cluster), reconciler.run()):
+    for work in (
+        kubelets.run(),
+        world.run_nodes(),
+        tell_of_changes(Watch(admin, namespace), cluster),
+        reconciler.run(),
+    ):
         world.spawn(work)
     try:
         yield bed
@@ -149,13 +166,22 @@ def test_in_a_steady_state_nothing_is_written(apiserver: ApiServer, api_namespac
         async with bed_in(apiserver, api_namespace, SILENT) as bed:
             await bed.create(workers=3)
             await until(bed.trains, "attempt 1 trains")
-            await until(lambda: bed.job is not None and bed.job.status.attempt is not None and bed.job.status.attempt.running_at, "status says that it runs")
-            await until(lambda: bed.job is not None and bed.job.status.progress.last_report_time, "status has the first report")
+            await until(
+                lambda: (
+                    bed.job is not None and bed.job.status.attempt is not None and bed.job.status.attempt.running_at
+                ),
+                "status says that it runs",
+            )
+            await until(
+                lambda: bed.job is not None and bed.job.status.progress.last_report_time, "status has the first report"
+            )
             await bed.turns(5)
             bed.calls.clear()
             await bed.turns(QUIET_TURNS)
             assert bed.writes == []
-            assert len(bed.calls) <= 4 * (QUIET_TURNS + 2), "a turn reads the job, its pods, its Service, and the job again"
+            assert len(bed.calls) <= 4 * (QUIET_TURNS + 2), (
+                "a turn reads the job, its pods, its Service, and the job again"
+            )
 
     asyncio.run(main())
 
@@ -188,8 +214,14 @@ def test_a_deleted_job_takes_everything_with_it(apiserver: ApiServer, api_namesp
 
 
 def no_pods_fit(server: ApiServer, namespace: str) -> None:
-    """A quota, once the API server goes by it: it answers from a cache, in which a quota that was just made may be missing for half a minute."""
-    server.request("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}})
+    """A quota, once the API server goes by it: it answers from a cache, in which a quota that was just made may be
+    missing for half a minute.
+    """
+    server.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/resourcequotas",
+        {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}},
+    )
     pod = {"metadata": {"name": "one-more"}, "spec": {"containers": [{"name": "pause", "image": "pause"}]}}
     deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline:

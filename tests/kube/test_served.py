@@ -10,8 +10,8 @@ from typing import Any
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from trainjob_api import contract, crd
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.served import fields_not_served
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.served import fields_not_served
 
 pytestmark = on_apiserver
 

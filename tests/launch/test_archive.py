@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch import archive
+from trainjob.launch.cluster import archive
 from trainjob.launch.errors import LaunchError
 
 
@@ -26,7 +26,18 @@ def names(folder: Path, *must: str) -> list[str]:
 
 
 def test_caches_environments_and_hidden_folders_stay_here(tmp_path: Path) -> None:
-    tree(tmp_path, "train.py", "lib/a.py", "lib/__pycache__/a.pyc", "b.pyc", ".venv/x.py", "env/pyvenv.cfg", "env/lib.py", ".hidden/x", "node_modules/x.js")
+    tree(
+        tmp_path,
+        "train.py",
+        "lib/a.py",
+        "lib/__pycache__/a.pyc",
+        "b.pyc",
+        ".venv/x.py",
+        "env/pyvenv.cfg",
+        "env/lib.py",
+        ".hidden/x",
+        "node_modules/x.js",
+    )
     assert names(tmp_path) == ["lib/a.py", "train.py"]
 
 
@@ -42,7 +53,9 @@ def test_in_a_repository_git_decides(tmp_path: Path) -> None:
     tree(tmp_path, "train.py", "new.py", "out/model.bin", ".config/c.yaml", "gone.py")
     (tmp_path / ".gitignore").write_text("out/\n")
     for words in (["init", "-q"], ["add", "train.py", ".gitignore", "gone.py"]):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"})
+        subprocess.run(
+            ["git", "-C", str(tmp_path), *words], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        )
     (tmp_path / "gone.py").unlink()
     assert names(tmp_path) == [".config/c.yaml", ".gitignore", "new.py", "train.py"]
 

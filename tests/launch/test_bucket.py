@@ -1,4 +1,6 @@
-"""How this machine reaches a job's bucket: its own settings first, then what the job's pods are given; the process's environment stays as it is."""
+"""How this machine reaches a job's bucket: its own settings first, then what the job's pods are given; the process's
+environment stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ import pytest
 from support import s3
 from support.checkpoint import Job
 from support.trainjobs import document
-from trainjob.checkpoint import layout, runs
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.opening import open_store
-from trainjob.launch import bucket
-from trainjob.launch.cluster_results import Reports, result_of
+from trainjob.checkpoint.reading import runs
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch.cluster import bucket
+from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob_api import defaults
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import parse_trainjob
@@ -38,7 +41,9 @@ def test_what_this_machine_says_counts_before_the_job() -> None:
 
 @pytest.fixture
 def in_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
-    """A job whose only report is in its bucket, that goes on from another folder there, and that alone says where that bucket is."""
+    """A job whose only report is in its bucket, that goes on from another folder there, and that alone says where
+    that bucket is.
+    """
     endpoint, uri = s3.endpoint(), s3.fresh_uri()
     s3.use(monkeypatch, endpoint)
     before = Job(tmp_path, open_store(f"{uri}/before"))
@@ -46,7 +51,9 @@ def in_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     job = job_at(uri, endpoint)
     store = open_store(defaults.job_storage(job) or "")
     runs.claim(store, "uid", before.store.uri(layout.folder(CheckpointId.parse("1-1-1"))), [])
-    store.put(layout.history_key(1, 1), json.dumps({"kind": "report", "position": 1, "metrics": {"loss": 0.25}}).encode())
+    store.put(
+        layout.history_key(1, 1), json.dumps({"kind": "report", "position": 1, "metrics": {"loss": 0.25}}).encode()
+    )
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_REGION"):
         monkeypatch.delenv(name)
     return job
@@ -67,7 +74,9 @@ def test_a_result_comes_from_the_bucket_that_the_job_names(in_bucket: TrainJob) 
     with the_environment_stays():
         result = result_of(in_bucket)
     assert (result.metrics, len(result.rows)) == ({"loss": 0.25}, 1)
-    assert result.checkpoint is not None and result.checkpoint.id == "1-1-1", "what it goes on from lies behind the same endpoint"
+    assert result.checkpoint is not None and result.checkpoint.id == "1-1-1", (
+        "what it goes on from lies behind the same endpoint"
+    )
 
 
 def test_reports_come_from_the_bucket_that_the_job_names(in_bucket: TrainJob) -> None:

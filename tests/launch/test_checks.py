@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch import checks
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.local import checks
 from trainjob_api.validation import InvalidTrainJob
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
@@ -58,7 +58,10 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
     ("body", "said"),
     [
         ("#!/bin/sh\necho 3 8\n", "Python 3.8, and workers need 3.9"),
-        ("#!/bin/sh\necho 3 12\necho \"ModuleNotFoundError: No module named 'trainjob'\" >&2\nexit 1\n", "cannot import trainjob"),
+        (
+            "#!/bin/sh\necho 3 12\necho \"ModuleNotFoundError: No module named 'trainjob'\" >&2\nexit 1\n",
+            "cannot import trainjob",
+        ),
         ("#!/bin/sh\necho wrong >&2\nexit 3\n", r"does not run as Python \(wrong\)"),
     ],
 )

@@ -46,7 +46,12 @@ class Operator:
         job = self.job()
         name = job["metadata"]["name"]
         self.kubelet.pod(job, 0)
-        self.status(slots="0", attempt=attempt(1, "0", 1), phase="Running", progress={"position": 2, "metrics": {"loss": 0.5}, "step": 2})
+        self.status(
+            slots="0",
+            attempt=attempt(1, "0", 1),
+            phase="Running",
+            progress={"position": 2, "metrics": {"loss": 0.5}, "step": 2},
+        )
         self.kubelet.write(f"{name}-0", *lines)
 
     def end(self, type_: str, **fields: Any) -> None:
@@ -61,8 +66,15 @@ def operator(apiserver: ApiServer, api_namespace: str) -> Iterator[Operator]:
 
 
 def trainer(operator: Operator, **run: Any) -> TorchTrainer:
-    backend = Kubernetes(image="x", namespace=operator.namespace, kubeconfig=str(operator.server.kubeconfig), volumes={"/data": "claim"})
-    return TorchTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(**{"name": "digits", **run}), backend=backend)
+    backend = Kubernetes(
+        image="x", namespace=operator.namespace, kubeconfig=str(operator.server.kubeconfig), volumes={"/data": "claim"}
+    )
+    return TorchTrainer(
+        lambda: None,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(**{"name": "digits", **run}),
+        backend=backend,
+    )
 
 
 def meanwhile(*steps: Callable[[], object]) -> threading.Thread:
@@ -86,9 +98,13 @@ class Heard(UserCallback):
         self.failures.append(worker_exceptions)
 
 
-def test_fit_shows_rank_0_and_returns_what_the_job_reported(operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_shows_rank_0_and_returns_what_the_job_reported(
+    operator: Operator, capsys: pytest.CaptureFixture[str]
+) -> None:
     heard = Heard()
-    thread = meanwhile(lambda: operator.run("r00 | step 1", "r01 | not shown"), lambda: operator.end("Complete", checkpoint=CHECKPOINT))
+    thread = meanwhile(
+        lambda: operator.run("r00 | step 1", "r01 | not shown"), lambda: operator.end("Complete", checkpoint=CHECKPOINT)
+    )
     result = trainer(operator, callbacks=[heard], storage_path="/data/runs").fit()
     thread.join(30)
     shown = capsys.readouterr()
@@ -100,7 +116,9 @@ def test_fit_shows_rank_0_and_returns_what_the_job_reported(operator: Operator, 
     assert (result.checkpoint.uri, result.checkpoint.step) == ("/data/runs/1-1-2", 2)
     assert heard.reports == [[{"loss": 0.5}]]
     carried = operator.server.request("GET", f"/api/v1/namespaces/{operator.namespace}/configmaps")["items"]
-    assert [found["metadata"]["ownerReferences"][0]["name"] for found in carried if "-payload-" in found["metadata"]["name"]] == ["digits"]
+    assert [
+        found["metadata"]["ownerReferences"][0]["name"] for found in carried if "-payload-" in found["metadata"]["name"]
+    ] == ["digits"]
 
 
 def test_a_failed_job_is_an_error_with_the_first_cause_and_the_result(operator: Operator) -> None:
@@ -113,7 +131,9 @@ def test_a_failed_job_is_an_error_with_the_first_cause_and_the_result(operator: 
         "traceback": "frames",
     }
     heard = Heard()
-    thread = meanwhile(lambda: operator.run("r00 | x"), lambda: operator.end("Failed", lastFailure=failure, checkpoint=CHECKPOINT))
+    thread = meanwhile(
+        lambda: operator.run("r00 | x"), lambda: operator.end("Failed", lastFailure=failure, checkpoint=CHECKPOINT)
+    )
     with pytest.raises(TrainingFailedError, match="ValueError: bad") as raised:
         trainer(operator, callbacks=[heard]).fit()
     thread.join(30)
@@ -146,17 +166,25 @@ def test_a_handle_waits_follows_and_cancels(operator: Operator, capsys: pytest.C
         second.job()
 
 
-def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from trainjob.launch.cluster_results import Reports, result_of
+def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
+    operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainjob.launch.cluster.cluster_results import Reports, result_of
 
     run = trainer(operator).submit()
     operator.run()
     operator.end("Complete", checkpoint=CHECKPOINT)
     job = run.job()
-    stored = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": job.spec.checkpoint.model_copy(update={"storage": str(tmp_path)})})})
+    stored = job.model_copy(
+        update={
+            "spec": job.spec.model_copy(
+                update={"checkpoint": job.spec.checkpoint.model_copy(update={"storage": str(tmp_path)})}
+            )
+        }
+    )
     folder = tmp_path / operator.namespace / "digits"
-    from trainjob.checkpoint import runs
-    from trainjob.checkpoint.opening import open_store
+    from trainjob.checkpoint.reading import runs
+    from trainjob.checkpoint.stores.opening import open_store
 
     folder.mkdir(parents=True)
     runs.claim(open_store(str(folder)), "another uid", "auto", [])
@@ -173,10 +201,15 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(operator:
     assert f"the return value in {folder} cannot be read here" in capsys.readouterr().err
     history = folder / "history"
     history.mkdir()
-    rows = [{"kind": "start", "position": 0}, *({"kind": "report", "position": at, "metrics": {"step": at}} for at in (1, 2, 3))]
+    rows = [
+        {"kind": "start", "position": 0},
+        *({"kind": "report", "position": at, "metrics": {"step": at}} for at in (1, 2, 3)),
+    ]
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
     reports = Reports()
-    assert [row["step"] for row in reports.new(stored)] == [1, 2], "each report, though the status shows only the newest"
+    assert [row["step"] for row in reports.new(stored)] == [1, 2], (
+        "each report, though the status shows only the newest"
+    )
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert [row["step"] for row in reports.new(stored)] == [3]
     assert result_of(job).return_value is None

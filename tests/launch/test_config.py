@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch.callbacks import UserCallback
-from trainjob.launch.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.errors import ConfigError
+from trainjob.launch.handover.callbacks import UserCallback
+from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ from trainjob.launch.errors import ConfigError
         (RunConfig, {"worker_runtime_env": {"env_vars": {"A": 1}}}, "env_vars"),
     ],
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_field(kind: type[Any], arguments: dict[str, Any], field: str) -> None:
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(
+    kind: type[Any], arguments: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(**arguments)
     assert field in str(caught.value)

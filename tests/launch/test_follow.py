@@ -13,8 +13,9 @@ from support.apiserver import on_apiserver
 from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
 from support.trainjobs import document
-from trainjob.launch import follow, ranks
-from trainjob.launch.api import Api, ApiError
+from trainjob.launch.cluster import follow
+from trainjob.launch.cluster.api import Api, ApiError
+from trainjob.launch.outcome import log_choice as ranks
 
 pytestmark = on_apiserver
 
@@ -52,13 +53,17 @@ def test_another_job_of_the_name_ends_it(apiserver: ApiServer, api: Api, api_nam
     assert list(updates) == []
 
 
-def test_an_api_server_that_is_away_is_waited_for_and_no_line_is_lost(apiserver: ApiServer, api: Api, api_namespace: str, tmp_path: Path) -> None:
+def test_an_api_server_that_is_away_is_waited_for_and_no_line_is_lost(
+    apiserver: ApiServer, api: Api, api_namespace: str, tmp_path: Path
+) -> None:
     job = apiserver.request("POST", jobs(api_namespace), document({"spec.workers": 1}))
     with LogKubelet(apiserver, api_namespace) as kubelet:
         kubelet.pod(job, 0)
         status(apiserver, api_namespace, slots="0", attempt=attempt(1, "0", 1))
         kubelet.write("digits-0", "r00 | before")
-        updates = follow.follow(api, follow.Wanted(namespace=api_namespace, name="digits", logs=True, selection=ranks.ALL))
+        updates = follow.follow(
+            api, follow.Wanted(namespace=api_namespace, name="digits", logs=True, selection=ranks.ALL)
+        )
         assert until(updates, "line").text == "r00 | before"
         apiserver.stop_server()
         kubelet.write("digits-0", "r00 | meanwhile")

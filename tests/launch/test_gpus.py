@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.launch import gpus
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.local import gpus
 
 
 @pytest.mark.parametrize(

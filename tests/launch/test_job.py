@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainjob.launch import job as jobs
-from trainjob.launch.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.errors import ConfigError
+from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import parse_trainjob, validate_spec
@@ -18,7 +18,12 @@ def trainer(scaling: ScalingConfig | None = None, run: RunConfig | None = None, 
     command = ("python3", "-m", "trainjob.launch.worker", "payload")
     return jobs.from_trainer(
         jobs.TrainerJob(
-            command=command, name="digits", scaling=scaling or ScalingConfig(), run=run or RunConfig(storage_path="/data"), torch=TorchConfig(), **more
+            command=command,
+            name="digits",
+            scaling=scaling or ScalingConfig(),
+            run=run or RunConfig(storage_path="/data"),
+            torch=TorchConfig(),
+            **more,
         )
     )
 
@@ -31,14 +36,20 @@ def test_a_trainer_becomes_a_valid_train_job() -> None:
     run = RunConfig(
         storage_path="/data",
         failure_config=FailureConfig(max_failures=2),
-        checkpoint_config=CheckpointConfig(num_to_keep=3, checkpoint_score_attribute="accuracy", checkpoint_score_order="min"),
+        checkpoint_config=CheckpointConfig(
+            num_to_keep=3, checkpoint_score_attribute="accuracy", checkpoint_score_order="min"
+        ),
         worker_runtime_env={"env_vars": {"A": "1"}},
     )
     job = trainer(ScalingConfig(num_workers=4, resources_per_worker={"CPU": 2, "memory": 1024**3}), run)
     assert validate_spec(job.spec, job.metadata.name) == []
     assert (job.spec.workers, defaults.processes_per_worker(job.spec)) == (4, 1)
     assert job.spec.failure_policy.max_failures == 2
-    assert (job.spec.checkpoint.keep, job.spec.checkpoint.score_attribute, job.spec.checkpoint.score_order) == (3, "accuracy", "min")
+    assert (job.spec.checkpoint.keep, job.spec.checkpoint.score_attribute, job.spec.checkpoint.score_order) == (
+        3,
+        "accuracy",
+        "min",
+    )
     assert defaults.job_storage(job) == "/data/default/digits"
     assert container(job)["env"] == [{"name": "A", "value": "1"}]
     assert container(job)["resources"] == {"requests": {"cpu": "2", "memory": str(1024**3)}}
@@ -94,8 +105,12 @@ def test_placement_becomes_pod_affinity(strategy: str, kind: str, strength: str)
 
 
 def test_accelerator_type_and_labels_choose_nodes() -> None:
-    spec = trainer(ScalingConfig(use_gpu=True, accelerator_type="A100", label_selector={"zone": "a"})).spec.template["spec"]
-    expression = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchExpressions"][0]
+    spec = trainer(ScalingConfig(use_gpu=True, accelerator_type="A100", label_selector={"zone": "a"})).spec.template[
+        "spec"
+    ]
+    expression = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ][0]["matchExpressions"][0]
     assert expression["key"] == "nvidia.com/gpu.product"
     assert "NVIDIA-A100-SXM4-80GB" in expression["values"]
     assert spec["nodeSelector"] == {"zone": "a"}
@@ -129,10 +144,22 @@ def test_new_names_are_new_and_valid() -> None:
 
 def test_a_script_becomes_a_train_job_that_a_manifest_could_hold() -> None:
     job = jobs.from_script(
-        jobs.ScriptJob(command=("/usr/bin/python3", "dir/my train.py", "--lr", "$HOME"), workers=2, storage="~/runs", environment={"A": "1"})
+        jobs.ScriptJob(
+            command=("/usr/bin/python3", "dir/my train.py", "--lr", "$HOME"),
+            workers=2,
+            storage="~/runs",
+            environment={"A": "1"},
+        )
     )
     assert job.metadata.name.startswith("my-train-")
     assert (job.spec.checkpoint.storage or "").startswith("/")
     assert container(job)["command"][-1] == "$$HOME"
-    parsed = parse_trainjob({"apiVersion": job.api_version, "kind": job.kind, "metadata": {"name": job.metadata.name}, "spec": job.spec.to_json()})
+    parsed = parse_trainjob(
+        {
+            "apiVersion": job.api_version,
+            "kind": job.kind,
+            "metadata": {"name": job.metadata.name},
+            "spec": job.spec.to_json(),
+        }
+    )
     assert parsed.spec == job.spec

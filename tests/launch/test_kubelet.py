@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch import leftovers
-from trainjob.launch.gpus import GpuPool
-from trainjob.launch.kubelet import LocalKubelet, Machine
-from trainjob.launch.scratch import Scratch
+from trainjob.launch.local import leftovers
+from trainjob.launch.local.gpus import GpuPool
+from trainjob.launch.local.kubelet import LocalKubelet, Machine
+from trainjob.launch.local.scratch import Scratch
 from trainjob_api import contract
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import NotFound
@@ -43,9 +43,13 @@ class World:
             token_file="/token",
             gpus=GpuPool(gpus),
         )
-        self.kubelet = LocalKubelet(self.cluster, self.machine, on_line=lambda _pod, line: self.lines.append(line), on_event=self.events.append)
+        self.kubelet = LocalKubelet(
+            self.cluster, self.machine, on_line=lambda _pod, line: self.lines.append(line), on_event=self.events.append
+        )
 
-    async def pod(self, name: str, *command: str, env: list[dict[str, Any]] | None = None, gpus: int = 0) -> dict[str, Any]:
+    async def pod(
+        self, name: str, *command: str, env: list[dict[str, Any]] | None = None, gpus: int = 0
+    ) -> dict[str, Any]:
         uid = [{"name": contract.ENV_POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]
         container = {
             "name": "trainer",
@@ -53,7 +57,9 @@ class World:
             "env": [*uid, *(env or [])],
             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {},
         }
-        return await self.cluster.create_pod("default", {"metadata": {"name": name}, "spec": {"containers": [container]}})
+        return await self.cluster.create_pod(
+            "default", {"metadata": {"name": name}, "spec": {"containers": [container]}}
+        )
 
     def state(self, name: str) -> dict[str, Any]:
         pods = {pod["metadata"]["name"]: pod for pod in self.cluster.pods()}
@@ -95,7 +101,13 @@ def run(story: Callable[[World], Any], tmp_path: Path, gpus: list[str] | None = 
 @pytest.mark.slow
 def test_a_pods_output_environment_and_end_are_seen(tmp_path: Path) -> None:
     async def story(w: World) -> None:
-        await w.pod("a", "sh", "-c", 'echo "$(NAME) $TRAINJOB_POD_ADDRESS"; echo no newline | tr -d "\\n" >&2; exit 3', env=[{"name": "NAME", "value": "x y"}])
+        await w.pod(
+            "a",
+            "sh",
+            "-c",
+            'echo "$(NAME) $TRAINJOB_POD_ADDRESS"; echo no newline | tr -d "\\n" >&2; exit 3',
+            env=[{"name": "NAME", "value": "x y"}],
+        )
         end = await w.end_of("a")
         assert (end["exitCode"], end["reason"]) == (3, "Error")
         assert w.lines == ["x y 127.0.0.1", "no newline"]
@@ -159,7 +171,9 @@ def test_nothing_of_a_killed_agent_survives(tmp_path: Path) -> None:
         uid = pod["metadata"]["uid"]
         alive = leftovers.find(NO_SESSION, uid)
         assert len(alive) == 3
-        agent = next(pid for pid in alive if os.getpgid(pid) == pid and b"python" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        agent = next(
+            pid for pid in alive if os.getpgid(pid) == pid and b"python" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
         os.kill(agent, signal.SIGKILL)
         end = await w.end_of("a")
         assert (end["exitCode"], end["signal"]) == (137, 9)
@@ -185,7 +199,9 @@ def test_gpus_are_divided_and_come_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_stop_ends_everything_at_once(tmp_path: Path) -> None:
     async def story(w: World) -> None:
-        pods = [await w.pod(f"p{n}", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done") for n in range(3)]
+        pods = [
+            await w.pod(f"p{n}", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done") for n in range(3)
+        ]
         await w.until(lambda: w.lines.count("up") == 3)
         assert w.kubelet.alive == 3
         await w.kubelet.stop()

@@ -14,15 +14,19 @@ from typing import Any
 import pytest
 
 from trainjob import Kubernetes, RunConfig, ScalingConfig, TorchTrainer
-from trainjob.launch import carry, cluster_run, kubernetes, payload, worker
+from trainjob.launch import worker
+from trainjob.launch.cluster import cluster_run, kubernetes
 from trainjob.launch.errors import ConfigError
-from trainjob.launch.stored import Settings
+from trainjob.launch.handover import carry, payload
+from trainjob.launch.outcome.stored import Settings
 from trainjob_api.validation import parse_trainjob
 
 Manifest = dict[str, Any]
 
 
-def packed(backend: Kubernetes, *, scaling: ScalingConfig | None = None, run: RunConfig | None = None, loop: Any = None) -> tuple[Manifest, Manifest]:
+def packed(
+    backend: Kubernetes, *, scaling: ScalingConfig | None = None, run: RunConfig | None = None, loop: Any = None
+) -> tuple[Manifest, Manifest]:
     trainer = TorchTrainer(loop or (lambda: 1), scaling_config=scaling, run_config=run, backend=backend)
     settings: Settings = trainer._settings
     return cluster_run.packed(settings, backend, "team", "digits")
@@ -30,7 +34,9 @@ def packed(backend: Kubernetes, *, scaling: ScalingConfig | None = None, run: Ru
 
 def test_ranks_are_packed_into_pods_and_the_payload_is_mounted() -> None:
     backend = Kubernetes(image="torch:1", env={"A": "b"}, gpus_per_pod=4)
-    document, carried = packed(backend, scaling=ScalingConfig(num_workers=8, use_gpu=True, resources_per_worker={"CPU": 2}))
+    document, carried = packed(
+        backend, scaling=ScalingConfig(num_workers=8, use_gpu=True, resources_per_worker={"CPU": 2})
+    )
     job = parse_trainjob(document)
     container = carry.trainer(document)
     assert (job.spec.workers, job.spec.processes_per_worker) == (2, 4)
@@ -45,7 +51,12 @@ def test_ranks_are_packed_into_pods_and_the_payload_is_mounted() -> None:
 
 def test_the_template_of_the_user_stays_theirs() -> None:
     sidecar = {"name": "proxy", "image": "proxy:1"}
-    theirs = {"name": "trainer", "securityContext": {"runAsUser": 7}, "env": [{"name": "A", "value": "old"}, {"name": "B", "value": "b"}], "args": ["x"]}
+    theirs = {
+        "name": "trainer",
+        "securityContext": {"runAsUser": 7},
+        "env": [{"name": "A", "value": "old"}, {"name": "B", "value": "b"}],
+        "args": ["x"],
+    }
     template = {
         "metadata": {"labels": {"team": "a"}},
         "spec": {"containers": [sidecar, theirs], "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"}},
@@ -105,7 +116,9 @@ def test_a_function_that_is_too_large_names_what_weighs() -> None:
         packed(Kubernetes(image="x"), loop=lambda: weights)
 
 
-def test_a_helper_module_beside_the_notebook_travels_and_needs_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_module_beside_the_notebook_travels_and_needs_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "helper_of_mine.py").write_text("def answer():\n    return 42\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     import helper_of_mine  # type: ignore[import-not-found]
@@ -116,15 +129,18 @@ def test_a_helper_module_beside_the_notebook_travels_and_needs_nothing_there(tmp
     for name, data in carried["binaryData"].items():
         (pod / name).write_bytes(base64.b64decode(data))
     # A rank in an image without cloudpickle and without the helper: -S hides site-packages, -I the environment.
-    roots = [str(Path(payload.__file__).parents[2]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
+    roots = [str(Path(payload.__file__).parents[3]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
     code = f"""
 import sys; sys.path[:0] = {roots!r}
-from trainjob.launch import payload, worker
+from trainjob.launch import worker
+from trainjob.launch.handover import payload
 worker.check_python({str(pod / "payload")!r})
 worker.import_cloudpickle({str(pod / worker.CLOUDPICKLE)!r})
 print(payload.read({str(pod / "payload")!r}).train_loop(), any(path.endswith(".zip") and "cloudpickle" in path for path in sys.path))
 """
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
     assert done.stdout.split() == ["42", "False"], done.stderr
 
 
@@ -135,5 +151,7 @@ def test_cloudpickle_travels_as_a_zip_that_python_imports_from() -> None:
 
 def test_another_python_is_refused_with_both_versions(tmp_path: Path) -> None:
     (tmp_path / "payload").write_bytes(json.dumps({"python": "3.8"}).encode() + b"\n")
-    with pytest.raises(worker.LaunchError, match=r"packed by Python 3.8 and this rank runs 3\.\d+: use the same version"):
+    with pytest.raises(
+        worker.LaunchError, match=r"packed by Python 3.8 and this rank runs 3\.\d+: use the same version"
+    ):
         worker.check_python(str(tmp_path / "payload"))

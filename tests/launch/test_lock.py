@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch import lock, scratch
 from trainjob.launch.errors import LaunchError
-from trainjob.launch.lock import JobLock
+from trainjob.launch.local import lock, scratch
+from trainjob.launch.local.lock import JobLock
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +34,18 @@ def test_a_second_launcher_is_told_who_has_it(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_launcher_lives_in_its_children_and_is_waited_for(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from trainjob.launch.lock import JobLock\n"
+        "from trainjob.launch.local.lock import JobLock\n"
         "held = JobLock('/data/default/a')\n"
         "child = subprocess.Popen(['sleep', '60'], pass_fds=[held.descriptor])\n"
         "print(child.pid, flush=True); sys.stdin.read()"
     )
-    launcher = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment())
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    )
     assert launcher.stdout is not None
     orphan = int(launcher.stdout.readline())
     try:
@@ -94,5 +100,5 @@ def test_a_folder_whose_processes_were_all_killed_is_swept(tmp_path: Path) -> No
 
 
 def _environment() -> dict[str, str]:
-    roots = [str(Path(lock.__file__).parents[2]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
+    roots = [str(Path(lock.__file__).parents[3]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}

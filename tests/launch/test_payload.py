@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch import payload
 from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob.launch.handover import payload
 
 
 def packed(loop: Callable[..., Any], config: dict[str, Any] | None = None, stop: Any = None) -> bytes:
@@ -23,7 +23,9 @@ def packed(loop: Callable[..., Any], config: dict[str, Any] | None = None, stop:
 def test_a_closure_comes_back_with_its_variables_and_config(tmp_path: Path) -> None:
     rate = 0.25
     path = str(tmp_path / "payload")
-    payload.write(path, packed(lambda config: rate * config["x"], {"x": 4}), payload.Header(backend="gloo", sys_path=["/a b/ü"]))
+    payload.write(
+        path, packed(lambda config: rate * config["x"], {"x": 4}), payload.Header(backend="gloo", sys_path=["/a b/ü"])
+    )
     found = payload.read(path)
     assert found.train_loop(found.config) == 1.0
     assert payload.read_header(path).sys_path == ["/a b/ü"]
@@ -33,8 +35,11 @@ def test_a_closure_comes_back_with_its_variables_and_config(tmp_path: Path) -> N
 def test_a_function_of_a_module_that_ranks_cannot_import_travels_by_value(tmp_path: Path) -> None:
     path = str(tmp_path / "payload")
     payload.write(path, packed(module_level), payload.Header())
-    roots = [str(Path(payload.__file__).parents[2]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
-    code = f"import sys; sys.path[:0] = {roots!r}; from trainjob.launch import payload; print(payload.read({path!r}).train_loop())"
+    roots = [str(Path(payload.__file__).parents[3]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
+    code = (
+        f"import sys; sys.path[:0] = {roots!r}; from trainjob.launch.handover import payload; "
+        f"print(payload.read({path!r}).train_loop())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == "by value", done.stderr
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainjob.launch.pod_log import Once, moment
+from trainjob.launch.cluster.pod_log import Once, moment
 
 
 def test_times_compare_as_text_whatever_zeros_were_left_out() -> None:

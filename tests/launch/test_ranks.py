@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from support.trainjobs import document
-from trainjob.launch import jobs_api, ranks
+from trainjob.launch.cluster import jobs_api
 from trainjob.launch.errors import ConfigError
+from trainjob.launch.outcome import log_choice as ranks
 from trainjob_api.v1alpha1 import TrainJob
 
 

@@ -21,7 +21,12 @@ def test_a_ray_train_loop_runs(name: str, tmp_path: Path) -> None:
     roots = [entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))]
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(roots), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), str(tmp_path / "results")], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [sys.executable, str(FOLDER / f"{name}.py"), str(tmp_path / "results")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(temporary.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch.reports import Follower, Report
+from trainjob.launch.outcome.reports import Follower, Report
 
 
 class Folder:
@@ -17,7 +17,9 @@ class Folder:
         self.rows: dict[int, list[dict[str, Any]]] = {}
 
     def report(self, attempt: int, x: int, checkpoint: str | None = None, kind: str = "report") -> None:
-        self.rows.setdefault(attempt, []).append({"kind": kind, "metrics": {"x": x}, "checkpoint": checkpoint, "position": x})
+        self.rows.setdefault(attempt, []).append(
+            {"kind": kind, "metrics": {"x": x}, "checkpoint": checkpoint, "position": x}
+        )
         (self.path / "history").mkdir(exist_ok=True)
         text = "".join(json.dumps(row) + "\n" for row in self.rows[attempt])
         (self.path / "history" / f"1-{attempt}.jsonl").write_text(text)

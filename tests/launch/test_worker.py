@@ -47,7 +47,9 @@ def optional(config: dict[str, Any] | None = None) -> Any:
         (lambda *args: args, {"x": 1}, ({"x": 1},)),
     ],
 )
-def test_each_form_is_called_as_it_wants(loop: Callable[..., Any], config: dict[str, Any] | None, returned: object) -> None:
+def test_each_form_is_called_as_it_wants(
+    loop: Callable[..., Any], config: dict[str, Any] | None, returned: object
+) -> None:
     worker.check_loop(loop)
     assert worker.call(loop, config) == returned
 
@@ -73,10 +75,13 @@ def test_the_stop_criterion_in_its_forms(criterion: Any, metrics: dict[str, floa
     assert worker.predicate(criterion)(metrics) is stops
 
 
-# --- What the function returned, on a cluster ---------------------------------------------------------------------------
+# --- What the function returned, on a cluster
+# ---------------------------------------------------------------------------
 
 
-def test_a_return_value_is_left_for_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_return_value_is_left_for_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "returned"
     monkeypatch.setenv(contract.ENV_STORAGE, "s3://bucket/job")
     monkeypatch.setenv(contract.ENV_RETURN_FILE, str(file))
@@ -90,7 +95,9 @@ def test_a_return_value_is_left_for_the_agent(tmp_path: Path, monkeypatch: pytes
     assert not file.exists()
 
 
-def test_without_storage_one_line_says_that_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_storage_one_line_says_that_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv(contract.ENV_STORAGE, "")
     monkeypatch.setenv(contract.ENV_RETURN_FILE, str(tmp_path / "returned"))
     worker._hand_over(None, None)

@@ -25,13 +25,25 @@ def test_the_reference_pages_are_the_generated_ones(page: str) -> None:
 
 
 def test_the_crd_module_prints_it() -> None:
-    run = subprocess.run([sys.executable, "-m", "trainjob_api.crd"], cwd=ROOT / "operator", capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "trainjob_api.crd"],
+        cwd=ROOT / "operator",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert run.stdout == crd.crd_text()
 
 
 def test_the_reference_module_prints_a_page() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "trainjob_api.reference", "contract"], cwd=ROOT / "operator", capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "trainjob_api.reference", "contract"],
+        cwd=ROOT / "operator",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert run.stdout == reference.contract_page()
 
@@ -56,4 +68,8 @@ def test_the_agents_exit_codes_are_its_own() -> None:
 
 def test_tables_show_every_field_of_a_spec() -> None:
     page = reference.trainjob_page()
-    assert "`spec.failurePolicy.rules[].exitCodes`" in page and "| `29500` |" in page and "`status.lastFailure.traceback`" in page
+    assert (
+        "`spec.failurePolicy.rules[].exitCodes`" in page
+        and "| `29500` |" in page
+        and "`status.lastFailure.traceback`" in page
+    )

@@ -12,14 +12,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.isolation import ROOT
 from trainjob_api.reference import documented
 from trainjob_operator import __main__ as operator
-from trainjob_operator import health, reference, settings
+from trainjob_operator import reference
 from trainjob_operator.clock import SystemClock
-from trainjob_operator.logs import FIELDS, JsonLines
-from trainjob_operator.metrics import Metrics
+from trainjob_operator.process import health, settings
+from trainjob_operator.process.logs import FIELDS, JsonLines
+from trainjob_operator.process.metrics import Metrics
 
 
 def test_the_page_is_the_generated_one() -> None:
-    assert (ROOT / reference.PAGE).read_text(encoding="utf-8") == reference.page(), "the code and docs/reference/ differ: run `make docs`"
+    assert (ROOT / reference.PAGE).read_text(encoding="utf-8") == reference.page(), (
+        "the code and docs/reference/ differ: run `make docs`"
+    )
 
 
 def test_make_docs_writes_it() -> None:
@@ -44,7 +47,9 @@ def test_the_metrics_are_those_of_a_scrape() -> None:
     scraped = list(text_string_to_metric_families(metrics.exposition()[0].decode()))
     # Of a counter and a histogram the page of a scrape has the moments of creation as further families.
     assert {
-        (family.name, family.type, family.documentation) for family in scraped if not family.name.endswith("_created") or family.type == "counter"
+        (family.name, family.type, family.documentation)
+        for family in scraped
+        if not family.name.endswith("_created") or family.type == "counter"
     } == listed
     labels = {family.name: family.labels for family in metrics.families()}
     calls = next(sample for family in scraped for sample in family.samples if sample.name == "trainjob_api_calls_total")

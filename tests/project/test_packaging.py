@@ -16,20 +16,43 @@ from support.isolation import ROOT, SOURCES, complaints, modules_of
 OLD_PYTHON = (3, 9)
 """The oldest Python in worker containers."""
 
-WORKER_SIDE = ["trainjob_api.contract", "trainjob_api.wire", "trainjob_api.command", "trainjob.agent", "trainjob.session", "trainjob.checkpoint"]
+WORKER_SIDE = [
+    "trainjob_api.contract",
+    "trainjob_api.wire",
+    "trainjob_api.command",
+    "trainjob.agent",
+    "trainjob.session",
+    "trainjob.checkpoint",
+]
 """What runs in a worker container with nothing but a standard library."""
 
-HEAVY = ["pydantic", "aiohttp", "kopf", "kubernetes", "torch", "numpy", "yaml", "cloudpickle", "rich", "boto3", "awscrt"]
+HEAVY = [
+    "pydantic",
+    "aiohttp",
+    "kopf",
+    "kubernetes",
+    "torch",
+    "numpy",
+    "yaml",
+    "cloudpickle",
+    "rich",
+    "boto3",
+    "awscrt",
+]
 
 
 def test_the_operators_folder_is_no_package() -> None:
-    assert not (ROOT / "operator" / "__init__.py").exists(), "operator/__init__.py would shadow the standard library's module `operator`"
+    assert not (ROOT / "operator" / "__init__.py").exists(), (
+        "operator/__init__.py would shadow the standard library's module `operator`"
+    )
     assert not (ROOT / "worker-image" / "__init__.py").exists()
 
 
 def test_the_standard_librarys_operator_is_found_from_the_root() -> None:
     code = "import operator; print(operator.__file__); operator.add"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert run.returncode == 0 and str(ROOT / "operator") not in run.stdout, run.stdout + run.stderr
 
 
@@ -39,7 +62,14 @@ def test_each_import_root_is_typed(package: str) -> None:
 
 
 def test_the_operator_imports_without_torch_and_the_training_side() -> None:
-    assert complaints(sys.executable, ["torch", "numpy", "trainjob", "cloudpickle", "rich"], modules_of("trainjob_api", "trainjob_operator")) == ""
+    assert (
+        complaints(
+            sys.executable,
+            ["torch", "numpy", "trainjob", "cloudpickle", "rich"],
+            modules_of("trainjob_api", "trainjob_operator"),
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize("package", WORKER_SIDE)
@@ -51,7 +81,14 @@ def test_the_worker_side_imports_with_the_standard_library_alone(package: str) -
 
 
 def test_the_public_package_and_the_command_line_load_nothing_heavy() -> None:
-    assert complaints(sys.executable, ["torch", "numpy", "kopf", "kubernetes", "boto3"], ["trainjob", *modules_of("trainjob.cli", "trainjob.launch")]) == ""
+    assert (
+        complaints(
+            sys.executable,
+            ["torch", "numpy", "kopf", "kubernetes", "boto3"],
+            ["trainjob", *modules_of("trainjob.cli", "trainjob.launch")],
+        )
+        == ""
+    )
 
 
 def test_the_blocker_blocks() -> None:
@@ -65,7 +102,13 @@ def old_python() -> str | None:
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     found = [str(path) for path in sorted(versions.glob(f"{OLD_PYTHON[0]}.{OLD_PYTHON[1]}.*/bin/{name}"))]
     for python in [*found, *filter(None, [shutil.which(name)])]:
-        probe = subprocess.run([python, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True, timeout=60, check=False)
+        probe = subprocess.run(
+            [python, "-c", "import sys; print(sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if probe.stdout.strip() == str(OLD_PYTHON):
             return python
     return None
@@ -83,8 +126,17 @@ def test_the_worker_side_compiles_and_imports_on_the_oldest_python() -> None:
 
 
 def test_the_torch_package_and_the_public_names_import_on_the_oldest_python() -> None:
-    """Without torch: its modules are loaded when one of their names is used, and parse on that Python (ruff's target for them)."""
-    assert complaints(needs_old_python(), HEAVY, ["trainjob", "trainjob.torch", "trainjob.torch.group", "trainjob.torch.place", "trainjob.torch.device"]) == ""
+    """Without torch: its modules are loaded when one of their names is used, and parse on that Python (ruff's target
+    for them).
+    """
+    assert (
+        complaints(
+            needs_old_python(),
+            HEAVY,
+            ["trainjob", "trainjob.torch", "trainjob.torch.group", "trainjob.torch.place", "trainjob.torch.device"],
+        )
+        == ""
+    )
 
 
 def test_layers() -> None:
@@ -93,5 +145,7 @@ def test_layers() -> None:
     if not program.exists():
         pytest.skip(f"{program} is not installed: `make setup`")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
-    run = subprocess.run([program, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(
+        [program, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,4 +1,6 @@
-"""The one case in which CI may go without the end-to-end suite is decided by rights alone, and has an exit code of its own."""
+"""The one case in which CI may go without the end-to-end suite is decided by rights alone, and has an exit code of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,27 @@ def test_without_the_right_to_make_namespaces_it_says_so_and_ends_with_its_code(
     # With these two commands alone no Docker engine is found: the rights decide.
     for program in (unshare, mount):
         (tmp_path / Path(program).name).symlink_to(program)
-    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"PATH": str(tmp_path), "PYTHONPATH": "tests"}
-    words = [setpriv, "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", sys.executable, "-m", "cluster", "check"]
+    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {
+        "PATH": str(tmp_path),
+        "PYTHONPATH": "tests",
+    }
+    words = [
+        setpriv,
+        "--bounding-set",
+        "-sys_admin",
+        "--inh-caps",
+        "-sys_admin",
+        sys.executable,
+        "-m",
+        "cluster",
+        "check",
+    ]
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == preflight.EXIT_CANNOT, done.stdout + done.stderr
-    assert "no cluster can be made on this machine: this machine gives no right to make network and mount namespaces" in done.stderr
+    assert (
+        "no cluster can be made on this machine: this machine gives no right to make network and mount namespaces"
+        in done.stderr
+    )
 
 
 def test_where_an_engine_answers_or_all_rights_are_there_nothing_is_in_the_way() -> None:

@@ -14,7 +14,7 @@ from support.core import T0, make_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, TrainJobStatus
 from trainjob_operator.core.model import Installation
-from trainjob_operator.core.objects import worker_pod
+from trainjob_operator.core.pods.objects import worker_pod
 
 pytestmark = pytest.mark.slow
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -59,14 +59,29 @@ def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     attempt = Attempt(number=3, state="Running", started_at=T0, members="0-1", workers=2, world_size=2, cause="Started")
     resources = {"limits": {"nvidia.com/gpu": 2}}  # two processes each
-    template = {"spec": {"containers": [{"name": "trainer", "command": [str(TORCHRUN), "train.py"], "resources": resources}]}}
-    job = make_job(TrainJobStatus(slots="0-1", attempt=attempt), template=template, runtime={"agent": "Disabled"}, rendezvous={"port": free_port()})
+    template = {
+        "spec": {"containers": [{"name": "trainer", "command": [str(TORCHRUN), "train.py"], "resources": resources}]}
+    }
+    job = make_job(
+        TrainJobStatus(slots="0-1", attempt=attempt),
+        template=template,
+        runtime={"agent": "Disabled"},
+        rendezvous={"port": free_port()},
+    )
     pods = [worker_pod(job, slot, Installation(coordinator_url="", any_master_port=True)) for slot in (0, 1)]
     running = []
     for pod in pods:
         container = pod["spec"]["containers"][0]
         env = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
-        running.append(subprocess.Popen(container["command"], cwd=tmp_path, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        running.append(
+            subprocess.Popen(
+                container["command"],
+                cwd=tmp_path,
+                env={**os.environ, **env},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
     said = [process.communicate(timeout=90)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0], "\n".join(said)
     assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in said[rank // 2] for rank in range(4)), said

@@ -33,7 +33,12 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lowest() -> str:
     """The oldest Python that is here, without a boto3 of its own."""
-    found = [python for version in VERSIONS for python in pythons(version) if run(python, "import boto3", check=False).returncode != 0]
+    found = [
+        python
+        for version in VERSIONS
+        for python in pythons(version)
+        if run(python, "import boto3", check=False).returncode != 0
+    ]
     if not found:
         pytest.skip("every Python here has a boto3 of its own")
     return found[0]
@@ -60,14 +65,23 @@ def test_each_python_can_use_it(runtime: Path, version: str) -> None:
     found = pythons(version)
     if not found:
         pytest.skip(f"no Python {version} here")
-    code = "from trainjob.checkpoint import packages as p; p.use(); import boto3; s = boto3.session.Session(); s.client('s3', region_name='eu-west-3'); \
+    code = (
+        "from trainjob.checkpoint import packages as p; p.use(); import boto3; s = boto3.session.Session(); s.client('s3', region_name='eu-west-3'); \
 print(boto3.__file__, s.client('sts', region_name='eu-west-3').meta.endpoint_url)"
+    )
     said = run(found[0], code, path=str(runtime / "lib")).stdout.split()
-    assert said == [str(runtime / contract.RUNTIME_PACKAGES / "boto3" / "__init__.py"), "https://sts.eu-west-3.amazonaws.com"]
+    assert said == [
+        str(runtime / contract.RUNTIME_PACKAGES / "boto3" / "__init__.py"),
+        "https://sts.eu-west-3.amazonaws.com",
+    ]
 
 
-@pytest.mark.parametrize(("version", "wins"), [("1.41.2", True), ("1.40.0.dev1", True), ("1.39.17", False), (None, False)])
-def test_an_images_own_boto3_wins_unless_it_is_too_old(runtime: Path, tmp_path: Path, lowest: str, version: str | None, wins: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "wins"), [("1.41.2", True), ("1.40.0.dev1", True), ("1.39.17", False), (None, False)]
+)
+def test_an_images_own_boto3_wins_unless_it_is_too_old(
+    runtime: Path, tmp_path: Path, lowest: str, version: str | None, wins: bool
+) -> None:
     (tmp_path / "boto3").mkdir()
     (tmp_path / "boto3" / "__init__.py").write_text("")
     if version:
@@ -99,7 +113,17 @@ for step in range(start, start + 2):
 def train(folder: Path, runtime: Path, python: str, storage: str, env: Mapping[str, str]) -> str:
     """One attempt in a pod of its own; what it printed."""
     command, spec = [python, "train.py"], {"keep": 1}
-    with Rig(folder, script=TRAIN, agents=1, python=str(runtime / "start"), entry=(), command=command, storage=storage, spec=spec, env=env) as rig:
+    with Rig(
+        folder,
+        script=TRAIN,
+        agents=1,
+        python=str(runtime / "start"),
+        entry=(),
+        command=command,
+        storage=storage,
+        spec=spec,
+        env=env,
+    ) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "the rank has ended", timeout_s=60)
         assert rig.rank(0)["kind"] == contract.END_OK, rig.text(0)
@@ -108,7 +132,9 @@ def train(folder: Path, runtime: Path, python: str, storage: str, env: Mapping[s
 
 
 def test_a_pod_saves_and_restores_on_a_python_without_boto3(runtime: Path, tmp_path: Path, lowest: str) -> None:
-    """Probe, settle, multipart uploads, commit, retention with its deletes, history, end; then a second job restores by ranged reads."""
+    """Probe, settle, multipart uploads, commit, retention with its deletes, history, end; then a second job restores
+    by ranged reads.
+    """
     first = s3.fresh_uri()
     env = {**s3.environment(s3.endpoint()), "PYTHONPATH": "", "HOME": ""}
     said = train(tmp_path / "one", runtime, lowest, first, env)
@@ -119,7 +145,14 @@ def test_a_pod_saves_and_restores_on_a_python_without_boto3(runtime: Path, tmp_p
 
 def spec_of(resume_from: str) -> str:
     """A job beside, whose first attempt goes on from the checkpoint of another's folder."""
-    spec = {"processes_per_worker": 1, "rendezvous_port": 29500, "storage": s3.fresh_uri(), "keep": 1, "score_attribute": None, "score_order": "max"}
+    spec = {
+        "processes_per_worker": 1,
+        "rendezvous_port": 29500,
+        "storage": s3.fresh_uri(),
+        "keep": 1,
+        "score_attribute": None,
+        "score_order": "max",
+    }
     return json.dumps(spec | {"resume_from": f"{resume_from}/checkpoints/1-1-2"})
 
 
@@ -127,14 +160,24 @@ class Tokens(BaseHTTPRequestHandler):
     """Answers AssumeRoleWithWebIdentity as STS does."""
 
     def do_POST(self) -> None:
-        asked = {name: values[0] for name, values in parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()).items()}
+        asked = {
+            name: values[0]
+            for name, values in parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()).items()
+        }
         assert isinstance(self.server, Server)
         self.server.asked.append(asked)
         space = "https://sts.amazonaws.com/doc/2011-06-15/"
         # The S3 server of the tests knows no sessions: without a token, the keys are an ordinary user's.
         keys = f"<AccessKeyId>{s3.ACCESS}</AccessKeyId><SecretAccessKey>{s3.SECRET}</SecretAccessKey><SessionToken></SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
-        text = f'<R xmlns="{space}"><AssumeRoleWithWebIdentityResult><Credentials>{keys}</Credentials></AssumeRoleWithWebIdentityResult></R>'
-        body = text.replace("<R ", "<AssumeRoleWithWebIdentityResponse ").replace("</R>", "</AssumeRoleWithWebIdentityResponse>").encode()
+        text = (
+            "<R "
+            f'xmlns="{space}"><AssumeRoleWithWebIdentityResult><Credentials>{keys}</Credentials></AssumeRoleWithWebIdentityResult></R>'
+        )
+        body = (
+            text.replace("<R ", "<AssumeRoleWithWebIdentityResponse ")
+            .replace("</R>", "</AssumeRoleWithWebIdentityResponse>")
+            .encode()
+        )
         self.send_response(200)
         self.send_header("Content-Type", "text/xml")
         self.send_header("Content-Length", str(len(body)))
@@ -167,7 +210,11 @@ def test_a_service_accounts_role_is_assumed(runtime: Path, tmp_path: Path, lowes
     """As on a cluster with web identity: a token in a file and a role; no keys anywhere."""
     token = tmp_path / "token"
     token.write_text("the pod's token")
-    env = {name: value for name, value in s3.environment(s3.endpoint()).items() if name not in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    env = {
+        name: value
+        for name, value in s3.environment(s3.endpoint()).items()
+        if name not in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    }
     env |= {
         "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
         "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/train",
@@ -177,7 +224,14 @@ def test_a_service_accounts_role_is_assumed(runtime: Path, tmp_path: Path, lowes
     }
     request = json.dumps({"id": 1, "op": "probe", "storage": s3.fresh_uri()}) + "\n"
     child = subprocess.run(
-        [lowest, "-m", "trainjob.checkpoint.child"], input=request, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [lowest, "-m", "trainjob.checkpoint.storage_child.child"],
+        input=request,
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert json.loads(child.stdout) == {"id": 1, "ok": True}, child.stderr
     assert [(ask["Action"], ask["WebIdentityToken"], ask["RoleArn"]) for ask in sts.asked] == [

@@ -42,12 +42,15 @@ def script(path: Path, verdict: int = 0) -> Path:
     return path
 
 
-def call(runtime: Path, *words: str, env: Mapping[str, str], shell: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+def call(
+    runtime: Path, *words: str, env: Mapping[str, str], shell: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [*(shell or []), str(runtime / "start"), "--", *words]
     return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
 
 
-# --- install -----------------------------------------------------------------------------------------------------------
+# --- install
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_folder_is_readable_for_any_user_whatever_the_umask(tmp_path: Path) -> None:
@@ -62,20 +65,31 @@ def test_the_folder_is_readable_for_any_user_whatever_the_umask(tmp_path: Path) 
 
 
 def test_install_says_when_it_cannot(tmp_path: Path) -> None:
-    run = subprocess.run([image_content(tmp_path) / "install", tmp_path / "absent" / "folder"], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        [image_content(tmp_path) / "install", tmp_path / "absent" / "folder"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert run.returncode != 0 and "absent" in run.stderr
 
 
-# --- Which Python ------------------------------------------------------------------------------------------------------
+# --- Which Python
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_commands_own_python_comes_first(runtime: Path, tmp_path: Path) -> None:
     own, other = script(tmp_path / "venv/bin/python3.12"), script(tmp_path / "bin/python3")
     run = call(runtime, str(own), "train.py", "--name", "a b", env={"PATH": f"{other.parent}"})
-    assert run.stdout == f"{own} -E -S {runtime}/agent.py -- {own} train.py --name a b\npath={runtime}/lib\n", run.stderr
+    assert run.stdout == f"{own} -E -S {runtime}/agent.py -- {own} train.py --name a b\npath={runtime}/lib\n", (
+        run.stderr
+    )
 
 
-@pytest.mark.parametrize("words", [["torchrun", "train.py"], ["bash", "-c", "python train.py"], ["./run.sh"], ["pythonista"]])
+@pytest.mark.parametrize(
+    "words", [["torchrun", "train.py"], ["bash", "-c", "python train.py"], ["./run.sh"], ["pythonista"]]
+)
 def test_any_other_command_takes_the_paths_python(runtime: Path, tmp_path: Path, words: list[str]) -> None:
     found = script(tmp_path / "bin/python3")
     run = call(runtime, *words, env={"PATH": f"{found.parent}:/bin", "PYTHONPATH": "/app"})
@@ -100,10 +114,16 @@ def test_no_python_is_one_clear_line(runtime: Path, shell: list[str]) -> None:
     program = [str(shutil.which(shell[0])), *shell[1:]]
     run = call(runtime, "python3.99", "train.py", env={"PATH": "/nowhere"}, shell=program)
     assert run.returncode == contract.EXIT_BAD_CONFIG
-    assert run.stderr.count("\n") == 1 and "No Python 3.9 or newer" in run.stderr and "python3.99" in run.stderr and "PATH=/nowhere" in run.stderr
+    assert (
+        run.stderr.count("\n") == 1
+        and "No Python 3.9 or newer" in run.stderr
+        and "python3.99" in run.stderr
+        and "PATH=/nowhere" in run.stderr
+    )
 
 
-# --- The agent behind it -----------------------------------------------------------------------------------------------
+# --- The agent behind it
+# -----------------------------------------------------------------------------------------------
 
 TRAIN = """
 import os, sys, trainjob
@@ -124,7 +144,15 @@ def finish(rig: Rig) -> None:
 def test_a_job_runs_with_the_python_that_it_names(runtime: Path, tmp_path: Path, version: str) -> None:
     python = python_of(version)
     env = {"PYTHONPATH": "", "HOME": ""}
-    with Rig(tmp_path, script=TRAIN, agents=1, python=str(runtime / "start"), entry=(), command=[python, "train.py", "--lr", "1"], env=env) as rig:
+    with Rig(
+        tmp_path,
+        script=TRAIN,
+        agents=1,
+        python=str(runtime / "start"),
+        entry=(),
+        command=[python, "train.py", "--lr", "1"],
+        env=env,
+    ) as rig:
         finish(rig)
         assert f"rank 0 ({version.replace('.', ', ')}) ['--lr', '1']" in rig.text(0)
 
@@ -155,5 +183,7 @@ def test_a_user_without_name_rights_and_home() -> None:
         target.mkdir()
         target.chmod(0o777)  # as a kubelet makes an emptyDir
         subprocess.run([image_content(folder) / "install", target], check=True, timeout=60, **nobody)
-        run = subprocess.run([target / "start", "--", "true"], env={}, capture_output=True, text=True, timeout=60, check=False, **nobody)
+        run = subprocess.run(
+            [target / "start", "--", "true"], env={}, capture_output=True, text=True, timeout=60, check=False, **nobody
+        )
     assert run.returncode == contract.EXIT_BAD_CONFIG and "TRAINJOB_SLOT is not set" in run.stderr

@@ -34,11 +34,15 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def _shared_memory() -> set[str]:
-    """What a job could leave there; the folder of a test process's own S3 server (support.s3) stays until that process ends."""
+    """What a job could leave there; the folder of a test process's own S3 server (support.s3) stays until that
+    process ends.
+    """
     return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith("s3-server-")}
 
 
 def _socket_folders(stage: Stage) -> list[str]:
     """Where this test's agents keep their sockets when the job's own folder has too long a path for one."""
-    uids = {note.pod[:8] for path in stage.root.rglob("notes") if path.is_dir() for note in Stage(path.parent).read_notes()}
+    uids = {
+        note.pod[:8] for path in stage.root.rglob("notes") if path.is_dir() for note in Stage(path.parent).read_notes()
+    }
     return [f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith(tuple(f"trainjob-{uid}-" for uid in uids))]

@@ -1,4 +1,6 @@
-"""Under enable_reproducibility a job that lost ranks has the losses of one that did not, bit for bit (at 2 and 4 ranks: torchside/test_exact)."""
+"""Under enable_reproducibility a job that lost ranks has the losses of one that did not, bit for bit (at 2 and 4
+ranks: torchside/test_exact).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def losses(stage: Stage, rank: int) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in (stage.notes / f"losses-{rank}").read_text().splitlines():
         step, value = line.split()
-        assert found.setdefault(int(step), value) == value, f"step {step} of rank {rank} came out differently when it was repeated"
+        assert found.setdefault(int(step), value) == value, (
+            f"step {step} of rank {rank} came out differently when it was repeated"
+        )
     return found
 
 

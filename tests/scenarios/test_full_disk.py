@@ -1,4 +1,6 @@
-"""Storage that fills up in the middle: training goes on, it is said once, and the job completes when there is space again."""
+"""Storage that fills up in the middle: training goes on, it is said once, and the job completes when there is space
+again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.scenario import Stage
-from trainjob.launch.local import LocalEvent
+from trainjob.launch.local.backend import LocalEvent
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +20,12 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def small_disk(stage: Stage) -> Iterator[Path]:
     stage.storage.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(stage.storage)], capture_output=True).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(stage.storage)], capture_output=True
+        ).returncode
+    ):
         pytest.skip("mounting a file system needs root")
     yield stage.storage
     subprocess.run(["umount", str(stage.storage)], check=True)

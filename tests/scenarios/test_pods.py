@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.scenario import Stage, wait_until
-from trainjob.launch.local import LocalEvent
+from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def agent_of(stage: Stage, pod: str) -> int:
         except OSError:
             continue
         mine = any(v.startswith(contract.ENV_WORK_DIR.encode() + b"=" + os.fsencode(stage.root)) for v in variables)
-        if mine and b"trainjob.launch.pod" in command and f"{contract.ENV_POD_NAME}={pod}".encode() in variables:
+        if mine and b"trainjob.launch.local.pod" in command and f"{contract.ENV_POD_NAME}={pod}".encode() in variables:
             return int(folder.name)
     raise LookupError(pod)
 

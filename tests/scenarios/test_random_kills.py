@@ -10,8 +10,8 @@ import pytest
 
 from support.kills import Killer, Plan
 from support.scenario import Note, Stage, Told
-from trainjob.checkpoint import catalogue
-from trainjob.launch.local import LocalEvent
+from trainjob.checkpoint.choice import catalogue
+from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -28,7 +28,9 @@ class Assault:
         self.stage = Stage(root)
         self.mode = mode
         self.name = f"under-fire-{mode.lower()}"
-        self.killer = Killer(root.parent / "tmp", self.name, self._reported, Plan(seed=seed, kills=KILLS, pause_s=0.1, anywhere=0.1))
+        self.killer = Killer(
+            root.parent / "tmp", self.name, self._reported, Plan(seed=seed, kills=KILLS, pause_s=0.1, anywhere=0.1)
+        )
         self.told: Told | None = None
         self._stopped = False
 
@@ -52,7 +54,9 @@ class Assault:
             raise KeyboardInterrupt
 
     def _reported(self) -> int:
-        """The newest attempt of which something was acknowledged. Asked a hundred times a second: only the last lines are read."""
+        """The newest attempt of which something was acknowledged. Asked a hundred times a second: only the last
+        lines are read.
+        """
         return max((newest_saved(path) for path in self.stage.notes.glob("rank-*")), default=0)
 
 
@@ -68,7 +72,10 @@ def lost_when_staged(notes: list[Note]) -> list[str]:
     for start in (note for note in notes if note.what == "start"):
         newest = max((note.step for note in notes if note.what == "saved" and note.attempt < start.attempt), default=-1)
         if start.step < newest + 1:
-            lost.append(f"attempt {start.attempt} of rank {start.rank} began at {start.step}, although {newest} was acknowledged")
+            lost.append(
+                f"attempt {start.attempt} of rank {start.rank} began at {start.step}, although {newest} was "
+                "acknowledged"
+            )
     return lost
 
 
@@ -81,7 +88,10 @@ def lost_when_durable(assault: Assault) -> list[str]:
 
 
 def test_a_hundred_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> None:
-    assaults = [Assault(stage.root / name, mode, seed) for name, mode, seed in (("a", contract.UPLOAD_ASYNC, 1), ("b", contract.UPLOAD_SYNC, 2))]
+    assaults = [
+        Assault(stage.root / name, mode, seed)
+        for name, mode, seed in (("a", contract.UPLOAD_ASYNC, 1), ("b", contract.UPLOAD_SYNC, 2))
+    ]
     for assault in assaults:
         assault.stage.root.mkdir()
     began = time.monotonic()
@@ -93,8 +103,13 @@ def test_a_hundred_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> Non
     took = time.monotonic() - began
     kills = sum(len(assault.killer.kills) for assault in assaults)
     saved = sum(1 for assault in assaults for note in assault.stage.read_notes() if note.what == "saved")
-    lost = [text for assault in assaults for text in lost_when_staged(assault.stage.read_notes())] + lost_when_durable(assaults[1])
-    print(f"kills={kills} acknowledged={saved} lost={len(lost)} seconds={took:.1f} attempts={[a.told.attempts if a.told else None for a in assaults]}")
+    lost = [text for assault in assaults for text in lost_when_staged(assault.stage.read_notes())] + lost_when_durable(
+        assaults[1]
+    )
+    print(
+        f"kills={kills} acknowledged={saved} lost={len(lost)} seconds={took:.1f} "
+        f"attempts={[a.told.attempts if a.told else None for a in assaults]}"
+    )
     assert kills == 2 * KILLS
     assert lost == []
     assert all(assault.told is not None and assault.told.attempts > KILLS // 2 for assault in assaults)

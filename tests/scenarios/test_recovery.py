@@ -37,7 +37,12 @@ def test_a_killed_rank_comes_back_in_the_same_pods_at_the_acknowledged_report(st
     assert told.pods(1) == told.pods(2)
     failure = told.status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.signal, failure.reason, failure.attempt) == (1, int(signal.SIGKILL), contract.REASON_SIGNAL, 1)
+    assert (failure.rank, failure.signal, failure.reason, failure.attempt) == (
+        1,
+        int(signal.SIGKILL),
+        contract.REASON_SIGNAL,
+        1,
+    )
     assert told.status.failures.counted == 1
 
 
@@ -56,7 +61,9 @@ def test_a_killed_rank_comes_back_in_the_same_pods_at_the_acknowledged_report(st
     ],
     ids=lambda value: f"{value.where}-{value.action}-{value.rank}" if isinstance(value, Fault) else "",
 )
-def test_whatever_ends_a_rank_the_job_resumes_at_the_acknowledged_report(stage: Stage, fault: Fault, reason: str) -> None:
+def test_whatever_ends_a_rank_the_job_resumes_at_the_acknowledged_report(
+    stage: Stage, fault: Fault, reason: str
+) -> None:
     stage.plan(fault)
     told = stage.run(stage.job("--steps", "6"))
     assert_complete(told, attempts=2)
@@ -111,7 +118,9 @@ def test_without_a_budget_the_first_failure_fails_the_job(stage: Stage) -> None:
 def test_rules_by_exit_code_decide(stage: Stage, action: str, attempts: int, counted: int) -> None:
     stage.plan(fail_at(rank=1, step=2).exits(42))
     job = stage.job("--steps", "4", max_failures=1)
-    policy = job.spec.failure_policy.model_validate({"maxFailures": 1, "rules": [{"exitCodes": [42], "action": action}]})
+    policy = job.spec.failure_policy.model_validate(
+        {"maxFailures": 1, "rules": [{"exitCodes": [42], "action": action}]}
+    )
     told = stage.run(job.model_copy(update={"spec": job.spec.model_copy(update={"failure_policy": policy})}))
     assert told.attempts == attempts, told.text()
     assert told.status.holds("Failed" if action == "Fail" else "Complete")

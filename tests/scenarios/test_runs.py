@@ -14,8 +14,8 @@ import pytest
 
 from support.faults import fail_at
 from support.scenario import COUNT, Stage, Told, acknowledged, left_behind, processes_of, wait_until
-from trainjob.launch import local
-from trainjob.launch.local import LocalEvent
+from trainjob.launch.local import backend as local
+from trainjob.launch.local.backend import LocalEvent
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,17 @@ if __name__ == "__main__":
 
 def launcher(stage: Stage, *arguments: str) -> subprocess.Popen[bytes]:
     """`run_job` in a process of its own, that can be killed."""
-    roots = [str(Path(__file__).parents[1]), *(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))]
+    roots = [
+        str(Path(__file__).parents[1]),
+        *(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "TMPDIR": str(stage.root / "tmp")}
-    return subprocess.Popen([sys.executable, "-c", LAUNCHER, str(stage.root), *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(stage.root), *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def wait_for_step(stage: Stage, step: int) -> None:
@@ -93,7 +101,9 @@ def test_the_next_launcher_of_a_name_waits_for_the_orphans_of_a_killed_one(stage
         process.communicate()
     told = stage.run(stage.job("--steps", "100000", "--pause", "0.02"), interrupt_after(stage, 3))
     assert told.outcome.interrupted
-    assert told.starts(0)[0][1] >= min(acknowledged([n for n in stage.read_notes() if n not in told.notes]).values()) + 1
+    assert (
+        told.starts(0)[0][1] >= min(acknowledged([n for n in stage.read_notes() if n not in told.notes]).values()) + 1
+    )
 
 
 def interrupt_after(stage: Stage, notes: int) -> Interrupter:
@@ -224,7 +234,9 @@ def test_a_listener_that_fails_stops_the_job_and_its_error_goes_through(stage: S
             raise ZeroDivisionError("mine")
 
     job = stage.job("--steps", "100000", "--pause", "0.05", script=stage.root / "talk.py")
-    (stage.root / "talk.py").write_text("print('hello', flush=True)\n" + COUNT.read_text().replace("from __future__ import annotations\n", ""))
+    (stage.root / "talk.py").write_text(
+        "print('hello', flush=True)\n" + COUNT.read_text().replace("from __future__ import annotations\n", "")
+    )
     with pytest.raises(ZeroDivisionError):
         stage.run(job, listen)
     assert processes_of(stage.root) == []

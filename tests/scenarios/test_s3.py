@@ -1,4 +1,6 @@
-"""Jobs that store at s3://, against a real server: a rank is lost, a run fails, the next one goes on; results come back from the bucket."""
+"""Jobs that store at s3://, against a real server: a rank is lost, a run fails, the next one goes on; results come
+back from the bucket.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from support import s3
 from support.faults import fail_at
 from support.scenario import Stage
 from trainjob import RunConfig, ScalingConfig, TorchTrainer
-from trainjob.checkpoint import catalogue
-from trainjob.checkpoint.opening import open_store
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob.launch import LaunchError, TrainingFailedError
 
 pytestmark = pytest.mark.slow
@@ -26,7 +28,9 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> str:
     return s3.fresh_uri().rsplit("/", 1)[0]
 
 
-def test_a_lost_rank_comes_back_and_the_run_after_a_failed_one_goes_on_from_the_bucket(stage: Stage, storage: str) -> None:
+def test_a_lost_rank_comes_back_and_the_run_after_a_failed_one_goes_on_from_the_bucket(
+    stage: Stage, storage: str
+) -> None:
     stage.plan(fail_at(rank=1, step=2).sigkill().in_attempt(1), fail_at(rank=0, step=4).exits(9).in_attempt(2))
     first = stage.run(stage.job("--steps", "6", storage=storage, max_failures=1))
     assert first.status.holds("Failed"), first.text()
@@ -38,7 +42,9 @@ def test_a_lost_rank_comes_back_and_the_run_after_a_failed_one_goes_on_from_the_
     second = stage.run(stage.job("--steps", "6", storage=storage))
     assert second.status.holds("Complete"), second.text()
     assert second.starts(0) == second.starts(1) == [(1, 4)], "nothing was staged any more: it came from the bucket"
-    assert second.status.checkpoint.latest is not None and str(second.status.checkpoint.latest.uri).startswith(f"{storage}/default/job/checkpoints/2-1-")
+    assert second.status.checkpoint.latest is not None and str(second.status.checkpoint.latest.uri).startswith(
+        f"{storage}/default/job/checkpoints/2-1-"
+    )
     assert catalogue.read_end(store, 2) is not None and store.unfinished("") == []
 
     uri = catalogue.checkpoint_uri(store, before.id)
@@ -56,11 +62,18 @@ def test_a_trainer_gets_its_result_from_the_bucket(stage: Stage, storage: str, t
         checkpoint = trainjob.get_checkpoint()
         begin = checkpoint.to_dict()["step"] + 1 if checkpoint else 0
         for step in range(begin, 3):
-            trainjob.report({"step": step, "begin": begin}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
+            trainjob.report(
+                {"step": step, "begin": begin}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step
+            )
             if step == 1 and not begin:
                 raise LookupError("no such digit")
 
-    trainer = TorchTrainer(loop, train_loop_config={}, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(name="digits", storage_path=storage))
+    trainer = TorchTrainer(
+        loop,
+        train_loop_config={},
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(name="digits", storage_path=storage),
+    )
     with pytest.raises(TrainingFailedError, match="no such digit"):
         trainer.fit()
     folder = f"{storage}/default/digits"
@@ -73,7 +86,9 @@ def test_a_trainer_gets_its_result_from_the_bucket(stage: Stage, storage: str, t
 
 
 def read_back(folder: str, tmp_path: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """What a new process would see: metrics, and the checkpoint's content. In a function of its own, as what was brought here goes with the handle."""
+    """What a new process would see: metrics, and the checkpoint's content. In a function of its own, as what was
+    brought here goes with the handle.
+    """
     result = trainjob.Result.from_path(folder)
     assert result.checkpoint is not None and result.checkpoint.path.startswith("s3://")
     copied = result.checkpoint.to_directory(str(tmp_path / "copied"))

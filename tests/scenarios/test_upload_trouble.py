@@ -1,4 +1,6 @@
-"""Storage that goes away under a running job and comes back, or that takes a checkpoint never: what status says, and what onUploadFailure does."""
+"""Storage that goes away under a running job and comes back, or that takes a checkpoint never: what status says, and
+what onUploadFailure does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.scenario import Stage
-from trainjob.launch.local import LocalEvent
+from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -78,7 +80,9 @@ def test_a_checkpoint_that_can_never_be_stored_is_dropped_and_the_next_ones_are_
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 1
     assert stage.committed() == ["1-1-2", "1-1-3"]
-    assert any("Checkpoint 1-1-1 was dropped" in line or "checkpoint 1-1-1 is not stored" in line for line in told.lines), told.text()
+    assert any(
+        "Checkpoint 1-1-1 was dropped" in line or "checkpoint 1-1-1 is not stored" in line for line in told.lines
+    ), told.text()
 
 
 @pytest.mark.parametrize("pause", ["0.4", "0"], ids=["while it reports", "after the last report"])
@@ -91,7 +95,9 @@ def test_with_fail_the_next_report_raises_on_all_ranks_and_the_reason_is_storage
     assert failure is not None and failure.reason == contract.REASON_STORAGE, told.text()
     assert "Checkpoint 1-1-1 was dropped" in failure.message and "onUploadFailure is Fail" in failure.message
     if steps != "1":
-        saved = [sorted(note.step for note in told.notes if note.what == "saved" and note.rank == rank) for rank in (0, 1)]
+        saved = [
+            sorted(note.step for note in told.notes if note.what == "saved" and note.rank == rank) for rank in (0, 1)
+        ]
         assert saved[0] == saved[1], "all ranks alike"
 
 

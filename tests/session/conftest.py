@@ -30,7 +30,9 @@ def fresh_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def start_agent(fresh_session: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeAgent]]:
+def start_agent(
+    fresh_session: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., FakeAgent]]:
     """`start_agent(world_size=1, rank=0, **options)`: an agent, and this process is the given rank of it."""
     with ExitStack() as stack:
 

@@ -39,17 +39,30 @@ def test_outside_a_worker_each_call_says_how_to_run(fresh_session: None, call: C
 def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
     agent = start_agent(world_size=2, rank=1, attempt=3)
     context = trainjob.get_context()
-    assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_local_world_size(), context.get_node_rank()) == (
+    assert (
+        context.get_world_size(),
+        context.get_world_rank(),
+        context.get_local_rank(),
+        context.get_local_world_size(),
+        context.get_node_rank(),
+    ) == (
         2,
         1,
         1,
         2,
         0,
     )
-    assert (context.get_job_name(), context.get_experiment_name(), context.get_trial_name(), context.get_attempt()) == ("digits", "digits", "digits", 3)
+    assert (context.get_job_name(), context.get_experiment_name(), context.get_trial_name(), context.get_attempt()) == (
+        "digits",
+        "digits",
+        "digits",
+        3,
+    )
     assert context.get_storage() == str(agent.root)
     agent.wait_for("hello", lambda: agent.hellos)
-    assert agent.hellos == [{"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid()}]
+    assert agent.hellos == [
+        {"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid()}
+    ]
 
 
 def test_a_damaged_environment_is_named(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,21 +97,34 @@ def test_a_report_carries_everything(start_agent: StartAgent) -> None:
         ({"checkpoint_upload_mode": CheckpointUploadMode.ASYNC}, "ASYNC", True),
         ({"checkpoint_upload_mode": "SYNC"}, "SYNC", False),
         ({"checkpoint_upload_mode": "no_upload", "delete_local_checkpoint_after_upload": True}, "NO_UPLOAD", True),
-        ({"checkpoint_upload_mode": CheckpointUploadMode.ASYNC, "delete_local_checkpoint_after_upload": False}, "ASYNC", False),
+        (
+            {"checkpoint_upload_mode": CheckpointUploadMode.ASYNC, "delete_local_checkpoint_after_upload": False},
+            "ASYNC",
+            False,
+        ),
     ],
 )
-def test_the_upload_mode_says_whether_files_may_go(start_agent: StartAgent, tmp_path: Path, options: dict[str, Any], mode: str, delete: bool) -> None:
+def test_the_upload_mode_says_whether_files_may_go(
+    start_agent: StartAgent, tmp_path: Path, options: dict[str, Any], mode: str, delete: bool
+) -> None:
     agent = start_agent()
     folder = tmp_path / "model"
     folder.mkdir()
     checkpoint = Checkpoint.from_directory(str(folder))
     checkpoint.set_metadata({"epoch": 1})
     trainjob.report({}, checkpoint=checkpoint, **options)
-    assert agent.reports[0][0]["checkpoint"] == {"path": str(folder), "delete": delete, "mode": mode, "metadata": {"epoch": 1}}
+    assert agent.reports[0][0]["checkpoint"] == {
+        "path": str(folder),
+        "delete": delete,
+        "mode": mode,
+        "metadata": {"epoch": 1},
+    }
     assert folder.exists() is not delete
 
 
-def test_bad_arguments_are_refused_before_anything_is_sent(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bad_arguments_are_refused_before_anything_is_sent(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     agent = start_agent()
     with pytest.raises(ValueError, match="checkpoint_upload_mode='later'"):
         trainjob.report({}, checkpoint=Checkpoint(str(tmp_path)), checkpoint_upload_mode="later")
@@ -226,7 +252,9 @@ def test_a_torn_rank_state_is_worded(start_agent: StartAgent, tmp_path: Path) ->
         ("something of a newer agent", errors.CollectiveError),
     ],
 )
-def test_the_agents_refusal_is_an_error_of_its_kind(start_agent: StartAgent, reason: str, kind: type[errors.CollectiveError]) -> None:
+def test_the_agents_refusal_is_an_error_of_its_kind(
+    start_agent: StartAgent, reason: str, kind: type[errors.CollectiveError]
+) -> None:
     start_agent().refuse = {"reason": reason, "message": "rank 3 (pod a-3) exited with 1", "ranks": [3]}
     with pytest.raises(kind, match="rank 3") as caught:
         trainjob.barrier()
@@ -287,7 +315,9 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(start_agent: StartAgen
     trainjob.barrier()
 
 
-def test_a_child_process_that_inherits_the_environment_is_refused(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_that_inherits_the_environment_is_refused(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start_agent()
     monkeypatch.setenv(contract.ENV_RANK_PID, "1")
     with pytest.raises(trainjob.NotInWorkerError, match=r"started by rank 0 \(pid 1\)"):
@@ -302,8 +332,12 @@ def write_files(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(start_agent: StartAgent, tmp_path: Path) -> None:
-    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin", ".trainjob/manifest.json"), lazy=True)
+def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
+    agent = start_agent(
+        resume_from=write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin", ".trainjob/manifest.json"), lazy=True
+    )
     found = trainjob.get_checkpoint()
     assert found is not None and found.step == 7
     assert found.files() == ["a.bin", "deep/b.bin"]
@@ -326,7 +360,9 @@ def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(start_a
 
 
 @pytest.mark.parametrize("use", ["path", "as_directory", "to_directory", "pickle"])
-def test_whatever_needs_a_folder_brings_all_of_a_lazy_checkpoint(start_agent: StartAgent, tmp_path: Path, use: str) -> None:
+def test_whatever_needs_a_folder_brings_all_of_a_lazy_checkpoint(
+    start_agent: StartAgent, tmp_path: Path, use: str
+) -> None:
     folder = write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin")
     agent = start_agent(resume_from=folder, lazy=True)
     found = trainjob.get_checkpoint()

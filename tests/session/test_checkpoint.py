@@ -84,8 +84,16 @@ def test_a_committed_folder_is_not_changed(folder: Path) -> None:
 
 
 def test_a_restored_one_says_where_it_was_taken(folder: Path) -> None:
-    checkpoint = Checkpoint.from_restored({"id": "1-2-14", "path": str(folder), "step": 140, "epoch": 2, "metrics": {"loss": 0.1}, "world_size": 4})
-    assert (checkpoint.id, checkpoint.step, checkpoint.epoch, checkpoint.metrics, checkpoint.world_size) == ("1-2-14", 140, 2, {"loss": 0.1}, 4)
+    checkpoint = Checkpoint.from_restored(
+        {"id": "1-2-14", "path": str(folder), "step": 140, "epoch": 2, "metrics": {"loss": 0.1}, "world_size": 4}
+    )
+    assert (checkpoint.id, checkpoint.step, checkpoint.epoch, checkpoint.metrics, checkpoint.world_size) == (
+        "1-2-14",
+        140,
+        2,
+        {"loss": 0.1},
+        4,
+    )
     assert pickle.loads(pickle.dumps(checkpoint)).id == "1-2-14"
 
 

@@ -40,7 +40,9 @@ def test_a_name_is_ours(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["prepare_model", "prepare_data_loader", "get_device", "get_devices", "enable_reproducibility"])
+@pytest.mark.parametrize(
+    "name", ["prepare_model", "prepare_data_loader", "get_device", "get_devices", "enable_reproducibility"]
+)
 def test_a_torch_name_is_ours(name: str) -> None:
     pytest.importorskip("torch")
     assert getattr(ray.train.torch, name) is getattr(trainjob, name) is getattr(trainjob.torch, name)

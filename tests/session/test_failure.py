@@ -15,12 +15,21 @@ DistBackendError = type("DistBackendError", (RuntimeError,), {})
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:33261"),
-        RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.7]:4312: Connection reset by peer"),
+        RuntimeError(
+            "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:33261"
+        ),
+        RuntimeError(
+            "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.7]:4312: Connection reset "
+            "by peer"
+        ),
         RuntimeError("[gloo/transport/tcp/pair.cc:146] writev [10.0.0.7]:4312: Broken pipe"),
-        RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
+        RuntimeError(
+            "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"
+        ),
         RuntimeError("Application timeout caused pair closure"),
-        RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:1331, unhandled system error (run with NCCL_DEBUG=INFO for details)"),
+        RuntimeError(
+            "NCCL error in: ProcessGroupNCCL.cpp:1331, unhandled system error (run with NCCL_DEBUG=INFO for details)"
+        ),
         RuntimeError("Socket Timeout"),
         RuntimeError("The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500)."),
         RuntimeError("wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1"),
@@ -120,7 +129,9 @@ def test_long_tracebacks_lose_library_frames_first(tmp_path: Path) -> None:
     steps = "\n".join(f"def step_{i}():\n    step_{i + 1}()" for i in range(40))
     library.write_text(steps + "\ndef step_40():\n    raise RuntimeError('at the bottom')\n")
     error = _raised(
-        tmp_path, f"import sys\nsys.path.insert(0, {str(library.parent)!r})\nimport deep\nsys.path.pop(0)\ndef train():\n    deep.step_0()\ntrain()"
+        tmp_path,
+        f"import sys\nsys.path.insert(0, {str(library.parent)!r})\nimport deep\nsys.path.pop(0)\ndef train():\n    "
+        "deep.step_0()\ntrain()",
     )
     text = format_traceback(error)
     assert len(text) <= 2048

@@ -14,15 +14,19 @@ import pytest
 import trainjob
 from support.ranks import ROOT, environment
 
-OLD_PYTHON_FILES = [path for folder in ("session", "torch", "compat") for path in sorted((ROOT / "worker-image" / "trainjob" / folder).rglob("*.py"))] + sorted(
-    (ROOT / "worker-image" / "trainjob").glob("*.py")
-)
+OLD_PYTHON_FILES = [
+    path
+    for folder in ("session", "torch", "compat")
+    for path in sorted((ROOT / "worker-image" / "trainjob" / folder).rglob("*.py"))
+] + sorted((ROOT / "worker-image" / "trainjob").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", OLD_PYTHON_FILES, ids=lambda path: str(path.relative_to(ROOT / "worker-image")))
 def test_it_parses_as_python_3_9(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body), "annotations must not be evaluated"
+    assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body), (
+        "annotations must not be evaluated"
+    )
 
 
 @pytest.mark.slow
@@ -30,16 +34,26 @@ def test_it_imports_on_python_3_9() -> None:
     python = os.environ.get("TRAINJOB_TEST_PYTHON39") or shutil.which("python3.9")
     if python is None or subprocess.run([python, "-c", ""], capture_output=True, timeout=60).returncode != 0:
         pytest.skip("no Python 3.9 on this machine")
-    code = "import trainjob.session.rank, trainjob.torch, trainjob; trainjob.report; trainjob.Checkpoint; trainjob.prepare_model; trainjob.collective.barrier"
+    code = (
+        "import trainjob.session.rank, trainjob.torch, trainjob; trainjob.report; trainjob.Checkpoint; "
+        "trainjob.prepare_model; trainjob.collective.barrier"
+    )
     done = subprocess.run([python, "-c", code], env=environment({}), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_ranks_boot_imports_the_standard_library_alone() -> None:
-    code = "import sys, trainjob.session.rank, trainjob.session.calls; print('\\n'.join(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment({}), capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        "import sys, trainjob.session.rank, trainjob.session.calls; "
+        "print('\\n'.join(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment({}), capture_output=True, text=True, timeout=60, check=True
+    )
     foreign = (
-        set(done.stdout.split()) - set(sys.stdlib_module_names) - {"trainjob", "trainjob_api", "__main__", "__mp_main__", "_distutils_hack", "sitecustomize"}
+        set(done.stdout.split())
+        - set(sys.stdlib_module_names)
+        - {"trainjob", "trainjob_api", "__main__", "__mp_main__", "_distutils_hack", "sitecustomize"}
     )
     assert {name for name in foreign if not name.startswith("_")} == set()
 

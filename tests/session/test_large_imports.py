@@ -1,4 +1,6 @@
-"""A rank imports torch without the garbage collector, and whoever looks finds nothing else changed. A package of that name stands in for it."""
+"""A rank imports torch without the garbage collector, and whoever looks finds nothing else changed. A package of
+that name stands in for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ was_on = gc.isenabled()
 
 
 def run(folder: Path, script: str, *, torch: str = BODY) -> Ended:
-    for name, source in {"torch/__init__.py": torch, "torch/_dynamo.py": BODY, "torch/optim.py": BODY, "train.py": textwrap.dedent(script)}.items():
+    for name, source in {
+        "torch/__init__.py": torch,
+        "torch/_dynamo.py": BODY,
+        "torch/optim.py": BODY,
+        "train.py": textwrap.dedent(script),
+    }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(source)
     return finish([boot(["train.py"], {}, folder)])[0]
@@ -52,7 +59,11 @@ def test_what_was_imported_is_old_and_nothing_is_frozen(tmp_path: Path) -> None:
 
 def test_what_the_program_froze_stays_frozen(tmp_path: Path) -> None:
     assert (
-        run(tmp_path, "import gc; gc.freeze(); count = gc.get_freeze_count(); import torch; print(gc.get_freeze_count() == count > 0, gc.isenabled())").out
+        run(
+            tmp_path,
+            "import gc; gc.freeze(); count = gc.get_freeze_count(); import torch; print(gc.get_freeze_count() == "
+            "count > 0, gc.isenabled())",
+        ).out
         == "True True\n"
     )
 
@@ -64,7 +75,10 @@ def test_inside_one_another_it_stays_off_to_the_end(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_keeps_it_off_for_itself_finds_it_off(tmp_path: Path) -> None:
-    assert run(tmp_path, "import gc; gc.disable(); import torch; print(gc.isenabled(), gc.get_freeze_count())").out == "False 0\n"
+    assert (
+        run(tmp_path, "import gc; gc.disable(); import torch; print(gc.isenabled(), gc.get_freeze_count())").out
+        == "False 0\n"
+    )
 
 
 def test_an_import_that_fails_fails_as_ever(tmp_path: Path) -> None:

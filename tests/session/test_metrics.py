@@ -11,7 +11,15 @@ from trainjob.session.metrics import plain
 
 
 def test_json_values_pass_as_they_are() -> None:
-    given = {"loss": 0.5, "epoch": 3, "done": False, "note": "ok", "none": None, "nested": {"a": {"b": 1}}, "list": [1, 2.5]}
+    given = {
+        "loss": 0.5,
+        "epoch": 3,
+        "done": False,
+        "note": "ok",
+        "none": None,
+        "nested": {"a": {"b": 1}},
+        "list": [1, 2.5],
+    }
     assert plain(given) == given
 
 

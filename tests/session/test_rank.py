@@ -34,14 +34,25 @@ def _write(folder: Path, name: str, source: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [["ein skript ü.py", "a", "--b"], ["./sub/../ein skript ü.py"], ["-m", "pkg.tool", "x"], ["-m", "pkg"], ["folder", "y"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ein skript ü.py", "a", "--b"],
+        ["./sub/../ein skript ü.py"],
+        ["-m", "pkg.tool", "x"],
+        ["-m", "pkg"],
+        ["folder", "y"],
+    ],
+)
 def test_a_rank_looks_like_python_itself(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("ein skript ü.py", "pkg/tool.py", "pkg/__main__.py", "folder/__main__.py"):
         _write(tmp_path, name, SHOW)
     _write(tmp_path, "pkg/__init__.py", "")
     as_rank = finish([boot(command, {}, tmp_path)])[0]
-    by_python = subprocess.run([sys.executable, *command], env=environment({}), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    by_python = subprocess.run(
+        [sys.executable, *command], env=environment({}), cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert as_rank.code == 0, as_rank.err
     assert as_rank.out == by_python.stdout
 
@@ -62,7 +73,10 @@ def test_spawned_children_find_the_script(tmp_path: Path) -> None:
     assert finish([boot(["train.py"], {}, tmp_path)])[0].out == "[2, 4]\n"
 
 
-@pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("sys.exit('words')", 1), ("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("pass", 0)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("sys.exit(3)", 3), ("sys.exit('words')", 1), ("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("pass", 0)],
+)
 def test_the_exit_code_is_the_scripts(tmp_path: Path, ending: str, code: int) -> None:
     _write(tmp_path, "train.py", f"import os, sys\n{ending}\n")
     with FakeAgent(tmp_path / "job", 1) as agent:
@@ -93,7 +107,12 @@ def test_what_cannot_start_is_said_as_such(tmp_path: Path, command: list[str], w
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [(["train.py"], "SyntaxError"), (["-m", "bad.tool"], "ZeroDivisionError"), (["-m", "lacks.tool"], "ModuleNotFoundError")]
+    ("command", "words"),
+    [
+        (["train.py"], "SyntaxError"),
+        (["-m", "bad.tool"], "ZeroDivisionError"),
+        (["-m", "lacks.tool"], "ModuleNotFoundError"),
+    ],
 )
 def test_errors_in_what_the_script_imports_are_exceptions(tmp_path: Path, command: list[str], words: str) -> None:
     _write(tmp_path, "train.py", "import broken\n")
@@ -129,16 +148,32 @@ def test_an_exception_is_told_and_printed(tmp_path: Path) -> None:
         assert [row["step"] for row in agent.rows] == [5]
     error = agent.rank_errors[0]
     assert ended.code == 1
-    assert (error["kind"], error["type"], error["message"], error["communication"]) == ("exception", "ValueError", "bad batch", False)
+    assert (error["kind"], error["type"], error["message"], error["communication"]) == (
+        "exception",
+        "ValueError",
+        "bad batch",
+        False,
+    )
     assert error["traceback"].splitlines()[1] == f'  File "{script}", line 11, in <module>'
     assert ended.err.startswith("own hook\nTraceback (most recent call last):\n")
     assert ended.err.splitlines()[2] == f'  File "{script}", line 11, in <module>'
 
 
 def test_a_rank_that_a_launcher_started_tells_its_exception_too(tmp_path: Path) -> None:
-    _write(tmp_path, "train.py", "import trainjob\nprint(trainjob.get_context().get_world_rank())\nraise ValueError('bad batch')\n")
+    _write(
+        tmp_path,
+        "train.py",
+        "import trainjob\nprint(trainjob.get_context().get_world_rank())\nraise ValueError('bad batch')\n",
+    )
     with FakeAgent(tmp_path / "job", 1) as agent:
-        done = subprocess.run([sys.executable, "train.py"], env=environment(agent.environ(0)), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "train.py"],
+            env=environment(agent.environ(0)),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         agent.wait_for("the error", lambda: agent.rank_errors)
     assert done.returncode == 1 and done.stderr.rstrip().endswith("ValueError: bad batch")
     assert (agent.rank_errors[0]["kind"], agent.rank_errors[0]["message"]) == ("exception", "bad batch")
@@ -171,11 +206,17 @@ def test_three_ranks_meet(tmp_path: Path) -> None:
         ended = run_ranks(agent, ["train.py"], tmp_path)
     assert [each.code for each in ended] == [0, 0, 0], ended
     assert [each.out for each in ended] == [f"{rank} 3 {{'lr': 0.1}} {{'by': 1}}\n" for rank in range(3)]
-    assert {rank: report["metrics"] for rank, report in agent.reports[0].items()} == {rank: {"rank": rank} for rank in range(3)}
+    assert {rank: report["metrics"] for rank, report in agent.reports[0].items()} == {
+        rank: {"rank": rank} for rank in range(3)
+    }
 
 
 def test_a_rank_that_left_is_an_error_for_those_who_wait(tmp_path: Path) -> None:
-    _write(tmp_path, "train.py", "import trainjob\nif trainjob.get_context().get_world_rank() == 0: trainjob.report({'a': 1})\n")
+    _write(
+        tmp_path,
+        "train.py",
+        "import trainjob\nif trainjob.get_context().get_world_rank() == 0: trainjob.report({'a': 1})\n",
+    )
     with FakeAgent(tmp_path / "job", 2) as agent:
         ended = run_ranks(agent, ["train.py"], tmp_path)
     assert [each.code for each in ended] == [1, 0]
@@ -183,7 +224,12 @@ def test_a_rank_that_left_is_an_error_for_those_who_wait(tmp_path: Path) -> None
 
 
 def test_different_calls_are_an_error_for_both(tmp_path: Path) -> None:
-    _write(tmp_path, "train.py", "import trainjob\nif trainjob.get_context().get_world_rank() == 0: trainjob.report({})\nelse: trainjob.barrier()\n")
+    _write(
+        tmp_path,
+        "train.py",
+        "import trainjob\nif trainjob.get_context().get_world_rank() == 0: trainjob.report({})\nelse: "
+        "trainjob.barrier()\n",
+    )
     with FakeAgent(tmp_path / "job", 2) as agent:
         ended = run_ranks(agent, ["train.py"], tmp_path)
     assert [each.code for each in ended] == [1, 1]
@@ -198,7 +244,11 @@ def _until(what: str, ready: object) -> None:
 
 
 def test_the_stacks_can_be_read_from_outside(tmp_path: Path) -> None:
-    _write(tmp_path, "train.py", "import time\ndef stuck_here():\n    print('ready', flush=True)\n    time.sleep(600)\nstuck_here()\n")
+    _write(
+        tmp_path,
+        "train.py",
+        "import time\ndef stuck_here():\n    print('ready', flush=True)\n    time.sleep(600)\nstuck_here()\n",
+    )
     stacks = tmp_path / "stacks"
     process = boot(["train.py"], {"TRAINJOB_STACK_FILE": str(stacks)}, tmp_path)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -220,7 +270,9 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-m", "trainjob.session.rank", "--", "train.py"], env=env)
         """,
     )
-    parent = subprocess.Popen([sys.executable, "parent.py"], env=environment({}), cwd=tmp_path, text=True, stdout=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "parent.py"], env=environment({}), cwd=tmp_path, text=True, stdout=subprocess.PIPE
+    )
     assert parent.stdout is not None
     rank = int(parent.stdout.readline())
     parent.kill()
@@ -228,7 +280,10 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
     # The pipe's end of file: nobody holds its write end any more, so the rank is gone.
     assert parent.stdout.read() == ""
     parent.stdout.close()
-    _until("the rank is gone", lambda: not os.path.exists(f"/proc/{rank}/cmdline") or not Path(f"/proc/{rank}/cmdline").read_bytes())
+    _until(
+        "the rank is gone",
+        lambda: not os.path.exists(f"/proc/{rank}/cmdline") or not Path(f"/proc/{rank}/cmdline").read_bytes(),
+    )
 
 
 def test_a_rank_whose_agent_is_gone_already_does_not_start(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from support.clusters import INSTALLATION, NAMESPACE, Recorder, decision, observed, plain_pod, stored_job
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import Condition, TrainJob
-from trainjob_operator.apply import PARALLEL_CALLS, ForeignPod, apply, event_manifest, merge_patch
 from trainjob_operator.cluster import Conflict, Rejected, Unavailable
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, EnsureService, Event
+from trainjob_operator.loop.apply import PARALLEL_CALLS, ForeignPod, apply, event_manifest, merge_patch
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.memory.store import merge
 
-CONDITION = Condition(type="Complete", status="False", reason="NotFinished", last_transition_time=datetime(2026, 1, 1, tzinfo=UTC))
+CONDITION = Condition(
+    type="Complete", status="False", reason="NotFinished", last_transition_time=datetime(2026, 1, 1, tzinfo=UTC)
+)
 
 
 class Bench:
@@ -32,13 +34,17 @@ class Bench:
         self.cluster.faults = self.calls
 
     async def apply(self, *actions: Any, events: tuple[Event, ...] = (), **status: Any) -> TrainJob:
-        return await apply(self.cluster, observed(self.job), decision(self.job, *actions, events=events, **status), INSTALLATION)
+        return await apply(
+            self.cluster, observed(self.job), decision(self.job, *actions, events=events, **status), INSTALLATION
+        )
 
     def names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.cluster.pods()]
 
     async def own_pod(self, name: str, slot: int = 0) -> str:
-        pod = await self.cluster.create_pod(NAMESPACE, plain_pod(name, owner=self.cluster.job(NAMESPACE, "digits"), slot=slot))
+        pod = await self.cluster.create_pod(
+            NAMESPACE, plain_pod(name, owner=self.cluster.job(NAMESPACE, "digits"), slot=slot)
+        )
         self.calls.calls.clear()
         return str(pod["metadata"]["uid"])
 
@@ -53,16 +59,34 @@ def on_bench(test: Any, **spec: Any) -> None:
 HELLO = Event("Normal", "Hello", "world")
 
 
-# --- Order and the status ------------------------------------------------------------------------------------------------------
+# --- Order and the status
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_everything_in_its_order() -> None:
     async def test(bench: Bench) -> None:
         uid = await bench.own_pod("digits-9", slot=9)
-        committed = await bench.apply(DeletePod("digits-9", uid), CreatePod(0), EnsureService(), CreatePod(1), events=(HELLO,), slots="0-1", next_slot=2)
-        assert bench.calls.verbs == ["patch_job_status", "create_service", "create_pod", "create_pod", "delete_pod", "create_event"]
+        committed = await bench.apply(
+            DeletePod("digits-9", uid),
+            CreatePod(0),
+            EnsureService(),
+            CreatePod(1),
+            events=(HELLO,),
+            slots="0-1",
+            next_slot=2,
+        )
+        assert bench.calls.verbs == [
+            "patch_job_status",
+            "create_service",
+            "create_pod",
+            "create_pod",
+            "delete_pod",
+            "create_event",
+        ]
         assert committed.status.slots == "0-1"
-        assert committed.metadata.resource_version == bench.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+        assert (
+            committed.metadata.resource_version == bench.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+        )
 
     on_bench(test)
 
@@ -119,7 +143,8 @@ def test_the_patch_makes_the_new_of_the_old(old: dict[str, Any], new: dict[str, 
     assert (patch == {}) == (old == new)
 
 
-# --- Pods ------------------------------------------------------------------------------------------------------------------------
+# --- Pods
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_pod_of_ours_that_is_there_already_counts_as_created() -> None:
@@ -195,14 +220,17 @@ def test_creates_run_side_by_side_and_bounded() -> None:
     on_bench(test)
 
 
-# --- What goes wrong ---------------------------------------------------------------------------------------------------------------
+# --- What goes wrong
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_an_api_that_does_not_answer_is_not_asked_further() -> None:
     async def test(bench: Bench) -> None:
         bench.calls.fail("create_pod", Unavailable("503"), times=100)
         with pytest.raises(Unavailable):
-            await bench.apply(*(CreatePod(slot) for slot in range(100)), DeletePod("digits-200", "uid"), events=(HELLO,))
+            await bench.apply(
+                *(CreatePod(slot) for slot in range(100)), DeletePod("digits-200", "uid"), events=(HELLO,)
+            )
         assert bench.calls.verbs.count("create_pod") <= PARALLEL_CALLS
         assert "delete_pod" not in bench.calls.verbs and "create_event" not in bench.calls.verbs
 
@@ -215,7 +243,10 @@ def test_a_quota_is_told_as_an_event_once() -> None:
         with pytest.raises(Rejected):
             await bench.apply(CreatePod(0), CreatePod(1), CreatePod(2), events=(HELLO,))
         assert bench.names() == ["digits-2"], "what fits is created"
-        assert sorted((event["reason"], event["count"]) for event in bench.cluster.events()) == [("FailedCreate", 1), ("Hello", 1)]
+        assert sorted((event["reason"], event["count"]) for event in bench.cluster.events()) == [
+            ("FailedCreate", 1),
+            ("Hello", 1),
+        ]
 
     on_bench(test)
 
@@ -240,13 +271,15 @@ def test_the_job_is_deleted_by_its_uid_and_once() -> None:
     on_bench(test)
 
 
-# --- Events ------------------------------------------------------------------------------------------------------------------------
+# --- Events
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_events_name_follows_from_what_it_says() -> None:
     async def test(bench: Bench) -> None:
         names = {
-            event_manifest(bench.job, event)["metadata"]["name"] for event in (HELLO, HELLO, Event("Normal", "Hello", "you"), Event("Normal", "Bye", "world"))
+            event_manifest(bench.job, event)["metadata"]["name"]
+            for event in (HELLO, HELLO, Event("Normal", "Hello", "you"), Event("Normal", "Bye", "world"))
         }
         assert len(names) == 3
         await bench.apply(events=(HELLO, HELLO))

@@ -1,7 +1,7 @@
 """What every implementation of `Cluster` promises.
 
-To run it against another one: add a fixture that yields a `Bench` and name it in BENCHES. The bench's own verbs stand for a user
-and a kubelet; everything else goes through the Protocol.
+To run it against another one: add a fixture that yields a `Bench` and name it in BENCHES. The bench's own verbs stand
+for a user and a kubelet; everything else goes through the Protocol.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from support.clusters import manifest, plain_pod
 from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_operator.cluster import Cluster, Conflict, Manifest, NotFound
-from trainjob_operator.kube import KubeCluster
-from trainjob_operator.kubeapi import Api
+from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import MemoryCluster
 
 Test = Callable[[], Awaitable[None]]
@@ -94,7 +94,10 @@ def kube(apiserver: ApiServer, api_namespace: str) -> Iterator[Bench]:
 
         async def create_job(document: Manifest) -> Manifest:
             head = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob"}
-            return await api.create(JOBS.format(api_namespace), {**head, **document, "metadata": {**document["metadata"], "namespace": api_namespace}})
+            return await api.create(
+                JOBS.format(api_namespace),
+                {**head, **document, "metadata": {**document["metadata"], "namespace": api_namespace}},
+            )
 
         async def change_spec(name: str, patch: Manifest) -> Manifest:
             return await api.merge_patch(f"{JOBS.format(api_namespace)}/{name}", {"spec": patch})
@@ -107,7 +110,10 @@ def kube(apiserver: ApiServer, api_namespace: str) -> Iterator[Bench]:
             change_spec,
             lambda name: start_pod(api, api_namespace, name),
             lambda name: set_status(api, api_namespace, name, {"phase": "Failed"}),
-            lambda name: api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": True}}),
+            lambda name: api.create(
+                "/api/v1/nodes",
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": True}},
+            ),
             lambda: api.list(f"/api/v1/namespaces/{api_namespace}/events"),
             lambda: children_are_gone(api, api_namespace),
         )
@@ -127,7 +133,8 @@ async def a_job(bench: Bench, **spec: Any) -> Manifest:
     return await bench.create_job(manifest(**spec))
 
 
-# --- Jobs ------------------------------------------------------------------------------------------------------------------
+# --- Jobs
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_absent_job_is_not_found(bench: Bench) -> None:
@@ -149,7 +156,9 @@ def test_a_job_comes_back_as_it_was_created(bench: Bench) -> None:
         assert job["spec"]["workers"] == 3
         assert job["metadata"]["uid"] and job["metadata"]["resourceVersion"] and job["metadata"]["creationTimestamp"]
         assert job["metadata"]["generation"] == 1
-        assert [(j["metadata"]["namespace"], j["metadata"]["name"]) for j in await bench.cluster.list_jobs()] == [(bench.namespace, "digits")]
+        assert [(j["metadata"]["namespace"], j["metadata"]["name"]) for j in await bench.cluster.list_jobs()] == [
+            (bench.namespace, "digits")
+        ]
 
     bench.run(main())
 
@@ -158,7 +167,10 @@ def test_a_status_patch_merges_and_removes(bench: Bench) -> None:
     async def main() -> None:
         version = (await a_job(bench))["metadata"]["resourceVersion"]
         first = await bench.cluster.patch_job_status(
-            bench.namespace, "digits", version, {"phase": "Running", "workers": {"ready": 1, "desired": 2}, "slots": "0-1"}
+            bench.namespace,
+            "digits",
+            version,
+            {"phase": "Running", "workers": {"ready": 1, "desired": 2}, "slots": "0-1"},
         )
         assert first["status"]["phase"] == "Running"
         second = await bench.cluster.patch_job_status(
@@ -200,7 +212,9 @@ def test_a_user_edit_between_read_and_write_is_a_conflict(bench: Bench) -> None:
 def test_spec_and_status_do_not_touch_each_other(bench: Bench) -> None:
     async def main() -> None:
         created = await a_job(bench, workers=2)
-        patched = await bench.cluster.patch_job_status(bench.namespace, "digits", created["metadata"]["resourceVersion"], {"phase": "Running"})
+        patched = await bench.cluster.patch_job_status(
+            bench.namespace, "digits", created["metadata"]["resourceVersion"], {"phase": "Running"}
+        )
         assert patched["metadata"]["generation"] == 1, "a status write is no new generation"
         changed = await bench.change_spec("digits", {"workers": 5})
         assert changed["metadata"]["generation"] == 2
@@ -234,13 +248,18 @@ def test_children_go_with_their_owner(bench: Bench) -> None:
     async def main() -> None:
         job = await a_job(bench)
         owned = plain_pod("digits-0", owner=job)
-        service = {"metadata": {"name": "digits", "ownerReferences": owned["metadata"]["ownerReferences"]}, "spec": {"clusterIP": "None"}}
+        service = {
+            "metadata": {"name": "digits", "ownerReferences": owned["metadata"]["ownerReferences"]},
+            "spec": {"clusterIP": "None"},
+        }
         await bench.cluster.create_pod(bench.namespace, owned)
         await bench.cluster.create_pod(bench.namespace, plain_pod("digits-9", slot=9))
         await bench.cluster.create_service(bench.namespace, service)
         await bench.cluster.delete_job(bench.namespace, "digits", job["metadata"]["uid"])
         await bench.settle()
-        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == ["digits-9"]
+        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == [
+            "digits-9"
+        ]
         with pytest.raises(NotFound):
             await bench.cluster.get_service(bench.namespace, "digits")
 
@@ -257,7 +276,8 @@ def test_a_recreated_job_has_another_uid(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Pods ------------------------------------------------------------------------------------------------------------------
+# --- Pods
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_pods_are_listed_by_the_jobs_label(bench: Bench) -> None:
@@ -265,9 +285,13 @@ def test_pods_are_listed_by_the_jobs_label(bench: Bench) -> None:
         job = await a_job(bench)
         await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
         await bench.cluster.create_pod(bench.namespace, plain_pod("other-0", job="other"))
-        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == ["digits-0"]
+        assert [pod["metadata"]["name"] for pod in await bench.cluster.list_pods(bench.namespace, "digits")] == [
+            "digits-0"
+        ]
         assert await bench.cluster.list_pods(bench.namespace, "nobody") == []
-        assert (await bench.cluster.get_pod(bench.namespace, "other-0"))["metadata"]["labels"]["trainjob.dev/job"] == "other"
+        assert (await bench.cluster.get_pod(bench.namespace, "other-0"))["metadata"]["labels"][
+            "trainjob.dev/job"
+        ] == "other"
 
     bench.run(main())
 
@@ -340,7 +364,9 @@ def test_a_second_delete_only_shortens_the_first(bench: Bench) -> None:
         graces = []
         for grace in (None, 60, 7):
             await bench.cluster.delete_pod(bench.namespace, "digits-0", uid, grace)
-            graces.append((await bench.cluster.get_pod(bench.namespace, "digits-0"))["metadata"]["deletionGracePeriodSeconds"])
+            graces.append(
+                (await bench.cluster.get_pod(bench.namespace, "digits-0"))["metadata"]["deletionGracePeriodSeconds"]
+            )
         assert graces == [30, 30, 7]
         await bench.cluster.delete_pod(bench.namespace, "digits-0", uid, 0)
         assert await bench.cluster.list_pods(bench.namespace, "digits") == []
@@ -352,7 +378,9 @@ def test_a_patch_of_nothing_makes_no_version(bench: Bench) -> None:
     async def main() -> None:
         version = (await a_job(bench))["metadata"]["resourceVersion"]
         first = await bench.cluster.patch_job_status(bench.namespace, "digits", version, {"phase": "Running"})
-        again = await bench.cluster.patch_job_status(bench.namespace, "digits", first["metadata"]["resourceVersion"], {"phase": "Running", "slots": None})
+        again = await bench.cluster.patch_job_status(
+            bench.namespace, "digits", first["metadata"]["resourceVersion"], {"phase": "Running", "slots": None}
+        )
         assert again == first
 
     bench.run(main())
@@ -372,16 +400,21 @@ def test_names_that_nothing_can_have_are_not_found(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Services and events -----------------------------------------------------------------------------------------------------
+# --- Services and events
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_services(bench: Bench) -> None:
     async def main() -> None:
         with pytest.raises(NotFound):
             await bench.cluster.get_service(bench.namespace, "digits")
-        await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}})
+        await bench.cluster.create_service(
+            bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}}
+        )
         with pytest.raises(Conflict):
-            await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}})
+            await bench.cluster.create_service(
+                bench.namespace, {"metadata": {"name": "digits"}, "spec": {"clusterIP": "None"}}
+            )
         assert (await bench.cluster.get_service(bench.namespace, "digits"))["spec"]["clusterIP"] == "None"
 
     bench.run(main())
@@ -389,8 +422,19 @@ def test_services(bench: Bench) -> None:
 
 def test_the_same_event_again_raises_its_count(bench: Bench) -> None:
     async def main() -> None:
-        involved = {"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "name": "digits", "namespace": bench.namespace}
-        event = {"metadata": {"name": "digits.1"}, "involvedObject": involved, "type": "Normal", "reason": "Started", "message": "attempt 1"}
+        involved = {
+            "apiVersion": "trainjob.dev/v1alpha1",
+            "kind": "TrainJob",
+            "name": "digits",
+            "namespace": bench.namespace,
+        }
+        event = {
+            "metadata": {"name": "digits.1"},
+            "involvedObject": involved,
+            "type": "Normal",
+            "reason": "Started",
+            "message": "attempt 1",
+        }
         for _ in range(3):
             await bench.cluster.create_event(bench.namespace, event)
         (known,) = await bench.events()
@@ -401,15 +445,33 @@ def test_the_same_event_again_raises_its_count(bench: Bench) -> None:
 
 def test_what_events_say_of_a_pod(bench: Bench) -> None:
     async def main() -> None:
-        one, other = [await bench.cluster.create_pod(bench.namespace, plain_pod(name)) for name in ("digits-0", "digits-1")]
+        one, other = [
+            await bench.cluster.create_pod(bench.namespace, plain_pod(name)) for name in ("digits-0", "digits-1")
+        ]
         for number, (pod, kind) in enumerate(((one, "Warning"), (one, "Normal"), (other, "Warning"))):
-            about = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "namespace": bench.namespace, "uid": pod["metadata"]["uid"]}
-            event = {"metadata": {"name": f"said.{number}"}, "involvedObject": about, "type": kind, "reason": "FailedMount", "message": "no such volume"}
+            about = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod["metadata"]["name"],
+                "namespace": bench.namespace,
+                "uid": pod["metadata"]["uid"],
+            }
+            event = {
+                "metadata": {"name": f"said.{number}"},
+                "involvedObject": about,
+                "type": kind,
+                "reason": "FailedMount",
+                "message": "no such volume",
+            }
             await bench.cluster.create_event(bench.namespace, event)
         (told,) = await bench.cluster.list_pod_events(bench.namespace, "digits-0", warnings_of=one["metadata"]["uid"])
         assert told["metadata"]["name"] == "said.0" and told["message"] == "no such volume"
-        assert await bench.cluster.list_pod_events(bench.namespace, "digits-0", warnings_of=other["metadata"]["uid"]) == []
-        assert {event["metadata"]["name"] for event in await bench.cluster.list_pod_events(bench.namespace, "digits-0")} == {"said.0", "said.1"}
+        assert (
+            await bench.cluster.list_pod_events(bench.namespace, "digits-0", warnings_of=other["metadata"]["uid"]) == []
+        )
+        assert {
+            event["metadata"]["name"] for event in await bench.cluster.list_pod_events(bench.namespace, "digits-0")
+        } == {"said.0", "said.1"}
         await bench.cluster.delete_pod(bench.namespace, "digits-0", one["metadata"]["uid"], 0)
         assert len(await bench.cluster.list_pod_events(bench.namespace, "digits-0")) == 2, "they outlive the pod"
 
@@ -426,7 +488,8 @@ def test_a_node_is_read(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Watch -----------------------------------------------------------------------------------------------------------------
+# --- Watch
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_watch_starts_with_what_there_is_and_names_what_changes(bench: Bench) -> None:
@@ -456,7 +519,8 @@ def test_the_watch_tells_of_a_deleted_job(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Copies ------------------------------------------------------------------------------------------------------------------
+# --- Copies
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_handed_in_or_out_is_nobodys_reference(bench: Bench) -> None:

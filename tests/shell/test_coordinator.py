@@ -14,22 +14,32 @@ from support.clusters import NAMESPACE, manifest
 from support.virtual_time import EPOCH, VirtualClock, passes, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Condition, TrainJob
+from trainjob_operator.agents.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
+from trainjob_operator.agents.endpoint import Answer
+from trainjob_operator.agents.roster import job_secret
 from trainjob_operator.cluster import JobKey, Unavailable
-from trainjob_operator.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
+from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.model import PodPhase, PodView
-from trainjob_operator.core.silence import SILENT_S
-from trainjob_operator.endpoint import Answer
-from trainjob_operator.roster import job_secret
 
 TOKEN = "token"
 KEY = (NAMESPACE, "digits")
 MASTER_KEY = b"master"
 
 
-def job(attempt: int | None = None, *, slots: str = "0-1", version: str = "1", uid: str = "job-uid", state: str = "Running") -> TrainJob:
-    found = TrainJob.model_validate({**manifest(), "metadata": {"name": "digits", "namespace": NAMESPACE, "uid": uid, "resourceVersion": version}})
-    live = Attempt(number=attempt, state=state, started_at=EPOCH, members="0-1", workers=2, world_size=2, cause="Started") if attempt else None
-    return found.model_copy(update={"status": found.status.model_copy(update={"slots": slots, "next_slot": 2, "attempt": live})})
+def job(
+    attempt: int | None = None, *, slots: str = "0-1", version: str = "1", uid: str = "job-uid", state: str = "Running"
+) -> TrainJob:
+    found = TrainJob.model_validate(
+        {**manifest(), "metadata": {"name": "digits", "namespace": NAMESPACE, "uid": uid, "resourceVersion": version}}
+    )
+    live = (
+        Attempt(number=attempt, state=state, started_at=EPOCH, members="0-1", workers=2, world_size=2, cause="Started")
+        if attempt
+        else None
+    )
+    return found.model_copy(
+        update={"status": found.status.model_copy(update={"slots": slots, "next_slot": 2, "attempt": live})}
+    )
 
 
 def pods(*slots: int) -> list[PodView]:
@@ -45,7 +55,11 @@ class Bench:
         self.looks = 0
         self.turns: list[tuple[float, JobKey, float]] = []
         self.coordinator = Coordinator(
-            clock=VirtualClock(), find_owner=self._find, master_key=MASTER_KEY, transition=4, **{"authenticate": bearer(TOKEN), **arguments}
+            clock=VirtualClock(),
+            find_owner=self._find,
+            master_key=MASTER_KEY,
+            transition=4,
+            **{"authenticate": bearer(TOKEN), **arguments},
         )
         self.coordinator.listen(lambda key, delay_s: self.turns.append((now(), key, delay_s)))
 
@@ -57,7 +71,14 @@ class Bench:
         return self.owner
 
     def report(self, slot: int = 0, seq: int = 1, boot: int = 1, **fields: Any) -> dict[str, Any]:
-        identity = {"namespace": NAMESPACE, "job": "digits", "job_uid": "job-uid", "slot": slot, "pod": f"digits-{slot}", "pod_uid": f"pod-{slot}"}
+        identity = {
+            "namespace": NAMESPACE,
+            "job": "digits",
+            "job_uid": "job-uid",
+            "slot": slot,
+            "pod": f"digits-{slot}",
+            "pod_uid": f"pod-{slot}",
+        }
         return {**identity, "boot": boot, "seq": seq, "address": f"10.0.0.{slot}:7000", "acknowledged": None, **fields}
 
     async def post(self, slot: int = 0, seq: int = 1, token: str = TOKEN, **fields: Any) -> Answer:
@@ -83,7 +104,8 @@ def on_bench(test: Callable[[Bench], Any], **arguments: Any) -> None:
     run_virtual(main())
 
 
-# --- When it answers ---------------------------------------------------------------------------------------------------------
+# --- When it answers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_instruction_that_is_not_acknowledged_is_answered_at_once() -> None:
@@ -205,7 +227,8 @@ def test_stop_answers_open_polls() -> None:
     on_bench(test)
 
 
-# --- What it answers from ------------------------------------------------------------------------------------------------------
+# --- What it answers from
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_secret_comes_with_run_alone_and_is_the_jobs() -> None:
@@ -213,7 +236,11 @@ def test_the_secret_comes_with_run_alone_and_is_the_jobs() -> None:
         bench.coordinator.commit(job(), pods(0, 1))
         assert "secret" not in await bench.told()
         bench.coordinator.commit(job(1, version="2"), pods(0, 1))
-        assert (await bench.told(seq=2))["secret"] == job_secret(MASTER_KEY, "job-uid") != job_secret(MASTER_KEY, "other-uid")
+        assert (
+            (await bench.told(seq=2))["secret"]
+            == job_secret(MASTER_KEY, "job-uid")
+            != job_secret(MASTER_KEY, "other-uid")
+        )
 
     on_bench(test)
 
@@ -279,7 +306,8 @@ def test_agents_of_a_recreated_jobs_predecessor_are_sent_home() -> None:
     on_bench(test)
 
 
-# --- What it remembers, and whose turn it asks for ------------------------------------------------------------------------------
+# --- What it remembers, and whose turn it asks for
+# ------------------------------------------------------------------------------
 
 
 def test_turns_are_asked_for_when_something_matters() -> None:
@@ -334,7 +362,8 @@ def test_words_of_pods_that_are_gone_are_dropped_after_a_while() -> None:
     on_bench(test)
 
 
-# --- Who may speak ----------------------------------------------------------------------------------------------------------------
+# --- Who may speak
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "tok\udcffen"])
@@ -369,7 +398,8 @@ def test_what_is_no_report_is_refused() -> None:
     on_bench(test)
 
 
-# --- Many -------------------------------------------------------------------------------------------------------------------------
+# --- Many
+# -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_two_hundred_agents_hear_of_an_attempt() -> None:
@@ -380,7 +410,15 @@ def test_two_hundred_agents_hear_of_an_attempt() -> None:
         holds = await asyncio.gather(*(bench.told(slot) for slot in range(count)))
         polls = [bench.waiting(slot, 2, acknowledged=holds[slot]) for slot in range(count)]
         await asyncio.sleep(1.0)
-        attempt = Attempt(number=1, state="Running", started_at=EPOCH, members=f"0-{count - 1}", workers=count, world_size=count, cause="Started")
+        attempt = Attempt(
+            number=1,
+            state="Running",
+            started_at=EPOCH,
+            members=f"0-{count - 1}",
+            workers=count,
+            world_size=count,
+            cause="Started",
+        )
         running = waiting.model_copy(
             update={
                 "status": waiting.status.model_copy(update={"attempt": attempt}),
@@ -395,7 +433,8 @@ def test_two_hundred_agents_hear_of_an_attempt() -> None:
     on_bench(test)
 
 
-# --- Silence -----------------------------------------------------------------------------------------------------------------
+# --- Silence
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_turn_is_asked_for_when_an_agent_has_fallen_silent_and_for_no_poll_that_comes() -> None:
@@ -436,7 +475,9 @@ def test_nobody_is_waited_for_after_the_end(end: str) -> None:
         if end == "finished":
             done = Condition(type="Complete", status="True", reason="x", last_transition_time=EPOCH)
             over = job()
-            bench.coordinator.commit(over.model_copy(update={"status": over.status.model_copy(update={"conditions": [done]})}), pods(0))
+            bench.coordinator.commit(
+                over.model_copy(update={"status": over.status.model_copy(update={"conditions": [done]})}), pods(0)
+            )
         elif end == "forgotten":
             bench.coordinator.forget((NAMESPACE, "digits"))
         else:
@@ -464,13 +505,22 @@ def test_rank_0s_agent_is_asked_to_speak_when_a_rank_of_another_breaks() -> None
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(attempt=1), pods(0, 1))
         poll = bench.waiting(slot=0, seq=2, acknowledged=await bench.told(slot=0), attempt=1)
-        await bench.told(slot=1, attempt=1, ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_STOPPED}])
+        await bench.told(
+            slot=1, attempt=1, ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_STOPPED}]
+        )
         await passes(1.0)
         assert not poll.done(), "it stopped its ranks because it was told to"
-        await bench.told(slot=1, seq=2, attempt=1, ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}])
+        await bench.told(
+            slot=1,
+            seq=2,
+            attempt=1,
+            ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}],
+        )
         await asyncio.wait_for(poll, 1.0)
         bench.turns.clear()
         bench.waiting(slot=0, seq=3, acknowledged=await bench.told(slot=0, seq=3, attempt=1), attempt=1)
-        assert [delay for _, _, delay in bench.turns] == [0.0], "a turn waits for that word, even if it says nothing new"
+        assert [delay for _, _, delay in bench.turns] == [0.0], (
+            "a turn waits for that word, even if it says nothing new"
+        )
 
     on_bench(test)

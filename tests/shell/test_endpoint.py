@@ -13,9 +13,9 @@ import pytest
 from support.clusters import NAMESPACE, manifest
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.coordinator import Coordinator, bearer
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey
-from trainjob_operator.coordinator import Coordinator, bearer
 from trainjob_operator.core.model import PodPhase, PodView
 
 TOKEN = "token"
@@ -28,7 +28,14 @@ async def no_owner(key: JobKey) -> str | None:
 
 
 def report(slot: int = 0, seq: int = 1, **fields: Any) -> dict[str, Any]:
-    identity = {"namespace": NAMESPACE, "job": "digits", "job_uid": "job-uid", "slot": slot, "pod": f"digits-{slot}", "pod_uid": f"pod-{slot}"}
+    identity = {
+        "namespace": NAMESPACE,
+        "job": "digits",
+        "job_uid": "job-uid",
+        "slot": slot,
+        "pod": f"digits-{slot}",
+        "pod_uid": f"pod-{slot}",
+    }
     return {**identity, "boot": 1, "seq": seq, "address": f"10.0.0.{slot}:7000", **fields}
 
 
@@ -38,12 +45,16 @@ def job(version: str = "1", slots: str = "0-199") -> TrainJob:
 
 
 def pods(count: int) -> list[PodView]:
-    return [PodView(slot=slot, name=f"digits-{slot}", uid=f"pod-{slot}", phase=PodPhase.RUNNING) for slot in range(count)]
+    return [
+        PodView(slot=slot, name=f"digits-{slot}", uid=f"pod-{slot}", phase=PodPhase.RUNNING) for slot in range(count)
+    ]
 
 
 def served(test: Callable[[Coordinator, str, aiohttp.ClientSession], Any]) -> None:
     async def main() -> None:
-        coordinator = Coordinator(clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key")
+        coordinator = Coordinator(
+            clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key"
+        )
         url = await coordinator.start("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(headers=HEADERS, connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -131,11 +142,15 @@ def test_a_client_that_hangs_up_leaves_no_poll_behind() -> None:
 
 def test_stop_frees_the_port_and_does_not_wait_for_polls() -> None:
     async def main() -> None:
-        coordinator = Coordinator(clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key")
+        coordinator = Coordinator(
+            clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key"
+        )
         url = await coordinator.start("127.0.0.1", 0)
         coordinator.commit(job(), pods(1))
         async with aiohttp.ClientSession(headers=HEADERS) as session:
-            poll = asyncio.ensure_future(session.post(f"{url}/v1/sync", json=report(acknowledged={"do": contract.DO_HOLD, "grace_s": 0.0})))
+            poll = asyncio.ensure_future(
+                session.post(f"{url}/v1/sync", json=report(acknowledged={"do": contract.DO_HOLD, "grace_s": 0.0}))
+            )
             await until(lambda: bool(coordinator._polls))
             await asyncio.wait_for(coordinator.stop(), 5.0)
             assert (await poll).status == 200
@@ -164,7 +179,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_the_report_of_the_contract_is_what_is_read() -> None:
     """Every field of the contract's AgentReport is read here under the same name."""
-    from trainjob_operator.reports import Report
+    from trainjob_operator.agents.reports import Report
 
     assert set(contract.AgentReport.__annotations__) == set(Report.model_fields)
     assert json.dumps(report())

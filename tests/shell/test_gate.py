@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from support.trust import MemoryApi, client_context
-from trainjob_operator.certificates import ensure
+from trainjob_operator.agents.coordinator import Coordinator, bearer
+from trainjob_operator.agents.gate import Bounds, Gate
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey
-from trainjob_operator.coordinator import Coordinator, bearer
-from trainjob_operator.gate import Bounds, Gate
+from trainjob_operator.trust.certificates import ensure
 
 DEADLINE_S = 20.0
 
@@ -43,11 +43,15 @@ class Bed:
         self.clients: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def connect(self, context: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        client = await asyncio.open_connection(*self.gate.address, ssl=context, server_hostname="localhost" if context else None)
+        client = await asyncio.open_connection(
+            *self.gate.address, ssl=context, server_hostname="localhost" if context else None
+        )
         self.clients.append(client)
         return client
 
-    async def is_in(self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter], within_s: float = DEADLINE_S) -> bool:
+    async def is_in(
+        self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter], within_s: float = DEADLINE_S
+    ) -> bool:
         """Whether it was let in; False: it was closed, or nobody has answered yet."""
         try:
             async with asyncio.timeout(within_s):
@@ -144,12 +148,16 @@ def test_the_coordinator_tells_good_tokens_from_others() -> None:
         return None
 
     async def main() -> None:
-        coordinator = Coordinator(clock=SystemClock(), authenticate=bearer("good"), find_owner=nobody, master_key=b"key")
+        coordinator = Coordinator(
+            clock=SystemClock(), authenticate=bearer("good"), find_owner=nobody, master_key=b"key"
+        )
         url = await coordinator.start("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession() as session:
                 for token, status, unknown in (("bad", 401, 1), ("good", 400, 0)):
-                    async with session.post(f"{url}/v1/sync", data=b"no report", headers={"Authorization": f"Bearer {token}"}) as response:
+                    async with session.post(
+                        f"{url}/v1/sync", data=b"no report", headers={"Authorization": f"Bearer {token}"}
+                    ) as response:
                         assert response.status == status
                     assert coordinator.unknown() == unknown
         finally:

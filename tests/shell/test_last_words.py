@@ -11,8 +11,8 @@ from support.clusters import NAMESPACE, manifest, plain_pod
 from support.virtual_time import EPOCH
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.last_words import with_last_words
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
-from trainjob_operator.last_words import with_last_words
 from trainjob_operator.manifests import pod_view
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
@@ -21,13 +21,31 @@ FAILED = "trainjob: ended run=1 attempt=2 code=81 rank=3 kind=exit exit=7 at=189
 COMPLETED = "trainjob: completed run=1 attempt=2"
 
 
-def pod(message: str | None, code: int = 81, *, phase: str = "Failed", state: str = "terminated", owner: str = "job-uid", **ended: Any) -> PodView:
+def pod(
+    message: str | None,
+    code: int = 81,
+    *,
+    phase: str = "Failed",
+    state: str = "terminated",
+    owner: str = "job-uid",
+    **ended: Any,
+) -> PodView:
     made = plain_pod("digits-3", owner={"metadata": {"uid": owner}}, slot=3)
     made["metadata"] |= {"uid": "pod-uid", "namespace": NAMESPACE, "creationTimestamp": "2030-01-01T00:00:00Z"}
     made["spec"]["containers"][0]["restartPolicyRules"] = RULES
-    terminated = {"exitCode": code, "reason": "Error", "finishedAt": "2030-01-01T00:10:00Z", "message": message, **ended}
+    terminated = {
+        "exitCode": code,
+        "reason": "Error",
+        "finishedAt": "2030-01-01T00:10:00Z",
+        "message": message,
+        **ended,
+    }
     status: dict[str, Any] = {"name": made["spec"]["containers"][0]["name"], "restartCount": 1}
-    status |= {"state": {"terminated": terminated}} if state == "terminated" else {"state": {"running": {}}, "lastState": {"terminated": terminated}}
+    status |= (
+        {"state": {"terminated": terminated}}
+        if state == "terminated"
+        else {"state": {"running": {}}, "lastState": {"terminated": terminated}}
+    )
     return pod_view({**made, "status": {"phase": phase, "containerStatuses": [status]}}, JOB)
 
 
@@ -38,7 +56,9 @@ def heard(**fields: Any) -> AgentView:
 def test_nobody_was_heard_the_message_speaks() -> None:
     view = with_last_words({}, [pod(FAILED)])[3]
     assert (view.pod_uid, view.attempt, view.run, view.boot, view.completed) == ("pod-uid", 2, 1, 2, False)
-    assert [(rank["rank"], rank["kind"], rank["exit_code"], rank["ended_at"]) for rank in view.ranks] == [(3, "exit", 7, 1893456000.5)]
+    assert [(rank["rank"], rank["kind"], rank["exit_code"], rank["ended_at"]) for rank in view.ranks] == [
+        (3, "exit", 7, 1893456000.5)
+    ]
     assert view.heard_at == pod(FAILED).finished_at and view.clock_offset == timedelta(0)
 
 
@@ -49,19 +69,38 @@ def test_people_read_the_sentence_not_the_head() -> None:
 
 
 def test_the_message_completes_what_was_heard_of_the_same_attempt() -> None:
-    before = heard(attempt=2, run=1, joined=True, quiet=False, ranks=({"rank": 3, "state": contract.RANK_RUNNING},), progress={"position": 5})
+    before = heard(
+        attempt=2,
+        run=1,
+        joined=True,
+        quiet=False,
+        ranks=({"rank": 3, "state": contract.RANK_RUNNING},),
+        progress={"position": 5},
+    )
     after = with_last_words({3: before}, [pod(FAILED)])[3]
-    assert (after.progress, after.quiet, [rank["state"] for rank in after.ranks]) == ({"position": 5}, True, [contract.RANK_ENDED])
+    assert (after.progress, after.quiet, [rank["state"] for rank in after.ranks]) == (
+        {"position": 5},
+        True,
+        [contract.RANK_ENDED],
+    )
     assert with_last_words({3: before}, [pod(COMPLETED, 0, phase="Succeeded")])[3].completed
 
 
 def test_what_was_heard_of_a_ranks_end_stays_it_has_a_traceback() -> None:
-    told = {"rank": 3, "state": contract.RANK_ENDED, "kind": contract.END_EXIT, "exit_code": 7, "error": {"traceback": "..."}}
+    told = {
+        "rank": 3,
+        "state": contract.RANK_ENDED,
+        "kind": contract.END_EXIT,
+        "exit_code": 7,
+        "error": {"traceback": "..."},
+    }
     assert with_last_words({3: heard(attempt=2, ranks=(told,))}, [pod(FAILED)])[3].ranks == (told,)
 
 
 def test_a_message_of_a_newer_attempt_takes_the_place_of_what_was_heard() -> None:
-    view = with_last_words({3: heard(attempt=1, ranks=({"rank": 9, "state": contract.RANK_RUNNING},))}, [pod(FAILED)])[3]
+    view = with_last_words({3: heard(attempt=1, ranks=({"rank": 9, "state": contract.RANK_RUNNING},))}, [pod(FAILED)])[
+        3
+    ]
     assert view.attempt == 2 and [rank["rank"] for rank in view.ranks] == [3]
 
 
@@ -88,7 +127,9 @@ def test_a_container_that_was_killed_and_starts_again_is_no_end() -> None:
     assert pod(COMPLETED, 137, phase="Running").phase is PodPhase.PENDING
 
 
-@pytest.mark.parametrize("numbers", ["attempt=9999999999999999999", "attempt=2 rank=-1", "attempt=2 rank=99999999999999999999 kind=exit"])
+@pytest.mark.parametrize(
+    "numbers", ["attempt=9999999999999999999", "attempt=2 rank=-1", "attempt=2 rank=99999999999999999999 kind=exit"]
+)
 def test_odd_numbers_do_no_harm(numbers: str) -> None:
     for view in with_last_words({}, [pod(f"trainjob: ended run=1 {numbers} code=81")]).values():
         assert view.attempt <= 2**53 and view.ranks == ()

@@ -39,7 +39,11 @@ class Follower:
     async def told(self) -> list[tuple[str, int | None]]:
         """(type, grace) of the changes of pods so far."""
         await asyncio.sleep(0.1)
-        return [(c.type.value, c.object["metadata"].get("deletionGracePeriodSeconds")) for c in self.changes if c.kind == "Pod"]
+        return [
+            (c.type.value, c.object["metadata"].get("deletionGracePeriodSeconds"))
+            for c in self.changes
+            if c.kind == "Pod"
+        ]
 
 
 def with_cluster(test: Any) -> None:
@@ -49,7 +53,8 @@ def with_cluster(test: Any) -> None:
     run_virtual(main())
 
 
-# --- Deleting pods -----------------------------------------------------------------------------------------------------------
+# --- Deleting pods
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_graceful_delete_is_two_steps() -> None:
@@ -113,7 +118,8 @@ def test_only_a_deleted_pod_can_be_finalized_and_only_by_its_uid() -> None:
     with_cluster(test)
 
 
-# --- Owners ------------------------------------------------------------------------------------------------------------------
+# --- Owners
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_running_children_of_a_deleted_job_get_their_grace() -> None:
@@ -123,7 +129,9 @@ def test_running_children_of_a_deleted_job_get_their_grace() -> None:
             await cluster.create_pod(NAMESPACE, plain_pod(f"digits-{slot}", owner=job, slot=slot))
         cluster.bind_pod(NAMESPACE, "digits-0", "node-1")
         cluster.remove_job(NAMESPACE, "digits")
-        assert [(pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]) for pod in cluster.pods()] == [("digits-0", True)]
+        assert [(pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]) for pod in cluster.pods()] == [
+            ("digits-0", True)
+        ]
 
     with_cluster(test)
 
@@ -139,14 +147,17 @@ def test_a_child_of_an_owner_that_is_gone_is_collected() -> None:
     with_cluster(test)
 
 
-# --- Versions and copies -----------------------------------------------------------------------------------------------------
+# --- Versions and copies
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_changes_nothing_makes_no_version_and_no_change() -> None:
     async def test(cluster: MemoryCluster) -> None:
         version = cluster.create_job(manifest())["metadata"]["resourceVersion"]
         patched = await cluster.patch_job_status(NAMESPACE, "digits", version, {"phase": "Running"})
-        again = await cluster.patch_job_status(NAMESPACE, "digits", patched["metadata"]["resourceVersion"], {"phase": "Running"})
+        again = await cluster.patch_job_status(
+            NAMESPACE, "digits", patched["metadata"]["resourceVersion"], {"phase": "Running"}
+        )
         assert again == patched
         assert cluster.update_job_spec(NAMESPACE, "digits", {"workers": 2}) == patched
 
@@ -178,12 +189,15 @@ def test_watchers_cannot_change_the_store_or_each_others_view() -> None:
 def test_uids_differ_between_clusters() -> None:
     async def main() -> None:
         jobs = [MemoryCluster(VirtualClock()).create_job(manifest()) for _ in range(2)]
-        assert jobs[0]["metadata"]["uid"] != jobs[1]["metadata"]["uid"], "runs on storage are told apart by the job's UID"
+        assert jobs[0]["metadata"]["uid"] != jobs[1]["metadata"]["uid"], (
+            "runs on storage are told apart by the job's UID"
+        )
 
     run_virtual(main())
 
 
-# --- Events and faults -------------------------------------------------------------------------------------------------------
+# --- Events and faults
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_an_event_said_again_is_counted() -> None:

@@ -14,9 +14,9 @@ from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
+from trainjob_operator.loop.observe import observe
 from trainjob_operator.manifests import UnreadableJob, pod_view
 from trainjob_operator.memory import Call, MemoryCluster, Moment
-from trainjob_operator.observe import observe
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
 OWNER = {"metadata": {"uid": "job-uid"}}
@@ -33,7 +33,8 @@ def container(name: str, **state: Any) -> dict[str, Any]:
     return {"name": name, "state": state}
 
 
-# --- A pod -------------------------------------------------------------------------------------------------------------------
+# --- A pod
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_pod_is_pending_and_not_scheduled() -> None:
@@ -43,7 +44,12 @@ def test_a_new_pod_is_pending_and_not_scheduled() -> None:
 
 
 def test_the_schedulers_words() -> None:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
     pod = view_of({"phase": "Pending", "conditions": [condition]})
     assert (pod.scheduled, pod.reason, pod.message) == (False, "Unschedulable", "0/3 nodes are available")
 
@@ -52,10 +58,40 @@ def test_the_schedulers_words() -> None:
     ("status", "phase"),
     [
         ({"phase": "Running", "containerStatuses": [container("trainer", running={})]}, PodPhase.RUNNING),
-        ({"phase": "Running", "containerStatuses": [container("trainer", waiting={"reason": "CrashLoopBackOff"})]}, PodPhase.PENDING),
-        ({"phase": "Running", "containerStatuses": [container("trainer", terminated={"exitCode": 0}), container("sidecar", running={})]}, PodPhase.SUCCEEDED),
-        ({"phase": "Running", "containerStatuses": [container("trainer", terminated={"exitCode": 3}), container("sidecar", running={})]}, PodPhase.FAILED),
-        ({"phase": "Running", "containerStatuses": [container("sidecar", terminated={"exitCode": 3}), container("trainer", running={})]}, PodPhase.RUNNING),
+        (
+            {"phase": "Running", "containerStatuses": [container("trainer", waiting={"reason": "CrashLoopBackOff"})]},
+            PodPhase.PENDING,
+        ),
+        (
+            {
+                "phase": "Running",
+                "containerStatuses": [
+                    container("trainer", terminated={"exitCode": 0}),
+                    container("sidecar", running={}),
+                ],
+            },
+            PodPhase.SUCCEEDED,
+        ),
+        (
+            {
+                "phase": "Running",
+                "containerStatuses": [
+                    container("trainer", terminated={"exitCode": 3}),
+                    container("sidecar", running={}),
+                ],
+            },
+            PodPhase.FAILED,
+        ),
+        (
+            {
+                "phase": "Running",
+                "containerStatuses": [
+                    container("sidecar", terminated={"exitCode": 3}),
+                    container("trainer", running={}),
+                ],
+            },
+            PodPhase.RUNNING,
+        ),
         ({"phase": "Failed", "reason": "Evicted"}, PodPhase.FAILED),
         ({"phase": "Failed", "containerStatuses": [container("trainer", running={})]}, PodPhase.FAILED),
         ({"phase": "Running"}, PodPhase.RUNNING),
@@ -69,12 +105,21 @@ def test_the_trainer_container_counts(status: dict[str, Any], phase: PodPhase) -
 
 
 def test_without_a_trainer_the_first_container_counts() -> None:
-    status = {"phase": "Running", "containerStatuses": [container("second", running={}), container("first", terminated={"exitCode": 1})]}
+    status = {
+        "phase": "Running",
+        "containerStatuses": [container("second", running={}), container("first", terminated={"exitCode": 1})],
+    }
     assert view_of(status, spec={"containers": [{"name": "first"}, {"name": "second"}]}).phase is PodPhase.FAILED
 
 
 def test_how_a_container_ended() -> None:
-    ended = {"exitCode": 137, "signal": 9, "reason": "OOMKilled", "finishedAt": "2030-01-01T00:00:05Z", "message": "x" * 5000}
+    ended = {
+        "exitCode": 137,
+        "signal": 9,
+        "reason": "OOMKilled",
+        "finishedAt": "2030-01-01T00:00:05Z",
+        "message": "x" * 5000,
+    }
     pod = view_of({"phase": "Failed", "containerStatuses": [container("trainer", terminated=ended)]})
     assert (pod.exit_code, pod.signal, pod.reason) == (137, 9, "OOMKilled")
     assert pod.finished_at == datetime(2030, 1, 1, 0, 0, 5, tzinfo=UTC)
@@ -82,7 +127,10 @@ def test_how_a_container_ended() -> None:
 
 
 def test_disruption_node_and_deletion() -> None:
-    status = {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True"}, {"type": "Ready", "status": "False"}]}
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "DisruptionTarget", "status": "True"}, {"type": "Ready", "status": "False"}],
+    }
     pod = view_of(status, spec={"nodeName": "node-7"}, metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"})
     assert (pod.disrupted, pod.node, pod.deleting, pod.ready, pod.scheduled) == (True, "node-7", True, False, True)
 
@@ -97,7 +145,8 @@ def test_a_foreign_pod_is_not_ours(owners: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "name", "slot"), [({}, "digits-12", 12), ({"trainjob.dev/slot": "x"}, "digits-x", -1), ({"trainjob.dev/slot": "²"}, "digits-4", 4)]
+    ("labels", "name", "slot"),
+    [({}, "digits-12", 12), ({"trainjob.dev/slot": "x"}, "digits-x", -1), ({"trainjob.dev/slot": "²"}, "digits-4", 4)],
 )
 def test_the_slot_of_a_foreign_pod(labels: dict[str, str], name: str, slot: int) -> None:
     assert view_of(metadata={"labels": labels, "name": name}).slot == slot
@@ -105,7 +154,9 @@ def test_the_slot_of_a_foreign_pod(labels: dict[str, str], name: str, slot: int)
 
 def standing(**ready: str) -> dict[str, Any]:
     """A running pod with these conditions."""
-    conditions = [{"type": name, "status": value, "lastTransitionTime": "2030-01-01T00:00:05Z"} for name, value in ready.items()]
+    conditions = [
+        {"type": name, "status": value, "lastTransitionTime": "2030-01-01T00:00:05Z"} for name, value in ready.items()
+    ]
     return {
         "phase": "Running",
         "conditions": conditions,
@@ -117,14 +168,36 @@ def standing(**ready: str) -> dict[str, Any]:
     ("status", "spec", "doubt"),
     [
         (standing(ContainersReady="True", Ready="True"), {}, None),
-        (standing(ContainersReady="True", Ready="False"), {}, "its node node-7 has fallen silent: Kubernetes has marked the pod as not Ready"),
+        (
+            standing(ContainersReady="True", Ready="False"),
+            {},
+            "its node node-7 has fallen silent: Kubernetes has marked the pod as not Ready",
+        ),
         (standing(ContainersReady="True", Ready="Unknown"), {}, "Kubernetes has lost its node node-7"),
-        ({**standing(ContainersReady="True", Ready="True"), "reason": "NodeLost"}, {}, "Kubernetes has lost its node node-7"),
+        (
+            {**standing(ContainersReady="True", Ready="True"), "reason": "NodeLost"},
+            {},
+            "Kubernetes has lost its node node-7",
+        ),
         (standing(ContainersReady="True", Ready="False"), {"readinessGates": [{"conditionType": "mesh"}]}, None),
         (standing(ContainersReady="False", Ready="False"), {}, "its readiness probe fails"),
-        ({**standing(ContainersReady="False", Ready="False"), "containerStatuses": [{**container("trainer", running={}), "ready": True}]}, {}, None),
+        (
+            {
+                **standing(ContainersReady="False", Ready="False"),
+                "containerStatuses": [{**container("trainer", running={}), "ready": True}],
+            },
+            {},
+            None,
+        ),
         ({"phase": "Running", "containerStatuses": [container("trainer", running={})]}, {}, None),
-        ({**standing(ContainersReady="True", Ready="False"), "containerStatuses": [container("trainer", terminated={"exitCode": 1})]}, {}, None),
+        (
+            {
+                **standing(ContainersReady="True", Ready="False"),
+                "containerStatuses": [container("trainer", terminated={"exitCode": 1})],
+            },
+            {},
+            None,
+        ),
     ],
     ids=["well", "marked", "unknown", "node-lost", "gate", "probe", "a sidecar's probe", "no conditions", "ended"],
 )
@@ -136,7 +209,13 @@ def test_what_kubernetes_doubts_of_a_pod(status: dict[str, Any], spec: dict[str,
 
 def test_a_failed_init_container_is_named() -> None:
     ended = {"exitCode": 3, "message": "no such bucket"}
-    status = {"phase": "Failed", "initContainerStatuses": [container("trainjob-runtime", terminated={"exitCode": 0}), container("fetch", terminated=ended)]}
+    status = {
+        "phase": "Failed",
+        "initContainerStatuses": [
+            container("trainjob-runtime", terminated={"exitCode": 0}),
+            container("fetch", terminated=ended),
+        ],
+    }
     pod = view_of(status)
     assert (pod.phase, pod.failed_init, pod.reason) == (PodPhase.FAILED, "fetch", "InitContainerFailed")
     assert pod.message == "init container fetch ended with exit code 3: no such bucket"
@@ -156,10 +235,18 @@ _STATUS = st.fixed_dictionaries(
     optional={
         "phase": st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
         "conditions": st.one_of(
-            st.none(), st.lists(st.fixed_dictionaries({"type": st.sampled_from(["Ready", "PodScheduled", "DisruptionTarget"])}, optional={"status": _TEXT}))
+            st.none(),
+            st.lists(
+                st.fixed_dictionaries(
+                    {"type": st.sampled_from(["Ready", "PodScheduled", "DisruptionTarget"])}, optional={"status": _TEXT}
+                )
+            ),
         ),
         "containerStatuses": st.one_of(
-            st.none(), st.lists(st.fixed_dictionaries({"name": st.sampled_from(["trainer", "sidecar"])}, optional={"state": _STATE}))
+            st.none(),
+            st.lists(
+                st.fixed_dictionaries({"name": st.sampled_from(["trainer", "sidecar"])}, optional={"state": _STATE})
+            ),
         ),
     },
 )
@@ -170,7 +257,8 @@ def test_no_status_makes_it_raise(status: dict[str, Any]) -> None:
     assert isinstance(view_of(status), PodView)
 
 
-# --- The whole look ------------------------------------------------------------------------------------------------------------
+# --- The whole look
+# ------------------------------------------------------------------------------------------------------------
 
 
 def agent(uid: str, slot: int = 0) -> AgentView:
@@ -192,7 +280,9 @@ def test_everything_in_one_look() -> None:
         uids = [mine["metadata"]["uid"], other["metadata"]["uid"], "a-pod-that-is-gone"]
         seen = await observe(cluster, job.key, lambda key: {uid: agent(uid) for uid in uids}, EPOCH)
         assert [(pod.slot, pod.owned) for pod in seen.pods] == [(0, True), (5, False)]
-        assert {slot: view.pod_uid for slot, view in seen.agents.items()} == {0: uids[0]}, "words only of listed pods that are ours"
+        assert {slot: view.pod_uid for slot, view in seen.agents.items()} == {0: uids[0]}, (
+            "words only of listed pods that are ours"
+        )
         assert seen.service is not None and not seen.service.owned
         assert seen.listening_since == EPOCH
 
@@ -270,7 +360,8 @@ def test_a_job_that_changes_while_its_pods_are_listed_is_looked_at_again() -> No
     run_virtual(main())
 
 
-# --- Nodes of pods that are silent -----------------------------------------------------------------------------------------
+# --- Nodes of pods that are silent
+# -----------------------------------------------------------------------------------------
 
 
 def on_a_node(cluster: MemoryCluster, name: str = "digits-0", node: str = "node-1") -> str:

@@ -1,4 +1,6 @@
-"""What kubelets, events, nodes and the API server say of pods that do not come up, from their objects to the conditions."""
+"""What kubelets, events, nodes and the API server say of pods that do not come up, from their objects to the
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from support.simulation import Simulation
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.apply import report_unreadable
 from trainjob_operator.cluster import Rejected
 from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.loop.apply import report_unreadable
+from trainjob_operator.loop.observe import observe
 from trainjob_operator.manifests import UnreadableJob, disruption_in, pod_view, with_warnings
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.nodes import on_node
-from trainjob_operator.observe import observe
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
 RULES = [{"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 80, 81, 82]}}]
@@ -47,7 +49,11 @@ def waiting(reason: str, message: str | None = None) -> dict[str, Any]:
     [
         ({"containerStatuses": trainer(**waiting("ContainerCreating"))}, None, ""),
         ({"containerStatuses": trainer(**waiting("ImagePullBackOff", "Back-off"))}, "ImagePullBackOff", "Back-off"),
-        ({"containerStatuses": trainer(**waiting("CreateContainerConfigError", 'secret "s" not found'))}, "CreateContainerConfigError", 'secret "s" not found'),
+        (
+            {"containerStatuses": trainer(**waiting("CreateContainerConfigError", 'secret "s" not found'))},
+            "CreateContainerConfigError",
+            'secret "s" not found',
+        ),
         (
             {
                 "initContainerStatuses": [{"name": "fetch", **waiting("ErrImagePull", "no such image")}],
@@ -57,14 +63,23 @@ def waiting(reason: str, message: str | None = None) -> dict[str, Any]:
             "init container fetch: no such image",
         ),
         (
-            {"initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}], "phase": "Failed"},
+            {
+                "initContainerStatuses": [
+                    {"name": "fetch", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
+                ],
+                "phase": "Failed",
+            },
             contract.REASON_INIT_FAILED,
             "init container fetch ended with exit code 3",
         ),
         (
             {
                 "initContainerStatuses": [
-                    {"name": "fetch", **waiting("CrashLoopBackOff", "back-off 40s"), "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+                    {
+                        "name": "fetch",
+                        **waiting("CrashLoopBackOff", "back-off 40s"),
+                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
                 ]
             },
             contract.REASON_INIT_FAILED,
@@ -72,7 +87,12 @@ def waiting(reason: str, message: str | None = None) -> dict[str, Any]:
         ),
         ({"initContainerStatuses": [{"name": "fetch", **waiting("PodInitializing")}]}, None, ""),
         (
-            {"containerStatuses": trainer(**waiting("CrashLoopBackOff", "back-off 20s"), lastState={"terminated": {"exitCode": 127, "reason": "Error"}})},
+            {
+                "containerStatuses": trainer(
+                    **waiting("CrashLoopBackOff", "back-off 20s"),
+                    lastState={"terminated": {"exitCode": 127, "reason": "Error"}},
+                )
+            },
             "CrashLoopBackOff",
             "ended with exit code 127",
         ),
@@ -85,7 +105,9 @@ def test_why_a_pod_does_not_come_up(status: dict[str, Any], reason: str | None, 
 
 def test_a_container_that_runs_again_is_no_failed_pod() -> None:
     last = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2030-01-01T00:00:09Z"}}
-    pod = view_of({"phase": "Running", "containerStatuses": trainer(state={"running": {}}, lastState=last, restartCount=1)})
+    pod = view_of(
+        {"phase": "Running", "containerStatuses": trainer(state={"running": {}}, lastState=last, restartCount=1)}
+    )
     assert (pod.phase, pod.restarts, pod.last_reason) == (PodPhase.RUNNING, 1, "OOMKilled")
     assert (pod.exit_code, pod.reason, pod.finished_at) == (None, None, None)
 
@@ -100,17 +122,22 @@ def test_a_container_that_runs_again_is_no_failed_pod() -> None:
         (137, PodPhase.FAILED, "Failed"),
     ],
 )
-def test_between_its_end_and_its_next_start_the_rules_say_what_comes(exit_code: int, phase: PodPhase, of_pod: str) -> None:
+def test_between_its_end_and_its_next_start_the_rules_say_what_comes(
+    exit_code: int, phase: PodPhase, of_pod: str
+) -> None:
     ended = {"terminated": {"exitCode": exit_code, "reason": "OOMKilled" if exit_code == 137 else "Error"}}
     containers = [{"name": "trainer", "restartPolicy": "Never", "restartPolicyRules": RULES}, {"name": "sidecar"}]
     pod = view_of({"phase": of_pod, "containerStatuses": trainer(state=ended)}, containers=containers)
     assert pod.phase is phase
-    assert pod.last_reason == ("OOMKilled" if exit_code == 137 and of_pod == "Running" else "Error" if phase is PodPhase.PENDING else None)
+    assert pod.last_reason == (
+        "OOMKilled" if exit_code == 137 and of_pod == "Running" else "Error" if phase is PodPhase.PENDING else None
+    )
 
 
 def test_without_rules_an_end_is_an_end() -> None:
     pod = view_of(
-        {"phase": "Running", "containerStatuses": trainer(state={"terminated": {"exitCode": 137}})}, containers=[{"name": "trainer"}, {"name": "sidecar"}]
+        {"phase": "Running", "containerStatuses": trainer(state={"terminated": {"exitCode": 137}})},
+        containers=[{"name": "trainer"}, {"name": "sidecar"}],
     )
     assert pod.phase is PodPhase.FAILED
 
@@ -118,12 +145,22 @@ def test_without_rules_an_end_is_an_end() -> None:
 @pytest.mark.parametrize(("restarts", "crashing"), [(2, False), (3, True)])
 def test_a_crash_loop_is_given_up_after_three_restarts(restarts: int, crashing: bool) -> None:
     last = {"terminated": {"exitCode": 127, "reason": "Error"}}
-    pod = view_of({"phase": "Running", "containerStatuses": trainer(**waiting("CrashLoopBackOff"), lastState=last, restartCount=restarts)})
+    pod = view_of(
+        {
+            "phase": "Running",
+            "containerStatuses": trainer(**waiting("CrashLoopBackOff"), lastState=last, restartCount=restarts),
+        }
+    )
     assert (pod.phase, pod.crashing, pod.exit_code) == (PodPhase.PENDING, crashing, 127)
 
 
 def test_when_it_was_created_and_got_its_node() -> None:
-    pod = view_of({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2030-01-01T00:00:05Z"}]})
+    pod = view_of(
+        {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2030-01-01T00:00:05Z"}],
+        }
+    )
     assert (pod.created_at, pod.scheduled_at) == (EPOCH, EPOCH + timedelta(seconds=5))
 
 
@@ -137,13 +174,29 @@ def event(reason: str, message: str, at: str) -> dict[str, Any]:
 def test_the_newest_telling_warning_is_taken() -> None:
     pod = view_of({"phase": "Pending"})
     events = [
-        event("FailedMount", 'MountVolume.SetUp failed for volume "data": configmap "old" not found', "2030-01-01T00:00:01Z"),
-        event("FailedMount", 'MountVolume.SetUp failed for volume "data": configmap "data" not found', "2030-01-01T00:00:02Z"),
-        event("FailedMount", "Unable to attach or mount volumes: timed out waiting for the condition", "2030-01-01T00:02:00Z"),
+        event(
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "data": configmap "old" not found',
+            "2030-01-01T00:00:01Z",
+        ),
+        event(
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "data": configmap "data" not found',
+            "2030-01-01T00:00:02Z",
+        ),
+        event(
+            "FailedMount",
+            "Unable to attach or mount volumes: timed out waiting for the condition",
+            "2030-01-01T00:02:00Z",
+        ),
         event("FailedScheduling", "0/3 nodes", "2030-01-01T00:03:00Z"),
     ]
     told = with_warnings(pod, events)
-    assert (told.reason, told.from_event) == ("FailedMount", True) and told.message is not None and 'configmap "data" not found' in told.message
+    assert (
+        (told.reason, told.from_event) == ("FailedMount", True)
+        and told.message is not None
+        and 'configmap "data" not found' in told.message
+    )
     assert with_warnings(pod, events[3:]) == pod
 
 
@@ -151,8 +204,14 @@ def test_the_newest_telling_warning_is_taken() -> None:
     ("spec", "why"),
     [
         ({"unschedulable": True}, "cordoned"),
-        ({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}, "tainted: node.kubernetes.io/unreachable"),
-        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}, "tainted: ToBeDeletedByClusterAutoscaler"),
+        (
+            {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]},
+            "tainted: node.kubernetes.io/unreachable",
+        ),
+        (
+            {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
+            "tainted: ToBeDeletedByClusterAutoscaler",
+        ),
         ({"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}, None),
         ({}, None),
     ],
@@ -164,10 +223,15 @@ def test_a_node_that_is_taken_away(spec: dict[str, Any], why: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "reason", "disrupted"), [(None, None, True), (137, None, True), (143, None, True), (1, None, False), (137, "OOMKilled", False)]
+    ("exit_code", "reason", "disrupted"),
+    [(None, None, True), (137, None, True), (143, None, True), (1, None, False), (137, "OOMKilled", False)],
 )
-def test_what_ended_by_itself_is_no_preemption_though_its_node_goes(exit_code: int | None, reason: str | None, disrupted: bool) -> None:
-    pod = PodView(slot=0, name="digits-0", uid="a", phase=PodPhase.FAILED, exit_code=exit_code, reason=reason, node="n1")
+def test_what_ended_by_itself_is_no_preemption_though_its_node_goes(
+    exit_code: int | None, reason: str | None, disrupted: bool
+) -> None:
+    pod = PodView(
+        slot=0, name="digits-0", uid="a", phase=PodPhase.FAILED, exit_code=exit_code, reason=reason, node="n1"
+    )
     assert on_node(pod, {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}}).disrupted == disrupted
 
 
@@ -192,7 +256,12 @@ def test_a_mount_failure_is_found_in_the_events() -> None:
         async with Simulation() as sim:
             await stuck(sim)
             for name in ("digits-0", "digits-1"):
-                sim.cluster.warn_pod(NAMESPACE, name, "FailedMount", 'MountVolume.SetUp failed for volume "data": configmap "data" not found')
+                sim.cluster.warn_pod(
+                    NAMESPACE,
+                    name,
+                    "FailedMount",
+                    'MountVolume.SetUp failed for volume "data": configmap "data" not found',
+                )
             message = await reason_within_30_s(sim, contract.REASON_VOLUME_MOUNT)
             assert ': FailedMount: MountVolume.SetUp failed for volume "data": configmap "data" not found' in message
             await asyncio.sleep(30.0)
@@ -228,7 +297,9 @@ def test_a_quota_becomes_a_condition_and_is_over_when_it_is_lifted() -> None:
 
             async def quota(call: Call, moment: Moment) -> None:
                 if full and call.verb == "create_pod" and call.name != "digits-0" and moment is Moment.BEFORE:
-                    raise Rejected('pods "x" is forbidden: exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1')
+                    raise Rejected(
+                        'pods "x" is forbidden: exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1'
+                    )
 
             sim.on_call = quota
             sim.cluster.create_job(manifest(workers=3))
@@ -239,12 +310,16 @@ def test_a_quota_becomes_a_condition_and_is_over_when_it_is_lifted() -> None:
             await asyncio.sleep(3600.0)
             assert {call.verb for call in sim.writes} == {"create_pod"}, "tried again, and nothing is written"
             assert len(sim.writes) <= 2 * 3600 / 15 + 2
-            assert [(e["reason"], e["count"]) for e in sim.cluster.events() if e["type"] == "Warning"] == [("FailedCreate", 1)]
+            assert [(e["reason"], e["count"]) for e in sim.cluster.events() if e["type"] == "Warning"] == [
+                ("FailedCreate", 1)
+            ]
             sim.kill_operator()
             sim.start_operator()
             said = sim.job().status.condition("ResourcesCreated")
             await asyncio.sleep(0.5)
-            assert sim.job().status.condition("ResourcesCreated") == said, "a new leader says the same before it has tried"
+            assert sim.job().status.condition("ResourcesCreated") == said, (
+                "a new leader says the same before it has tried"
+            )
             full = False
             job = await sim.until_finished()
             assert job.status.holds("Complete")
@@ -300,7 +375,9 @@ def test_nodes_of_lost_members_are_looked_at() -> None:
         (None, "", False),
     ],
 )
-def test_why_a_pod_is_gone_that_nobody_saw_go_is_asked_of_its_events(reason: str | None, words: str, preempted: bool) -> None:
+def test_why_a_pod_is_gone_that_nobody_saw_go_is_asked_of_its_events(
+    reason: str | None, words: str, preempted: bool
+) -> None:
     async def main() -> None:
         async with Simulation() as sim:
             sim.cluster.create_job(manifest())
@@ -318,18 +395,29 @@ def test_why_a_pod_is_gone_that_nobody_saw_go_is_asked_of_its_events(reason: str
             await sim.until_training(2)
             books, failure = sim.job().status.failures, sim.job().status.last_failure
             assert (books.counted, books.preemptions) == ((0, 1) if preempted else (1, 0))
-            assert failure is not None and failure.message == f"{gone.pod_name} is gone" + (f" ({reason}: {words})" if preempted else "")
-            assert 1 <= sum(call.verb == "list_pod_events" for call, moment in sim.calls if moment is Moment.BEFORE) <= 2
+            assert failure is not None and failure.message == f"{gone.pod_name} is gone" + (
+                f" ({reason}: {words})" if preempted else ""
+            )
+            assert (
+                1 <= sum(call.verb == "list_pod_events" for call, moment in sim.calls if moment is Moment.BEFORE) <= 2
+            )
 
     run_virtual(main())
 
 
 def test_the_events_of_an_earlier_jobs_pod_of_that_name_say_nothing() -> None:
     started = EPOCH
-    old = {"reason": "Preempted", "message": "Preempted by pod 8a", "lastTimestamp": (started - timedelta(seconds=1)).isoformat()}
+    old = {
+        "reason": "Preempted",
+        "message": "Preempted by pod 8a",
+        "lastTimestamp": (started - timedelta(seconds=1)).isoformat(),
+    }
     new = {**old, "lastTimestamp": None, "eventTime": (started + timedelta(seconds=1)).isoformat()}
     assert disruption_in([old], started) is None
-    assert disruption_in([old, new, {"reason": "Evicted", "message": "no time"}], started) == "Preempted: Preempted by pod 8a"
+    assert (
+        disruption_in([old, new, {"reason": "Evicted", "message": "no time"}], started)
+        == "Preempted: Preempted by pod 8a"
+    )
 
 
 # --- Objects that cannot be read -------------------------------------------------------------------------------------
@@ -349,7 +437,9 @@ def test_an_unreadable_job_is_told_so_and_nothing_else_is_touched() -> None:
             assert "spec.workers" in told["message"] and "kubectl edit" in told["message"]
             others = [c for c in after["status"]["conditions"] if c["type"] != "ResourcesCreated"]
             assert others == [c for c in before["status"]["conditions"] if c["type"] != "ResourcesCreated"]
-            assert {k: v for k, v in after["status"].items() if k != "conditions"} == {k: v for k, v in before["status"].items() if k != "conditions"}
+            assert {k: v for k, v in after["status"].items() if k != "conditions"} == {
+                k: v for k, v in before["status"].items() if k != "conditions"
+            }
             sim.calls.clear()
             await asyncio.sleep(600.0)
             assert sim.writes == [] and len(sim.cluster.pods()) == 2
@@ -411,7 +501,9 @@ def test_without_a_clock_no_events_are_read() -> None:
         ("Failed", {"running": {}}, False),
     ],
 )
-def test_a_pod_lingers_while_containers_beside_its_ended_trainer_run(phase: str, beside: dict[str, Any], lingers: bool) -> None:
+def test_a_pod_lingers_while_containers_beside_its_ended_trainer_run(
+    phase: str, beside: dict[str, Any], lingers: bool
+) -> None:
     ended = trainer(state={"terminated": {"exitCode": 0}})
     view = view_of({"phase": phase, "containerStatuses": [{"name": "sidecar", "state": beside}, *ended]})
     assert (view.phase, view.lingers) == (PodPhase.SUCCEEDED, lingers)

@@ -13,11 +13,11 @@ from support.clusters import NAMESPACE, Recorder, manifest
 from support.simulation import Simulation
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator import reconciler as module
 from trainjob_operator.cluster import Conflict, Unavailable
 from trainjob_operator.core.model import Installation
+from trainjob_operator.loop import reconciler as module
+from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.memory import Call, MemoryCluster, Moment
-from trainjob_operator.reconciler import Reconciler
 
 
 def test_a_new_job_gets_its_pods() -> None:
@@ -54,7 +54,9 @@ def test_one_jobs_trouble_is_not_anothers() -> None:
             sim.cluster.create_job(manifest("first"))
             sim.cluster.create_job(manifest("second"))
             await sim.until_finished("second", within_s=60.0)
-            tries = [at for at, (call, moment) in enumerate(sim.calls) if call.name == "first" and moment is Moment.BEFORE]
+            tries = [
+                at for at, (call, moment) in enumerate(sim.calls) if call.name == "first" and moment is Moment.BEFORE
+            ]
             assert 3 < len(tries) < 30, "it rests between its tries"
 
     run_virtual(main())
@@ -159,11 +161,19 @@ def test_the_launcher_sees_each_committed_job() -> None:
         async with Simulation() as sim:
             assert sim.operator is not None
             seen: list[TrainJob] = []
-            view = Reconciler(sim.cluster, sim.operator.coordinator, Installation(coordinator_url="http://c"), VirtualClock(), on_job=seen.append)
+            view = Reconciler(
+                sim.cluster,
+                sim.operator.coordinator,
+                Installation(coordinator_url="http://c"),
+                VirtualClock(),
+                on_job=seen.append,
+            )
             sim.cluster.create_job(manifest())
             await view.turn((NAMESPACE, "digits"))
             assert [job.status.slots for job in seen] == ["0-1"]
-            assert seen[0].metadata.resource_version == sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+            assert (
+                seen[0].metadata.resource_version == sim.cluster.job(NAMESPACE, "digits")["metadata"]["resourceVersion"]
+            )
 
     run_virtual(main())
 
@@ -175,7 +185,9 @@ def test_a_deleted_jobs_agents_go_home_and_its_pods_with_it() -> None:
             sim.world.training("digits").length = 10**6
             await sim.until_training()
             sim.cluster.remove_job(NAMESPACE, "digits")
-            await sim.until(lambda: not sim.cluster.pods() and not sim.world.agents, "no pod and no agent is left", within_s=10.0)
+            await sim.until(
+                lambda: not sim.cluster.pods() and not sim.world.agents, "no pod and no agent is left", within_s=10.0
+            )
 
     run_virtual(main())
 

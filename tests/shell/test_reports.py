@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from support.virtual_time import EPOCH
 from trainjob_api import contract
-from trainjob_operator.reports import BadReport, parse_report, read_report
+from trainjob_operator.agents.reports import BadReport, parse_report, read_report
 
-WHOLE: dict[str, Any] = {"namespace": "team", "job": "digits", "job_uid": "job-uid", "slot": 1, "pod": "digits-1", "pod_uid": "pod-uid", "boot": 1, "seq": 7}
+WHOLE: dict[str, Any] = {
+    "namespace": "team",
+    "job": "digits",
+    "job_uid": "job-uid",
+    "slot": 1,
+    "pod": "digits-1",
+    "pod_uid": "pod-uid",
+    "boot": 1,
+    "seq": 7,
+}
 
 
 def report(**fields: Any) -> dict[str, Any]:
@@ -49,8 +58,22 @@ def test_a_whole_report_becomes_a_view() -> None:
         run=1,
     )
     view = read_report(document).view(EPOCH)
-    assert (view.slot, view.pod_uid, view.boot, view.heard_at, view.address) == (1, "pod-uid", 1, EPOCH, "10.0.0.1:7000")
-    assert (view.attempt, view.quiet, view.joined, view.draining, view.uploads, view.completed, view.run) == (2, False, True, True, 1, True, 1)
+    assert (view.slot, view.pod_uid, view.boot, view.heard_at, view.address) == (
+        1,
+        "pod-uid",
+        1,
+        EPOCH,
+        "10.0.0.1:7000",
+    )
+    assert (view.attempt, view.quiet, view.joined, view.draining, view.uploads, view.completed, view.run) == (
+        2,
+        False,
+        True,
+        True,
+        1,
+        True,
+        1,
+    )
     assert view.ranks[0].get("kind") == "exception" and (view.ranks[0].get("error") or {}).get("message") == "no"
     assert view.progress is not None and view.progress.get("metrics") == {"loss": 0.5}
     assert view.lost_peers == (0,)
@@ -99,14 +122,23 @@ def test_long_texts_are_cut_and_tracebacks_keep_their_end() -> None:
 
 
 def test_control_characters_and_broken_unicode_are_replaced() -> None:
-    body = json.dumps(report(ranks=[{"rank": 0, "error": {"message": "\x1b[31mred\x00\ud800 zwei\nZeilen äöü"}}])).encode()
+    body = json.dumps(
+        report(ranks=[{"rank": 0, "error": {"message": "\x1b[31mred\x00\ud800 zwei\nZeilen äöü"}}])
+    ).encode()
     message = (parse_report(body).view(EPOCH).ranks[0].get("error") or {})["message"]
     assert message == "�[31mred�� zwei\nZeilen äöü"
     message.encode()
 
 
 def test_metrics_are_finite_numbers_and_few() -> None:
-    metrics = {"nan": float("nan"), "inf": float("inf"), "text": "1", "flag": True, "loss": 1, **{f"m{n}": n for n in range(40)}}
+    metrics = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "text": "1",
+        "flag": True,
+        "loss": 1,
+        **{f"m{n}": n for n in range(40)},
+    }
     body = json.dumps(report(progress={"metrics": metrics})).encode()
     progress = parse_report(body).view(EPOCH).progress or {}
     kept = progress["metrics"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_operator.workqueue import Backoff, Schedule, WorkQueue
+from trainjob_operator.loop.workqueue import Backoff, Schedule, WorkQueue
 
 
 def queue(**backoff: float) -> WorkQueue[str]:
@@ -20,7 +20,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- The schedule, told the time -------------------------------------------------------------------------------------------
+# --- The schedule, told the time
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_key_asked_for_twice_is_due_once() -> None:
@@ -85,7 +86,11 @@ class _Model:
         return [key for key, due in free.items() if due == min(free.values())]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "done"]), st.integers(0, 5)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "done"]), st.integers(0, 5)), max_size=60
+    )
+)
 def test_any_history_agrees_with_the_model(history: list[tuple[str, str, int]]) -> None:
     schedule: Schedule[str] = Schedule()
     model = _Model()
@@ -106,7 +111,8 @@ def test_any_history_agrees_with_the_model(history: list[tuple[str, str, int]]) 
         assert len(schedule) == len(model.due)
 
 
-# --- The queue -----------------------------------------------------------------------------------------------------------------
+# --- The queue
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_get_waits_until_a_key_is_due() -> None:

@@ -1,7 +1,7 @@
 """The operator killed before or after any single API call ends in the same final state as without the kill.
 
-One story (start, a rank fails, a pod is lost, completion) is told once undisturbed, then once for each point at which the
-process can die; a fresh operator starts a second later on the same cluster and the same agents.
+One story (start, a rank fails, a pod is lost, completion) is told once undisturbed, then once for each point at which
+the process can die; a fresh operator starts a second later on the same cluster and the same agents.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def test_the_story_is_the_one_that_is_meant(undisturbed: Any) -> None:
     end, _ = undisturbed
     assert end.phase == "Complete"
     assert end.counted == 2
-    assert end.causes == ((1, "Started", "NonZeroExit"), (2, "NonZeroExit", "PodLost"), (3, "PodLost", "AllRanksSucceeded"))
+    assert end.causes == (
+        (1, "Started", "NonZeroExit"),
+        (2, "NonZeroExit", "PodLost"),
+        (3, "PodLost", "AllRanksSucceeded"),
+    )
 
 
 @pytest.mark.parametrize("moment", Moment)

@@ -1,4 +1,6 @@
-"""The operator is away for so long that agents end by themselves: their pods' termination messages tell what happened meanwhile."""
+"""The operator is away for so long that agents end by themselves: their pods' termination messages tell what
+happened meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def quiet_log(caplog: pytest.LogCaptureFixture) -> None:
 
 def ended(sim: Simulation) -> dict[str, dict[str, Any]]:
     """How the trainer containers ended, by pod."""
-    statuses = {pod["metadata"]["name"]: pod["status"].get("containerStatuses", [{}])[0].get("state", {}) for pod in sim.cluster.pods(NAMESPACE)}
+    statuses = {
+        pod["metadata"]["name"]: pod["status"].get("containerStatuses", [{}])[0].get("state", {})
+        for pod in sim.cluster.pods(NAMESPACE)
+    }
     return {name: state["terminated"] for name, state in statuses.items() if "terminated" in state}
 
 
@@ -46,7 +51,11 @@ def test_a_job_that_completed_while_the_operator_was_away_is_complete_though_its
             sim.kill_operator()
             await sim.until(lambda: len(ended(sim)) == 3, "all agents have ended", LONG_S)
             codes = {name: end["exitCode"] for name, end in ended(sim).items()}
-            assert codes == {"digits-0": 0, "digits-1": contract.EXIT_NO_COORDINATOR, "digits-2": contract.EXIT_NO_COORDINATOR}
+            assert codes == {
+                "digits-0": 0,
+                "digits-1": contract.EXIT_NO_COORDINATOR,
+                "digits-2": contract.EXIT_NO_COORDINATOR,
+            }
             assert ended(sim)["digits-0"]["message"] == "trainjob: completed run=1 attempt=1"
             sim.start_operator()
             job = await sim.until_finished(within_s=10.0)
@@ -84,12 +93,22 @@ def test_a_rank_that_failed_while_the_operator_was_away_is_the_first_cause_and_c
             gone = 3 if notice_s else 1
             await sim.until(lambda: len(ended(sim)) == gone, f"{gone} agents have ended", LONG_S)
             await asyncio.sleep(LONG_S)
-            assert {end["exitCode"] for end in ended(sim).values()} == {contract.EXIT_NO_COORDINATOR} and len(ended(sim)) == gone
+            assert {end["exitCode"] for end in ended(sim).values()} == {contract.EXIT_NO_COORDINATOR} and len(
+                ended(sim)
+            ) == gone
             sim.start_operator()
             job = await sim.until_finished()
-            assert [entry.end_cause for entry in job.status.history] == [contract.REASON_EXIT, contract.REASON_COMPLETED]
+            assert [entry.end_cause for entry in job.status.history] == [
+                contract.REASON_EXIT,
+                contract.REASON_COMPLETED,
+            ]
             failure = job.status.last_failure
-            assert (failure.rank, failure.exit_code, failure.pod, failure.reason) == (2, 7, "digits-2", contract.REASON_EXIT)
+            assert (failure.rank, failure.exit_code, failure.pod, failure.reason) == (
+                2,
+                7,
+                "digits-2",
+                contract.REASON_EXIT,
+            )
             assert failure.message == "rank 2 on digits-2 ended with exit code 7"
             assert (job.status.failures.counted, job.status.next_slot) == (1, 3 + gone)
 
@@ -126,7 +145,14 @@ def test_whatever_breaks_while_the_operator_comes_and_goes_for_minutes(seed: int
                 sim.kill_operator()
                 await asyncio.sleep(rng.uniform(0.0, 5.0))
                 for agent in rng.sample(list(sim.world.agents.values()), min(1, len(sim.world.agents))):
-                    rng.choice([sim.world.fail_rank, sim.world.crash_container, sim.world.lose_pod, sim.world.restart_container])(agent)
+                    rng.choice(
+                        [
+                            sim.world.fail_rank,
+                            sim.world.crash_container,
+                            sim.world.lose_pod,
+                            sim.world.restart_container,
+                        ]
+                    )(agent)
                 await asyncio.sleep(rng.choice([1.0, 300.0, 590.0, 605.0, 900.0, 1500.0]))
                 sim.start_operator()
             job = await sim.until_finished(within_s=3000.0)

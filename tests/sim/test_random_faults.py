@@ -106,12 +106,15 @@ async def _stays_finished(sim: Simulation) -> None:
     attempt = sim.job().status.attempt
     assert (attempt.number if attempt else 0) == number
     running = [
-        pod["metadata"]["name"] for pod in sim.cluster.pods() if pod["status"]["phase"] in ("Pending", "Running") and "ownerReferences" in pod["metadata"]
+        pod["metadata"]["name"]
+        for pod in sim.cluster.pods()
+        if pod["status"]["phase"] in ("Pending", "Running") and "ownerReferences" in pod["metadata"]
     ]
     assert not running, f"still there after the end: {running}"
 
 
-# --- Misfortunes ---------------------------------------------------------------------------------------------------------
+# --- Misfortunes
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _some_agent(sim: Simulation, rng: random.Random) -> Any:
@@ -179,7 +182,9 @@ async def _end_later(operator: Operator, delay_s: float) -> None:
 
 def _lose_node(sim: Simulation, rng: random.Random) -> None:
     """A machine vanishes, and comes back rebooted before or after Kubernetes has noticed."""
-    nodes = sorted({pod["spec"]["nodeName"] for pod in sim.cluster.pods() if "nodeName" in pod["spec"]} - sim.world.lost_nodes)
+    nodes = sorted(
+        {pod["spec"]["nodeName"] for pod in sim.cluster.pods() if "nodeName" in pod["spec"]} - sim.world.lost_nodes
+    )
     if nodes and len(sim.world.lost_nodes) < 2:
         node = rng.choice(nodes)
         sim.world.lose_node(node, peers_after_s=rng.choice([5.0, 15.0, None]))

@@ -29,8 +29,17 @@ def test_two_jobs_that_each_need_three_quarters_both_complete(seed: int, plain: 
                 sim.cluster.create_job(manifest(name, workers=6, **more))
                 sim.world.training(name).length = 60
             await asyncio.sleep(10.0)
-            held = {name: sum(pod["metadata"]["name"].startswith(name) and "nodeName" in pod["spec"] for pod in sim.cluster.pods()) for name in ("one", "two")}
-            assert (sum(held.values()) == 8 and max(held.values()) < 6) or sim.job("one").status.attempt or sim.job("two").status.attempt
+            held = {
+                name: sum(
+                    pod["metadata"]["name"].startswith(name) and "nodeName" in pod["spec"] for pod in sim.cluster.pods()
+                )
+                for name in ("one", "two")
+            }
+            assert (
+                (sum(held.values()) == 8 and max(held.values()) < 6)
+                or sim.job("one").status.attempt
+                or sim.job("two").status.attempt
+            )
             for name in ("one", "two"):
                 job = await sim.until_finished(name, within_s=1800.0)
                 assert job.status.holds("Complete")
@@ -44,11 +53,19 @@ def test_what_it_waits_for_is_told_while_it_waits() -> None:
         async with Simulation(seed=1) as sim:
             sim.world.capacity = 2
             sim.cluster.create_job(manifest(workers=3))
-            await sim.until(lambda: sim.job().status.reason == contract.REASON_UNSCHEDULABLE, "Unschedulable", within_s=30.0)
+            await sim.until(
+                lambda: sim.job().status.reason == contract.REASON_UNSCHEDULABLE, "Unschedulable", within_s=30.0
+            )
             await sim.until(lambda: sim.job().status.reason == contract.REASON_GANG, "WaitingForGang", within_s=90.0)
             condition = sim.job().status.condition("PodsScheduled")
-            assert condition is not None and "2 of 3 workers" in condition.message and "Too many pods" in condition.message
-            await sim.until(lambda: not any("nodeName" in pod["spec"] for pod in sim.cluster.pods()), "its nodes are free", within_s=10.0)
+            assert (
+                condition is not None and "2 of 3 workers" in condition.message and "Too many pods" in condition.message
+            )
+            await sim.until(
+                lambda: not any("nodeName" in pod["spec"] for pod in sim.cluster.pods()),
+                "its nodes are free",
+                within_s=10.0,
+            )
             sim.world.capacity = 3
             job = await sim.until_finished()
             assert job.status.holds("Complete") and job.status.timing.gang_tries == 0
@@ -78,7 +95,11 @@ def test_a_job_from_start_to_end_is_few_writes(workers: int) -> None:
             sim.cluster.create_job(manifest(workers=workers))
             await sim.until_finished()
             await asyncio.sleep(60.0)
-            written = [call.verb for call, moment in sim.calls if call.writes and moment is Moment.BEFORE and call.verb != "create_event"]
+            written = [
+                call.verb
+                for call, moment in sim.calls
+                if call.writes and moment is Moment.BEFORE and call.verb != "create_event"
+            ]
             progress = 1
             assert len(written) - progress <= workers + 8, written
             assert sim.cluster.pods(NAMESPACE), "finished pods keep their logs"

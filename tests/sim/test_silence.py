@@ -57,8 +57,13 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.parametrize(("index", "peers_after_s", "within_s"), [(1, 15.0, 31.5), (0, 15.0, 31.5), (1, None, NOTICED_S + 1.0), (0, None, NOTICED_S + 1.0)])
-def test_the_worker_of_a_lost_node_is_replaced_before_kubernetes_gives_it_up(index: int, peers_after_s: float | None, within_s: float) -> None:
+@pytest.mark.parametrize(
+    ("index", "peers_after_s", "within_s"),
+    [(1, 15.0, 31.5), (0, 15.0, 31.5), (1, None, NOTICED_S + 1.0), (0, None, NOTICED_S + 1.0)],
+)
+def test_the_worker_of_a_lost_node_is_replaced_before_kubernetes_gives_it_up(
+    index: int, peers_after_s: float | None, within_s: float
+) -> None:
     async def main() -> None:
         async with spread() as sim:
             await trains(sim)
@@ -66,7 +71,11 @@ def test_the_worker_of_a_lost_node_is_replaced_before_kubernetes_gives_it_up(ind
             node, lost = node_of(sim, index), sim.agent(index).pod_name
             at = now()
             sim.world.lose_node(node, noticed_after_s=NOTICED_S, peers_after_s=peers_after_s)
-            await sim.until(lambda: any(pod["metadata"]["name"] == "digits-3" for pod in sim.cluster.pods()), "a replacement", within_s=EVICTED_S)
+            await sim.until(
+                lambda: any(pod["metadata"]["name"] == "digits-3" for pod in sim.cluster.pods()),
+                "a replacement",
+                within_s=EVICTED_S,
+            )
             assert now() - at <= within_s
             await sim.until_training(2, within_s=10.0)
             left = sim.world.pod(NAMESPACE, lost)
@@ -78,7 +87,9 @@ def test_the_worker_of_a_lost_node_is_replaced_before_kubernetes_gives_it_up(ind
             assert failure is not None
             assert (failure.reason, failure.pod, failure.node) == (contract.REASON_WORKER_UNREACHABLE, lost, node)
             witness = f"its node {node} is NotReady (NodeStatusUnknown)" if peers_after_s is None else "cannot reach it"
-            assert failure.message.startswith(f"the agent of {lost} has been silent for ") and witness in failure.message
+            assert (
+                failure.message.startswith(f"the agent of {lost} has been silent for ") and witness in failure.message
+            )
             # A node that Kubernetes still takes for good is kept away from.
             assert status.failures.avoid_nodes == ([] if peers_after_s is None else [node])
 
@@ -239,13 +250,18 @@ def test_a_worker_lost_before_the_attempt_begins_is_replaced_too() -> None:
             await sim.until_training(1, within_s=30.0)
             status = sim.job().status
             assert (status.failures.counted, status.failures.preemptions) == (0, 0), "nothing ran, nothing is charged"
-            assert any(event["reason"] == contract.REASON_WORKER_UNREACHABLE and "digits-1" in event["message"] for event in sim.cluster.events())
+            assert any(
+                event["reason"] == contract.REASON_WORKER_UNREACHABLE and "digits-1" in event["message"]
+                for event in sim.cluster.events()
+            )
 
     run_virtual(main())
 
 
 def test_an_agent_whose_peers_lost_it_is_asked_at_once() -> None:
-    """A broken connection between two agents ends nothing by itself, and whoever was lost speaks long before its poll is over."""
+    """A broken connection between two agents ends nothing by itself, and whoever was lost speaks long before its
+    poll is over.
+    """
 
     async def main() -> None:
         async with spread() as sim:

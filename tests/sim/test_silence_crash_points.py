@@ -35,7 +35,14 @@ async def story(die_at: int | None) -> tuple[Ending, list[tuple[Call, Moment]]]:
         await asyncio.sleep(60.0)
         status = job.status
         causes = tuple(entry.end_cause for entry in status.history)
-        return (status.phase, status.failures.counted, status.failures.preemptions, causes, status.slots, status.next_slot), calls
+        return (
+            status.phase,
+            status.failures.counted,
+            status.failures.preemptions,
+            causes,
+            status.slots,
+            status.next_slot,
+        ), calls
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +54,15 @@ def test_the_operator_dies_around_each_write_and_around_the_looks_at_the_node() 
     end, calls = run_virtual(story(None))
     assert end == ("Complete", 0, 1, ("WorkerUnreachable", "AllRanksSucceeded"), "0,2-3", 4)
     # Dying around a write of progress differs in nothing from dying around the one before.
-    points = [at for at, (call, _) in enumerate(calls) if call.verb in ("create_pod", "delete_pod", "create_event", "get_node")]
+    points = [
+        at
+        for at, (call, _) in enumerate(calls)
+        if call.verb in ("create_pod", "delete_pod", "create_event", "get_node")
+    ]
     ended = next(at for at, (call, _) in enumerate(calls) if call.verb == "create_pod")
-    points += [at for at, (call, _) in enumerate(calls) if call.verb == "patch_job_status" and ended - 12 <= at <= ended + 40]
+    points += [
+        at for at, (call, _) in enumerate(calls) if call.verb == "patch_job_status" and ended - 12 <= at <= ended + 40
+    ]
     assert {calls[at][0].verb for at in points} >= {"create_pod", "delete_pod", "patch_job_status"}
     for at in sorted(points):
         killed, _ = run_virtual(story(at))

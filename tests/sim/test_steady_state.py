@@ -95,7 +95,11 @@ def test_a_new_operator_writes_nothing_about_a_job_that_trains() -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize("pace", [Pace(schedule=(0.0, 0.1), start=(0.0, 0.1), report=0.1), Pace(schedule=(0.5, 2.0), start=(1.0, 12.0))], ids=["quick", "slow"])
+@pytest.mark.parametrize(
+    "pace",
+    [Pace(schedule=(0.0, 0.1), start=(0.0, 0.1), report=0.1), Pace(schedule=(0.5, 2.0), start=(1.0, 12.0))],
+    ids=["quick", "slow"],
+)
 @pytest.mark.parametrize("workers", [1, 3, 12])
 def test_a_job_costs_few_writes(workers: int, pace: Pace) -> None:
     """The goal: N + 6 for a job of N workers that starts within 15 s; progress (once in 10 s) and events excepted."""

@@ -156,7 +156,12 @@ def test_jobs_do_not_disturb_each_other() -> None:
             names = [f"job-{number}" for number in range(12)]
             for name in names:
                 sim.cluster.create_job(manifest(name))
-            await sim.until(lambda: all(sim.job(name).status.finished for name in names), "all are finished", within_s=120.0, every_s=1.0)
+            await sim.until(
+                lambda: all(sim.job(name).status.finished for name in names),
+                "all are finished",
+                within_s=120.0,
+                every_s=1.0,
+            )
             assert {sim.job(name).status.phase for name in names} == {"Complete"}
             assert all(attempt == 1 for _, attempt, _, _ in sim.world.starts)
 

@@ -1,4 +1,5 @@
-"""Measures the agent: start to first sync, memory, report() through two agents. `python tests/support/agent_figures.py`, on a quiet machine.
+"""Measures the agent: start to first sync, memory, report() through two agents. `python
+tests/support/agent_figures.py`, on a quiet machine.
 
 agent_start_ms 70
 agent_rss_mb 25
@@ -14,7 +15,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), *(str(Path(__file__).resolve().parents[2] / root) for root in ("operator", "worker-image"))]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[1]),
+    *(str(Path(__file__).resolve().parents[2] / root) for root in ("operator", "worker-image")),
+]
 
 from support.agent_rig import Rig  # noqa: E402
 

@@ -1,4 +1,5 @@
-"""Agents as real processes under a puppet coordinator: tests say what each agent is told, and see everything that it reports.
+"""Agents as real processes under a puppet coordinator: tests say what each agent is told, and see everything that it
+reports.
 
 with Rig(tmp_path, script=SCRIPT) as rig:
     rig.run(1)
@@ -102,7 +103,12 @@ class Coordinator:
                 self.log.append(report)
                 self.changed.notify_all()
             deadline = time.monotonic() + HOLD_POLL_S
-            while self._server is server and self.reports[slot] is report and report["acknowledged"] == self._word(slot) and time.monotonic() < deadline:
+            while (
+                self._server is server
+                and self.reports[slot] is report
+                and report["acknowledged"] == self._word(slot)
+                and time.monotonic() < deadline
+            ):
                 self.changed.wait(deadline - time.monotonic())
             if self._server is not server:
                 raise ConnectionAbortedError("the coordinator is gone")
@@ -185,7 +191,8 @@ class Rig:
             for folder in glob.glob(f"/tmp/trainjob-{self.pod_uid(slot)[:8]}-*"):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    # -- agents -----------------------------------------------------------------------------------------------------------
+    # -- agents
+    # -----------------------------------------------------------------------------------------------------------
 
     def start(self, slot: int, environment: Mapping[str, str] | None = None) -> AgentProcess:
         """Start the agent of a slot (again: its container was restarted)."""
@@ -245,7 +252,8 @@ class Rig:
         """Wait for an agent's end."""
         return self.agents[slot].process.wait(timeout_s)
 
-    # -- instructions -----------------------------------------------------------------------------------------------------
+    # -- instructions
+    # -----------------------------------------------------------------------------------------------------
 
     def run(self, attempt: int, members: Sequence[int] | None = None) -> None:
         """Tell members to run an attempt, once all have reported."""
@@ -258,7 +266,15 @@ class Rig:
         """Tell one of them."""
         leader = self.coordinator.reports[slots[0]]["address"]
         self.coordinator.tell(
-            slot, do=contract.DO_RUN, attempt=attempt, index=index, workers=len(slots), processes=self.processes, leader=leader, secret="secret", reason="test"
+            slot,
+            do=contract.DO_RUN,
+            attempt=attempt,
+            index=index,
+            workers=len(slots),
+            processes=self.processes,
+            leader=leader,
+            secret="secret",
+            reason="test",
         )
 
     def hold(self, grace_s: float = 0) -> None:
@@ -271,7 +287,8 @@ class Rig:
         for slot in self.agents:
             self.coordinator.tell(slot, do=contract.DO_EXIT, exit_code=code)
 
-    # -- observations -----------------------------------------------------------------------------------------------------
+    # -- observations
+    # -----------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
         """Until `condition()` is true; its value. Raises AssertionError with all that is known."""

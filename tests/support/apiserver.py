@@ -1,7 +1,8 @@
 """A real API server for tests: the fixtures `apiserver` (one a session) and `api_namespace` (a fresh namespace a test).
 
-A test that uses them carries the mark `on_apiserver`, so that of several pytest workers only one starts a server. Where the
-binaries are not there they are built, once, which takes about five minutes; TRAINJOB_BUILD=0 skips the tests instead.
+A test that uses them carries the mark `on_apiserver`, so that of several pytest workers only one starts a server. Where
+the binaries are not there they are built, once, which takes about five minutes; TRAINJOB_BUILD=0 skips the tests
+instead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _numbers = itertools.count(1)
 
 def missing() -> list[str]:
     """Binaries that would have to be built."""
-    return [name for name in _NEEDED if not is_built(name)] + ([] if shutil.which("kubectl") or is_built("kubectl") else ["kubectl"])
+    return [name for name in _NEEDED if not is_built(name)] + (
+        [] if shutil.which("kubectl") or is_built("kubectl") else ["kubectl"]
+    )
 
 
 def why_not() -> str | None:

@@ -44,7 +44,9 @@ def run_helm(*words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[
     return subprocess.run([str(helm()), *words], capture_output=True, text=True, timeout=timeout_s)
 
 
-def render(*settings: str, chart: Path = CHART, values: Object | None = None, tmp_path: Path | None = None) -> list[Object]:
+def render(
+    *settings: str, chart: Path = CHART, values: Object | None = None, tmp_path: Path | None = None
+) -> list[Object]:
     """`helm template` with `--set` for each of `settings`, and with a values file."""
     done = _template(settings, chart, _values_file(values, tmp_path))
     assert done.returncode == 0, done.stderr
@@ -60,7 +62,9 @@ def refusal(*settings: str) -> str:
 
 def _template(settings: Iterable[str], chart: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
     words = [word for setting in settings for word in ("--set", setting)]
-    return run_helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *words, *more)
+    return run_helm(
+        "template", RELEASE, str(chart), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *words, *more
+    )
 
 
 def _values_file(values: Object | None, folder: Path | None) -> list[str]:

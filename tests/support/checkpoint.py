@@ -1,4 +1,6 @@
-"""For tests of checkpoints: small trees, notes, whole commits, and processes that are cut off at a chosen file operation."""
+"""For tests of checkpoints: small trees, notes, whole commits, and processes that are cut off at a chosen file
+operation.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainjob.checkpoint import layout, stored
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import Manifest, NoteFile, ReleaseNote
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.shares import Share, commit, share
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.publishing.shares import Share, commit, share
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import Manifest, NoteFile, ReleaseNote
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.checkpoint.stores.store import Store
 
 CUT = 77
 """Exit code of a process that was cut off."""
@@ -43,7 +46,11 @@ def note_of(id_: str, files: Mapping[str, tuple[int, int]], **fields: Any) -> Re
     base: dict[str, Any] = {
         "parent": None, "step": 10, "total_steps": None, "epoch": 1, "metrics": {"loss": 0.5}, "time": 1.5e9, "world_size": 2, "position": 1,
     }  # fmt: skip
-    return ReleaseNote(id=CheckpointId.parse(id_), files=tuple(NoteFile(p, size, rank) for p, (size, rank) in files.items()), **{**base, **fields})
+    return ReleaseNote(
+        id=CheckpointId.parse(id_),
+        files=tuple(NoteFile(p, size, rank) for p, (size, rank) in files.items()),
+        **{**base, **fields},
+    )
 
 
 class Job:
@@ -61,7 +68,9 @@ class Job:
 
     def note(self, id_: str, **fields: Any) -> ReleaseNote:
         """Rank 1 owns the optimizer, rank 0 the rest."""
-        return note_of(id_, {p: (len(data), 1 if "optim" in p else 0) for p, data in self.contents(id_).items()}, **fields)
+        return note_of(
+            id_, {p: (len(data), 1 if "optim" in p else 0) for p, data in self.contents(id_).items()}, **fields
+        )
 
     def stage(self, id_: str) -> Path:
         """The staged tree of a checkpoint."""
@@ -71,7 +80,10 @@ class Job:
     def share(self, id_: str, rank: int, store: Any = None) -> int:
         """One rank's share."""
         lists = self.note(id_).share_of(rank)
-        return share(store or self.store, Share(CheckpointId.parse(id_), rank, str(self.stage(id_)), lists["files"], lists["duplicates"]))
+        return share(
+            store or self.store,
+            Share(CheckpointId.parse(id_), rank, str(self.stage(id_)), lists["files"], lists["duplicates"]),
+        )
 
     def save(self, id_: str, store: Any = None, **fields: Any) -> Manifest:
         """Both shares and the commit."""
@@ -112,7 +124,8 @@ _CALLS = ("link", "fsync", "replace", "unlink", "mkdir", "rmdir", "rename", "wri
 
 
 def cut_off(work: Callable[[], object], at: int, *, after: bool) -> bool:
-    """Run `work` in a forked process that dies (as by SIGKILL: no clean-up runs) at its `at`-th file operation, before it or right after it.
+    """Run `work` in a forked process that dies (as by SIGKILL: no clean-up runs) at its `at`-th file operation, before
+    it or right after it.
 
     True if it died there, False if it ended before. Raises when it failed by itself.
     """

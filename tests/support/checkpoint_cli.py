@@ -10,8 +10,8 @@ import pytest
 
 from support.checkpoint import Job
 from support.cluster_cli import Said
-from trainjob.checkpoint.opening import open_store
-from trainjob.checkpoint.settle import settle
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli.main import main
 
 
@@ -47,7 +47,15 @@ class Shell:
         """Committed checkpoints; the step is ten times the index."""
         for id_ in ids:
             index = int(id_.rsplit("-", 1)[-1])
-            self.job.save(id_, **{"step": 10 * index, "metrics": {"loss": 1 / index, "val": {"acc": index / 10}}, "position": index, **fields})
+            self.job.save(
+                id_,
+                **{
+                    "step": 10 * index,
+                    "metrics": {"loss": 1 / index, "val": {"acc": index / 10}},
+                    "position": index,
+                    **fields,
+                },
+            )
 
 
 def shell(folder: Path, storage: str, capsys: pytest.CaptureFixture[str]) -> Shell:

@@ -1,4 +1,6 @@
-"""A user with `tj` before a real API server: jobs that tests create and whose status they write, as the operator would."""
+"""A user with `tj` before a real API server: jobs that tests create and whose status they write, as the operator
+would.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class User:
 
     def tj(self, *words: str, script_args: tuple[str, ...] = ()) -> Said:
         """Run a command to its end."""
-        code = main([*words, *(() if "-n" in words else ("-n", self.namespace)), *(("--", *script_args) if script_args else ())])
+        code = main(
+            [*words, *(() if "-n" in words else ("-n", self.namespace)), *(("--", *script_args) if script_args else ())]
+        )
         shown = self._capsys.readouterr()
         return Said(code, shown.out, shown.err)
 
@@ -44,13 +48,16 @@ class User:
         """Do these in the background while a command runs; their errors come out at the end."""
         return Meanwhile(steps)
 
-    # --- As the API server has it -----------------------------------------------------------------------------------------
+    # --- As the API server has it
+    # -----------------------------------------------------------------------------------------
 
     def path(self, name: str = "") -> str:
         return f"/apis/trainjob.dev/v1alpha1/namespaces/{self.namespace}/trainjobs" + (f"/{name}" if name else "")
 
     def create(self, changes: dict[str, Any] | None = None) -> Manifest:
-        return self.server.request("POST", self.path(), document({"metadata.namespace": self.namespace, **(changes or {})}))
+        return self.server.request(
+            "POST", self.path(), document({"metadata.namespace": self.namespace, **(changes or {})})
+        )
 
     def get(self, name: str = "digits") -> Manifest:
         return self.server.request("GET", self.path(name))
@@ -103,7 +110,16 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Manife
 
 def attempt(number: int, members: str, workers: int, **more: Any) -> Manifest:
     """status.attempt, running."""
-    return {"number": number, "state": "Running", "startedAt": now(), "members": members, "workers": workers, "worldSize": workers, "cause": "Started", **more}
+    return {
+        "number": number,
+        "state": "Running",
+        "startedAt": now(),
+        "members": members,
+        "workers": workers,
+        "worldSize": workers,
+        "cause": "Started",
+        **more,
+    }
 
 
 def now() -> str:

@@ -16,11 +16,24 @@ INSTALLATION = Installation(coordinator_url="http://coordinator:8080")
 def plain_pod(name: str, *, job: str = "digits", owner: Manifest | None = None, slot: int = 0) -> Manifest:
     """A pod with the operator's labels, owned by a stored job."""
     references = (
-        [] if owner is None else [{"apiVersion": "trainjob.dev/v1alpha1", "kind": "TrainJob", "name": job, "uid": owner["metadata"]["uid"], "controller": True}]
+        []
+        if owner is None
+        else [
+            {
+                "apiVersion": "trainjob.dev/v1alpha1",
+                "kind": "TrainJob",
+                "name": job,
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
     )
     labels = {"trainjob.dev/job": job, "trainjob.dev/slot": str(slot)}
     container = {"name": "trainer", "image": "none"}
-    return {"metadata": {"name": name, "labels": labels, "ownerReferences": references}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": name, "labels": labels, "ownerReferences": references},
+        "spec": {"containers": [container]},
+    }
 
 
 def stored_job(cluster: MemoryCluster, **spec: Any) -> TrainJob:

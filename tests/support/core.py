@@ -27,10 +27,12 @@ from trainjob_operator.core.model import (
     PodView,
     ServiceView,
 )
-from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots
 
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "image", "command": ["python", "train.py"]}]}}
+TEMPLATE: dict[str, Any] = {
+    "spec": {"containers": [{"name": "trainer", "image": "image", "command": ["python", "train.py"]}]}
+}
 
 
 def make_spec(**fields: Any) -> TrainJobSpec:
@@ -40,7 +42,11 @@ def make_spec(**fields: Any) -> TrainJobSpec:
 
 def make_job(status: TrainJobStatus | None = None, **fields: Any) -> TrainJob:
     """The job `digits`."""
-    return TrainJob(metadata=Metadata(name="digits", namespace="ml", uid="job-uid"), spec=make_spec(**fields), status=status or TrainJobStatus())
+    return TrainJob(
+        metadata=Metadata(name="digits", namespace="ml", uid="job-uid"),
+        spec=make_spec(**fields),
+        status=status or TrainJobStatus(),
+    )
 
 
 def seconds(n: float) -> timedelta:
@@ -50,13 +56,22 @@ def seconds(n: float) -> timedelta:
 
 def ended(rank: int, kind: str, *, at: datetime | None = None, **fields: Any) -> RankReport:
     """A rank that has ended."""
-    report: dict[str, Any] = {"rank": rank, "local_rank": 0, "pid": 100 + rank, "state": contract.RANK_ENDED, "kind": kind, **fields}
+    report: dict[str, Any] = {
+        "rank": rank,
+        "local_rank": 0,
+        "pid": 100 + rank,
+        "state": contract.RANK_ENDED,
+        "kind": kind,
+        **fields,
+    }
     if at is not None:
         report["ended_at"] = at.timestamp()
     return cast(RankReport, report)
 
 
-def raised(rank: int, type_: str, message: str = "", *, communication: bool = False, at: datetime | None = None) -> RankReport:
+def raised(
+    rank: int, type_: str, message: str = "", *, communication: bool = False, at: datetime | None = None
+) -> RankReport:
     """A rank that ended by an exception."""
     error = contract.RankError(type=type_, message=message, traceback="Traceback...", communication=communication)
     return ended(rank, contract.END_EXCEPTION, at=at, exit_code=1, error=error)
@@ -99,7 +114,14 @@ class World:
         known = {(pod.slot, pod.uid) for pod in self.pods.values()}
         agents = {slot: view for slot, view in self.agents.items() if (slot, view.pod_uid) in known}
         listening, refusals = self.listening_since, self.refusals
-        return Observed(job=self.job, pods=tuple(self.pods.values()), service=self.service, agents=agents, listening_since=listening, refusals=refusals)
+        return Observed(
+            job=self.job,
+            pods=tuple(self.pods.values()),
+            service=self.service,
+            agents=agents,
+            listening_since=listening,
+            refusals=refusals,
+        )
 
     def turn(self) -> Decision:
         """One turn of the loop."""
@@ -163,13 +185,17 @@ class World:
         """These pods get a node; all others that have none are told that there is none for them."""
         for pod in list(self.pods.values()):
             if pod.slot in slots and not pod.scheduled:
-                self.set_pod(pod.slot, scheduled=True, scheduled_at=self.now, node=f"node-{pod.slot}", reason=None, message=None)
+                self.set_pod(
+                    pod.slot, scheduled=True, scheduled_at=self.now, node=f"node-{pod.slot}", reason=None, message=None
+                )
             elif not pod.scheduled and not pod.deleting:
                 self.set_pod(pod.slot, reason="Unschedulable", message="0/3 nodes are available: 3 Insufficient cpu.")
 
     def annotate(self, annotations: dict[str, str]) -> None:
         """The job has these annotations, and no others."""
-        self.job = self.job.model_copy(update={"metadata": self.job.metadata.model_copy(update={"annotations": annotations})})
+        self.job = self.job.model_copy(
+            update={"metadata": self.job.metadata.model_copy(update={"annotations": annotations})}
+        )
 
     def ask_restart(self, token: str) -> None:
         """The user sets the annotation."""
@@ -180,7 +206,14 @@ class World:
         for pod in list(self.pods.values()):
             if pod.phase is PodPhase.PENDING and not pod.deleting:
                 self.set_pod(
-                    pod.slot, phase=PodPhase.RUNNING, scheduled=True, scheduled_at=self.now, ready=True, node=f"node-{pod.slot}", reason=None, message=None
+                    pod.slot,
+                    phase=PodPhase.RUNNING,
+                    scheduled=True,
+                    scheduled_at=self.now,
+                    ready=True,
+                    node=f"node-{pod.slot}",
+                    reason=None,
+                    message=None,
                 )
 
     def fail_pod(self, slot: int, exit_code: int | None = 1, **fields: Any) -> None:
@@ -215,7 +248,16 @@ class World:
         for slot, view in list(self.agents.items()):
             word, _ = instruct(self.job, self.agents, slot, view.pod_uid)
             if word["do"] == contract.DO_RUN and view.attempt != word["attempt"]:
-                self.agents[slot] = replace(view, attempt=word["attempt"], quiet=False, joined=True, ranks=(), run=1, progress=None, lost_peers=())
+                self.agents[slot] = replace(
+                    view,
+                    attempt=word["attempt"],
+                    quiet=False,
+                    joined=True,
+                    ranks=(),
+                    run=1,
+                    progress=None,
+                    lost_peers=(),
+                )
             elif word["do"] in (contract.DO_HOLD, contract.DO_EXIT):
                 self.agents[slot] = replace(view, quiet=True)
 

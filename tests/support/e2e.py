@@ -1,4 +1,5 @@
-"""A real cluster as end-to-end tests see it: kubectl, digits jobs, waits with deadlines, faults inside pods and on nodes.
+"""A real cluster as end-to-end tests see it: kubectl, digits jobs, waits with deadlines, faults inside pods and on
+nodes.
 
 Works on whatever KUBECONFIG names; only the faults of nodes need the cluster of `make cluster`.
 """
@@ -36,7 +37,8 @@ class KubectlError(AssertionError):
     """kubectl failed; the message is what it said."""
 
 
-# --- kubectl -----------------------------------------------------------------------------------------------------------
+# --- kubectl
+# -----------------------------------------------------------------------------------------------------------
 
 
 def kubectl(*words: str, stdin: str | None = None, timeout_s: float = 60) -> str:
@@ -64,7 +66,9 @@ def get(what: str, name: str, namespace: str) -> dict[str, Any]:
 
 def listed(what: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
     """Objects by label selector, in the order of their names."""
-    items: list[dict[str, Any]] = json.loads(kubectl("get", what, "-n", namespace, "-l", selector, "-o", "json"))["items"]
+    items: list[dict[str, Any]] = json.loads(kubectl("get", what, "-n", namespace, "-l", selector, "-o", "json"))[
+        "items"
+    ]
     return sorted(items, key=lambda item: item["metadata"]["name"])
 
 
@@ -78,11 +82,14 @@ def in_pod(pod: str, namespace: str, *command: str, container: str = contract.TR
     return kubectl("exec", pod, "-n", namespace, "-c", container, "--", *command)
 
 
-# --- Waiting -----------------------------------------------------------------------------------------------------------
+# --- Waiting
+# -----------------------------------------------------------------------------------------------------------
 
 
 def eventually(what: str, look: Callable[[], T], *, within_s: float = 60, every_s: float = 0.2) -> T:
-    """Poll `look` until it returns something true, and return that; kubectl's errors count as false. Fails naming `what` and the last answer."""
+    """Poll `look` until it returns something true, and return that; kubectl's errors count as false. Fails naming
+    `what` and the last answer.
+    """
     deadline = time.monotonic() + within_s
     last: object = None
     while True:
@@ -98,7 +105,8 @@ def eventually(what: str, look: Callable[[], T], *, within_s: float = 60, every_
         time.sleep(every_s)
 
 
-# --- Namespaces and jobs -----------------------------------------------------------------------------------------------
+# --- Namespaces and jobs
+# -----------------------------------------------------------------------------------------------
 
 
 def create_namespace(test: str) -> str:
@@ -131,7 +139,8 @@ def training_job(
     storage: bool = True,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A TrainJob of the digits example; `command` replaces the script, `spec` is merged over the rest (lists are replaced).
+    """A TrainJob of the digits example; `command` replaces the script, `spec` is merged over the rest (lists are
+    replaced).
 
     Checkpoints go to the folder that all nodes share, under the namespace's name.
     """
@@ -149,11 +158,16 @@ def training_job(
         "apiVersion": contract.API_VERSION,
         "kind": contract.KIND,
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"workers": workers, "template": {"spec": {"terminationGracePeriodSeconds": 5, "containers": [trainer], "volumes": volumes}}},
+        "spec": {
+            "workers": workers,
+            "template": {"spec": {"terminationGracePeriodSeconds": 5, "containers": [trainer], "volumes": volumes}},
+        },
     }
     if storage:
         trainer["volumeMounts"].append({"name": "checkpoints", "mountPath": "/checkpoints"})
-        volumes.append({"name": "checkpoints", "hostPath": {"path": f"{SHARED}/{namespace}", "type": "DirectoryOrCreate"}})
+        volumes.append(
+            {"name": "checkpoints", "hostPath": {"path": f"{SHARED}/{namespace}", "type": "DirectoryOrCreate"}}
+        )
         document["spec"]["checkpoint"] = {"storage": "/checkpoints"}
     _merge(document["spec"], spec or {})
     return document
@@ -196,7 +210,11 @@ def wait_for_step(name: str, namespace: str, step: int, *, within_s: float = 120
     """Wait until rank 0's log shows a report at `step` or later; returns the step that it shows."""
 
     def look() -> int:
-        text = "\n".join(logs(pod["metadata"]["name"], namespace) for pod in pods(name, namespace) if pod["status"]["phase"] != "Pending")
+        text = "\n".join(
+            logs(pod["metadata"]["name"], namespace)
+            for pod in pods(name, namespace)
+            if pod["status"]["phase"] != "Pending"
+        )
         return max((int(found) for found in re.findall(r"attempt \d+ step (\d+)", text)), default=0)
 
     return eventually(f"{name} reports step {step}", lambda: (found := look()) >= step and found, within_s=within_s)
@@ -215,10 +233,16 @@ def uids(name: str, namespace: str) -> dict[str, str]:
 def what_happened(namespace: str) -> str:
     """For the report of a failed test: jobs, pods, events and the ends of logs."""
     parts = []
-    for words in (("get", contract.PLURAL, "-o", "yaml"), ("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")):
+    for words in (
+        ("get", contract.PLURAL, "-o", "yaml"),
+        ("get", "pods", "-o", "wide"),
+        ("get", "events", "--sort-by=.lastTimestamp"),
+    ):
         parts.append(_attempt(*words, "-n", namespace))
     for pod in listed("pods", namespace):
-        parts.append(_attempt("logs", pod["metadata"]["name"], "-n", namespace, "--all-containers", "--tail=30", "--prefix"))
+        parts.append(
+            _attempt("logs", pod["metadata"]["name"], "-n", namespace, "--all-containers", "--tail=30", "--prefix")
+        )
     return "\n\n".join(parts)
 
 
@@ -229,7 +253,8 @@ def _attempt(*words: str) -> str:
         return str(error)
 
 
-# --- Faults ------------------------------------------------------------------------------------------------------------
+# --- Faults
+# ------------------------------------------------------------------------------------------------------------
 
 _KILL = """
 import os, signal
@@ -271,7 +296,11 @@ def restore_nodes() -> None:
     for name, state in kind.nodes(found).items():
         if state != "running":
             found.docker("unpause" if state == "paused" else "start", name)
-    eventually("all nodes are Ready again", lambda: all(condition(node, "Ready") for node in listed("nodes", "default")), within_s=120)
+    eventually(
+        "all nodes are Ready again",
+        lambda: all(condition(node, "Ready") for node in listed("nodes", "default")),
+        within_s=120,
+    )
 
 
 def is_node_ready(name: str) -> bool:

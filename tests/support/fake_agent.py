@@ -31,9 +31,13 @@ class _Call:
 
 
 class FakeAgent:
-    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with, `lazy` whether its files have to be fetched."""
+    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with, `lazy` whether
+    its files have to be fetched.
+    """
 
-    def __init__(self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None, lazy: bool = False) -> None:
+    def __init__(
+        self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None, lazy: bool = False
+    ) -> None:
         self.root = root
         self.world_size = world_size
         self.attempt = attempt
@@ -162,11 +166,21 @@ class FakeAgent:
         if path is not None:
             states = [path / ".trainjob" / f"rank-{owner}.state" for owner in (rank, 0)]
             state = next((str(state) for state in states if state.exists()), None)
-            found = {"id": path.name, "path": str(path), "state": state, "step": 7, "epoch": 1, "metrics": {"loss": 0.5}, "world_size": self.world_size}
+            found = {
+                "id": path.name,
+                "path": str(path),
+                "state": state,
+                "step": 7,
+                "epoch": 1,
+                "metrics": {"loss": 0.5},
+                "world_size": self.world_size,
+            }
             if wanted is None and self.lazy:
                 self.root.mkdir(parents=True, exist_ok=True)
                 listing = self.root / "files.json"
-                listing.write_text(json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]))
+                listing.write_text(
+                    json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()])
+                )
                 found.update(path=None, listing=str(listing))
         return {"op": contract.OP_RESTORED, "checkpoint": found}, b""
 
@@ -191,7 +205,13 @@ class FakeAgent:
                 missing = sorted(set(range(self.world_size)) - set(call.arrived))
                 reason = contract.FAIL_RANK_GONE if self._missing_gone(call) else contract.FAIL_TIMEOUT
                 call.reply = (
-                    {"op": contract.OP_FAILED, "n": n, "reason": reason, "message": f"ranks {missing}: {reason} in {message['kind']}", "ranks": missing},
+                    {
+                        "op": contract.OP_FAILED,
+                        "n": n,
+                        "reason": reason,
+                        "message": f"ranks {missing}: {reason} in {message['kind']}",
+                        "ranks": missing,
+                    },
                     b"",
                 )
             return call.reply
@@ -202,10 +222,24 @@ class FakeAgent:
     def _settle(self, n: int, call: _Call) -> tuple[dict[str, Any], bytes]:
         kinds = {message["kind"] for message, _ in call.arrived.values()}
         if len(kinds) > 1:
-            text = ", ".join(f"rank {rank} called {message['kind']}" for rank, (message, _) in sorted(call.arrived.items()))
-            return {"op": contract.OP_FAILED, "n": n, "reason": contract.FAIL_MISMATCH, "message": text, "ranks": sorted(call.arrived)}, b""
+            text = ", ".join(
+                f"rank {rank} called {message['kind']}" for rank, (message, _) in sorted(call.arrived.items())
+            )
+            return {
+                "op": contract.OP_FAILED,
+                "n": n,
+                "reason": contract.FAIL_MISMATCH,
+                "message": text,
+                "ranks": sorted(call.arrived),
+            }, b""
         first, blob = call.arrived[0]
-        reply: dict[str, Any] = {"op": contract.OP_RELEASED, "n": n, "stop": bool(first.get("stop")), "checkpoint": None, "warnings": list(self.warnings)}
+        reply: dict[str, Any] = {
+            "op": contract.OP_RELEASED,
+            "n": n,
+            "stop": bool(first.get("stop")),
+            "checkpoint": None,
+            "warnings": list(self.warnings),
+        }
         if first["kind"] != contract.KIND_REPORT:
             return reply, blob if first["kind"] == contract.KIND_BROADCAST else b""
         self.reports.append({rank: message for rank, (message, _) in call.arrived.items()})

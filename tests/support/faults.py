@@ -1,4 +1,5 @@
-"""A fluent fault injector: `fail_at(rank=1, step=40).sigkill()` in the test, `faults.point("loop", step)` in the training loop.
+"""A fluent fault injector: `fail_at(rank=1, step=40).sigkill()` in the test, `faults.point("loop", step)` in the
+training loop.
 
 The plan travels to the ranks in one environment variable; a marker file makes each fault fire once, however often the
 loop passes the point again. Standard library only: the loops import this in the ranks.

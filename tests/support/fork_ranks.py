@@ -30,8 +30,12 @@ def run_forked(environs: Sequence[Mapping[str, str]], script: Path, cwd: Path) -
     return run_stages([environs], script, cwd)
 
 
-def run_stages(stages: Sequence[Sequence[Mapping[str, str]]], script: Path, cwd: Path, preload: Sequence[str] = ()) -> Ended:
-    """The same for several jobs after each other, of any number of ranks, with one import of torch, and of `preload`, for all; ends at the first that fails."""
+def run_stages(
+    stages: Sequence[Sequence[Mapping[str, str]]], script: Path, cwd: Path, preload: Sequence[str] = ()
+) -> Ended:
+    """The same for several jobs after each other, of any number of ranks, with one import of torch, and of
+    `preload`, for all; ends at the first that fails.
+    """
     jobs = json.dumps([[dict(each) for each in environs] for environs in stages])
     done = subprocess.run(
         [sys.executable, "-m", "support.fork_ranks", jobs, str(script), *preload],
@@ -46,7 +50,8 @@ def run_stages(stages: Sequence[Sequence[Mapping[str, str]]], script: Path, cwd:
 
 def _main(stages: list[list[dict[str, str]]], script: str, preload: Sequence[str]) -> int:
     large_imports.quiet()
-    # The first optimizer and DDP import torch._dynamo, 1.4 s of processor time in each rank that has to do it by itself.
+    # The first optimizer and DDP import torch._dynamo, 1.4 s of processor time in each rank that has to do it by
+    # itself.
     import torch._dynamo
     import torch.distributed
 

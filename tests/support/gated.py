@@ -1,4 +1,6 @@
-"""Jobs of tests/e2e/loops/gated.py: training without torch that goes as far as the test lets it, and says what it lost."""
+"""Jobs of tests/e2e/loops/gated.py: training without torch that goes as far as the test lets it, and says what it
+lost.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,15 @@ def code(namespace: str) -> None:
     e2e.kubectl("apply", "-f", "-", stdin=made)
 
 
-def looping(name: str, namespace: str, *arguments: str, command: Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
-    """A TrainJob of the gated loop; each job has a folder of its own on storage, so that several fit into one namespace."""
-    document = e2e.training_job(name, namespace, command=command or ("python", "/code/gated.py", FOLDER, *arguments), **more)
+def looping(
+    name: str, namespace: str, *arguments: str, command: Sequence[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A TrainJob of the gated loop; each job has a folder of its own on storage, so that several fit into one
+    namespace.
+    """
+    document = e2e.training_job(
+        name, namespace, command=command or ("python", "/code/gated.py", FOLDER, *arguments), **more
+    )
     spec = document["spec"]["template"]["spec"]
     for volume in spec["volumes"]:
         if volume["name"] == "code":
@@ -72,7 +80,11 @@ def open_gate(name: str, namespace: str, step: int) -> None:
     """Let the ranks pass; asks pod after pod, since some may be on their way out."""
 
     def touch() -> bool:
-        running = [pod for pod in e2e.pods(name, namespace) if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+        running = [
+            pod
+            for pod in e2e.pods(name, namespace)
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
         return any(_touched(pod["metadata"]["name"], namespace, step) for pod in running)
 
     e2e.eventually(f"gate {step} of {name} is open", touch)

@@ -1,10 +1,12 @@
-"""File-system calls of an agent or its storage child that stand still until a test lets them go: the counterpart of `s3_held` for folders.
+"""File-system calls of an agent or its storage child that stand still until a test lets them go: the counterpart of
+`s3_held` for folders.
 
-held = HeldCalls()
-Rig(..., entry=held_calls.AGENT, env=held.environment("trainjob.checkpoint.child", "link", "1-1-2/.trainjob/manifest.json", after=True))
-... held.wait() ... kill who made the call, or its parent ... held.let_go()
+held = HeldCalls() Rig(..., entry=held_calls.AGENT, env=held.environment("trainjob.checkpoint.storage_child.child",
+"link", "1-1-2/.trainjob/manifest.json", after=True)) ... held.wait() ... kill who made the call, or its parent ...
+held.let_go()
 
-In the processes, `python -m support.held_calls <module> ...` runs that module as `python -m <module> ...` would, with one function of `os` wrapped.
+In the processes, `python -m support.held_calls <module> ...` runs that module as `python -m <module> ...` would, with
+one function of `os` wrapped.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class HeldCalls:
         """The one that is held, or was."""
 
     def environment(self, module: str, call: str, key: str, *, after: bool) -> dict[str, str]:
-        """For an agent: the first `os.<call>` of that module's process whose last path ends with `key` is held, before it is made or right after."""
+        """For an agent: the first `os.<call>` of that module's process whose last path ends with `key` is held,
+        before it is made or right after.
+        """
         plan = {"module": module, "call": call, "key": key, "after": after, "port": self._server.getsockname()[1]}
         return {_ENV: json.dumps(plan), **PATH}
 
@@ -92,9 +96,9 @@ def _main() -> None:
     if module == plan.get("module"):
         _arm(plan)
     if module == "trainjob.agent":
-        from trainjob.agent import storage
+        from trainjob.agent.storing import storage
 
-        storage.CHILD = ("-m", "support.held_calls", "trainjob.checkpoint.child")
+        storage.CHILD = ("-m", "support.held_calls", "trainjob.checkpoint.storage_child.child")
     del sys.argv[1]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -34,12 +34,18 @@ sys.exit(bool(failed or loaded))
 
 
 def modules_of(*packages: str) -> list[str]:
-    """Names of all modules in these packages or modules, `__main__` left out; a name that has no file yet gives nothing."""
+    """Names of all modules in these packages or modules, `__main__` left out; a name that has no file yet gives
+    nothing.
+    """
     found: list[str] = []
     for package in packages:
         for source in SOURCES:
             base = source.joinpath(*package.split("."))
-            paths = sorted(base.rglob("*.py")) if base.is_dir() else [path for path in [base.with_suffix(".py")] if path.is_file()]
+            paths = (
+                sorted(base.rglob("*.py"))
+                if base.is_dir()
+                else [path for path in [base.with_suffix(".py")] if path.is_file()]
+            )
             for path in paths:
                 parts = path.relative_to(source).with_suffix("").parts
                 if parts[-1] != "__main__":
@@ -48,7 +54,9 @@ def modules_of(*packages: str) -> list[str]:
 
 
 def complaints(python: str, blocked: list[str], modules: list[str]) -> str:
-    """Import these modules in a fresh interpreter that has `blocked` not at all; returns what went wrong, or nothing."""
+    """Import these modules in a fresh interpreter that has `blocked` not at all; returns what went wrong, or
+    nothing.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRAINJOB_"))}
     env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [python, "-c", _BLOCKER, ",".join(blocked), *modules]

@@ -26,7 +26,11 @@ def at(seconds: float) -> str:
 def job(status: dict[str, Any] | None = None, **spec: Any) -> TrainJob:
     """A job named digits with two workers and this status (camelCase, as the API serves it)."""
     template = {"spec": {"containers": [{"name": "trainer", "image": "none", "command": ["python", "train.py"]}]}}
-    document = {"metadata": {"name": "digits"}, "spec": {"workers": 2, "template": template, **spec}, "status": status or {}}
+    document = {
+        "metadata": {"name": "digits"},
+        "spec": {"workers": 2, "template": template, **spec},
+        "status": status or {},
+    }
     return TrainJob.model_validate(document)
 
 
@@ -37,7 +41,15 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> dict[s
 
 def attempt(number: int = 1, **more: Any) -> dict[str, Any]:
     """A running attempt of two ranks."""
-    base = {"number": number, "state": "Running", "startedAt": at(0), "members": "0-1", "workers": 2, "worldSize": 2, "cause": "Started"}
+    base = {
+        "number": number,
+        "state": "Running",
+        "startedAt": at(0),
+        "members": "0-1",
+        "workers": 2,
+        "worldSize": 2,
+        "cause": "Started",
+    }
     return {**base, **more}
 
 
@@ -51,7 +63,8 @@ def failure(**more: Any) -> dict[str, Any]:
         "pod": "digits-1",
         "exitCode": 1,
         "message": "rank 1 on digits-1 raised ValueError: bad batch",
-        "traceback": 'Traceback (most recent call last):\n  File "/w/train.py", line 80, in <module>\n    train()\n  File "/w/train.py", line 61, in train\n    raise ValueError("bad batch")\nValueError: bad batch',
+        "traceback": 'Traceback (most recent call last):\n  File "/w/train.py", line 80, in <module>\n    train()\n  '
+        'File "/w/train.py", line 61, in train\n    raise ValueError("bad batch")\nValueError: bad batch',
         "victims": 1,
     }
     return {**base, **more}
@@ -59,7 +72,13 @@ def failure(**more: Any) -> dict[str, Any]:
 
 def progress(step: int = 180, seconds: float = 4, **more: Any) -> dict[str, Any]:
     """A report at that step of 450."""
-    base = {"position": step // 45, "step": step, "totalSteps": 450, "lastReportTime": at(seconds), "metrics": {"loss": 0.11, "accuracy": 0.975}}
+    base = {
+        "position": step // 45,
+        "step": step,
+        "totalSteps": 450,
+        "lastReportTime": at(seconds),
+        "metrics": {"loss": 0.11, "accuracy": 0.975},
+    }
     return {**base, **more}
 
 

@@ -48,12 +48,16 @@ def rank_processes(mark: str, job: str) -> list[RankProcess]:
         except OSError:
             continue
         if variables.get(contract.ENV_JOB) == job and variables.get(contract.ENV_WORK_DIR, "").startswith(mark):
-            found.append(RankProcess(int(name), int(variables[contract.ENV_RANK]), int(variables[contract.ENV_ATTEMPT])))
+            found.append(
+                RankProcess(int(name), int(variables[contract.ENV_RANK]), int(variables[contract.ENV_ATTEMPT]))
+            )
     return sorted(found)
 
 
 class Killer(threading.Thread):
-    """Ends a random rank at random moments, most of them after `reported(attempt)`, until it has done so `limit` times or is told to stop."""
+    """Ends a random rank at random moments, most of them after `reported(attempt)`, until it has done so `limit`
+    times or is told to stop.
+    """
 
     def __init__(self, mark: Path, job: str, reported: Callable[[], int], plan: Plan) -> None:
         """`reported` gives the newest attempt that has reported."""
@@ -68,7 +72,9 @@ class Killer(threading.Thread):
         """(attempt, rank, signal)"""
 
     def run(self) -> None:
-        while len(self.kills) < self._plan.kills and not self._stopped.wait(self._random.uniform(0.0, self._plan.pause_s)):
+        while len(self.kills) < self._plan.kills and not self._stopped.wait(
+            self._random.uniform(0.0, self._plan.pause_s)
+        ):
             anywhere = self._random.random() < self._plan.anywhere
             while not self._stopped.wait(0.01):
                 victims = [rank for rank in rank_processes(self._mark, self._job) if rank.pid not in self._mine]
@@ -85,7 +91,9 @@ class Killer(threading.Thread):
         except ProcessLookupError:
             return
         # All processes of a struck attempt go; the next blow is for the next one.
-        self._mine |= {rank.pid for rank in rank_processes(self._mark, self._job) if rank.attempt == victim.attempt} | {victim.pid}
+        self._mine |= {rank.pid for rank in rank_processes(self._mark, self._job) if rank.attempt == victim.attempt} | {
+            victim.pid
+        }
         self.kills.append((victim.attempt, victim.rank, int(number)))
 
     def stop(self) -> None:

@@ -41,7 +41,9 @@ class Proxy:
         headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.base + path, data, headers, method=method), timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(
+                urllib.request.Request(self.base + path, data, headers, method=method), timeout=TIMEOUT_S
+            ) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             raise Refused(error.code, _message(error.read().decode())) from None
@@ -62,7 +64,9 @@ def jobs(namespace: str, name: str = "") -> str:
 @contextmanager
 def proxy() -> Iterator[Proxy]:
     """A proxy of our own, ended afterwards."""
-    process = subprocess.Popen([shutil.which("kubectl") or str(binary("kubectl")), "proxy", "--port=0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [shutil.which("kubectl") or str(binary("kubectl")), "proxy", "--port=0"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         said = process.stdout.readline()  # Starting to serve on 127.0.0.1:33333

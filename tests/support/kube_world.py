@@ -15,8 +15,8 @@ import aiohttp
 
 from trainjob_api import contract
 from trainjob_operator.cluster import Manifest, NotFound
-from trainjob_operator.kube import KubeCluster
-from trainjob_operator.kubeapi import Api
+from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import ChangeType, ObjectChange
 
 LOOK_S = 0.03
@@ -70,8 +70,12 @@ class Watch:
         query = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
         headers = {"Authorization": connection.authorization or ""}
         endless = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=connection.ssl_context), read_bufsize=2**21, timeout=endless) as session:
-            async with session.get(connection.server + path, params=query, headers=headers, raise_for_status=True) as stream:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=connection.ssl_context), read_bufsize=2**21, timeout=endless
+        ) as session:
+            async with session.get(
+                connection.server + path, params=query, headers=headers, raise_for_status=True
+            ) as stream:
                 async for line in stream.content:
                     event = json.loads(line)
                     self._changes.put_nowait(ObjectChange(ChangeType(event["type"]), kind, event["object"]))
@@ -90,7 +94,10 @@ async def tell_of_changes(watch: Watch, cluster: KubeCluster) -> None:
 async def start_pod(api: Api, namespace: str, name: str, node: str = "node-1", status: Manifest | None = None) -> None:
     """Bind the pod to a node (of which only the name exists) and make it run."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    await api.create(f"{PODS.format(namespace)}/{name}/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target})
+    await api.create(
+        f"{PODS.format(namespace)}/{name}/binding",
+        {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target},
+    )
     await set_status(api, namespace, name, status or {"phase": "Running"})
 
 
@@ -151,8 +158,16 @@ async def children_are_gone(api: Api, namespace: str) -> None:
     deadline = asyncio.get_running_loop().time() + 60.0
     while True:
         living = {job["metadata"]["uid"] for job in await api.list(JOBS.format(namespace))}
-        children = [child for plural in ("pods", "services") for child in await api.list(f"/api/v1/namespaces/{namespace}/{plural}")]
-        orphans = [child["metadata"]["name"] for child in children if any(owner["uid"] not in living for owner in child["metadata"].get("ownerReferences", ()))]
+        children = [
+            child
+            for plural in ("pods", "services")
+            for child in await api.list(f"/api/v1/namespaces/{namespace}/{plural}")
+        ]
+        orphans = [
+            child["metadata"]["name"]
+            for child in children
+            if any(owner["uid"] not in living for owner in child["metadata"].get("ownerReferences", ()))
+        ]
         if not orphans:
             return
         assert asyncio.get_running_loop().time() < deadline, f"the garbage collector leaves {orphans}"

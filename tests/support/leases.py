@@ -1,4 +1,6 @@
-"""One Lease as an API server keeps it, for replicas in virtual time; each replica has its own way to it, which can be cut or slow."""
+"""One Lease as an API server keeps it, for replicas in virtual time; each replica has its own way to it, which can
+be cut or slow.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from trainjob_operator.cluster import Conflict, Manifest, NotFound, Unavailable
 
 
 class LeaseStore:
-    """Holds at most one Lease; each write gets a new resourceVersion, and one that names an older version is refused."""
+    """Holds at most one Lease; each write gets a new resourceVersion, and one that names an older version is
+    refused.
+    """
 
     def __init__(self) -> None:
         self.lease: Manifest | None = None

@@ -1,4 +1,5 @@
-"""A node that has nothing but logs: it serves the kubelet's /containerLogs to a real API server, for tests of `tj logs`.
+"""A node that has nothing but logs: it serves the kubelet's /containerLogs to a real API server, for tests of `tj
+logs`.
 
 Pods are created bound to it, and tests say what their containers write, when these end or are started again, and when
 connections break. Every line has a time of its own, a millisecond after the one before.
@@ -64,7 +65,10 @@ class LogKubelet:
     def __enter__(self) -> LogKubelet:
         self._thread.start()
         port = self._http.server_address[1]
-        status = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
         self._server.request("POST", "/api/v1/nodes", {"metadata": {"name": self.node}, "status": status})
         return self
 
@@ -75,7 +79,8 @@ class LogKubelet:
         self._thread.join()
         self._server.request("DELETE", f"/api/v1/nodes/{self.node}")
 
-    # --- Pods ----------------------------------------------------------------------------------------------------------
+    # --- Pods
+    # ----------------------------------------------------------------------------------------------------------
 
     def pod(self, job: Manifest, slot: int, *, phase: str = "Running") -> Manifest:
         """A job's pod on this node, in that phase."""
@@ -88,7 +93,13 @@ class LogKubelet:
                     "name": f"{name}-{slot}",
                     "labels": {contract.LABEL_JOB: name, contract.LABEL_SLOT: str(slot)},
                     "ownerReferences": [
-                        {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "name": name, "uid": job["metadata"]["uid"], "controller": True}
+                        {
+                            "apiVersion": contract.API_VERSION,
+                            "kind": contract.KIND,
+                            "name": name,
+                            "uid": job["metadata"]["uid"],
+                            "controller": True,
+                        }
                     ],
                 },
                 "spec": {"nodeName": self.node, "containers": [{"name": "trainer", "image": "none"}]},
@@ -102,9 +113,22 @@ class LogKubelet:
     def status(self, pod: str, phase: str, restarts: int = 0) -> None:
         """Set a pod's phase and the trainer's restart count."""
         state = (
-            {"running": {}} if phase == "Running" else {"waiting": {"reason": "ContainerCreating"}} if phase == "Pending" else {"terminated": {"exitCode": 0}}
+            {"running": {}}
+            if phase == "Running"
+            else {"waiting": {"reason": "ContainerCreating"}}
+            if phase == "Pending"
+            else {"terminated": {"exitCode": 0}}
         )
-        containers = [{"name": "trainer", "image": "none", "imageID": "", "ready": phase == "Running", "restartCount": restarts, "state": state}]
+        containers = [
+            {
+                "name": "trainer",
+                "image": "none",
+                "imageID": "",
+                "ready": phase == "Running",
+                "restartCount": restarts,
+                "state": state,
+            }
+        ]
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/status"
         self._server.request("PATCH", path, {"status": {"phase": phase, "containerStatuses": containers}})
 
@@ -113,7 +137,8 @@ class LogKubelet:
         self.end(pod)
         self._server.request("DELETE", f"/api/v1/namespaces/{self._namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
 
-    # --- Logs ----------------------------------------------------------------------------------------------------------
+    # --- Logs
+    # ----------------------------------------------------------------------------------------------------------
 
     def write(self, pod: str, *texts: str) -> None:
         """Lines of the container."""

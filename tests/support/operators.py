@@ -1,6 +1,8 @@
-"""Real operator processes before a real API server: started as in a pod, read by their logs and metrics, ended by signals.
+"""Real operator processes before a real API server: started as in a pod, read by their logs and metrics, ended by
+signals.
 
-An `Installation` is what the chart would have made (namespace, Service, roles from rights.RULES); `start` gives replicas of it.
+An `Installation` is what the chart would have made (namespace, Service, roles from rights.RULES); `start` gives
+replicas of it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.apiserver import ApiServer, free_port
 from trainjob_api import contract
-from trainjob_operator.rights import RULES, Rule, Where
+from trainjob_operator.k8s.rights import RULES, Rule, Where
 
 T = TypeVar("T")
 POD_IP = "192.0.2.10"
@@ -65,7 +67,9 @@ class Replica:
 
         def heard() -> str | None:
             found = next((message for message in self.messages() if words in message), None)
-            assert found or self.process.poll() is None, f"{self.name} ended with {self.process.returncode}: {self.log.read_text()}"
+            assert found or self.process.poll() is None, (
+                f"{self.name} ended with {self.process.returncode}: {self.log.read_text()}"
+            )
             return found
 
         return eventually(heard, f"{self.name} says {words!r}; it said: {self.log.read_text()[-2000:]}", within_s)
@@ -121,12 +125,28 @@ class Installation:
         """A replica; it may have ended before this returns."""
         port = free_port()
         log = self.folder / f"{name}-{len(self.replicas)}.log"
-        words = ["--runtime-image", "trainjob-runtime:test", "--coordinator-port", str(free_port()), "--metrics-port", str(port)]
+        words = [
+            "--runtime-image",
+            "trainjob-runtime:test",
+            "--coordinator-port",
+            str(free_port()),
+            "--metrics-port",
+            str(port),
+        ]
         path = str(kubeconfig or self.server.kubeconfig)
-        environment = {**os.environ, "POD_NAME": name, "POD_NAMESPACE": self.namespace, "POD_IP": POD_IP, "PYTHONPATH": str(OPERATOR_FOLDER)}
+        environment = {
+            **os.environ,
+            "POD_NAME": name,
+            "POD_NAMESPACE": self.namespace,
+            "POD_IP": POD_IP,
+            "PYTHONPATH": str(OPERATOR_FOLDER),
+        }
         with open(log, "wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trainjob_operator", *words, "--kubeconfig", path, *flags], stdout=stream, stderr=stream, env=environment
+                [sys.executable, "-m", "trainjob_operator", *words, "--kubeconfig", path, *flags],
+                stdout=stream,
+                stderr=stream,
+                env=environment,
             )
         replica = Replica(name, process, log, port)
         self.replicas.append(replica)
@@ -147,7 +167,11 @@ def installed(server: ApiServer, namespace: str, folder: Path) -> Iterator[Insta
     """The operator's namespace with its Service; what was started ends with the context."""
     server.create_namespace(namespace)
     ports = [{"name": "https", "port": contract.COORDINATOR_PORT}]
-    server.request("POST", f"/api/v1/namespaces/{namespace}/services", {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": ports}})
+    server.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/services",
+        {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": ports}},
+    )
     installation = Installation(server, namespace, folder)
     try:
         yield installation
@@ -155,11 +179,14 @@ def installed(server: ApiServer, namespace: str, folder: Path) -> Iterator[Insta
         installation.close()
 
 
-# --- Roles ---------------------------------------------------------------------------------------------------------------
+# --- Roles
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def grant(installation: Installation, jobs: str | None, *, without: tuple[str, str] | None = None) -> Path:
-    """A kubeconfig with exactly the rights of RULES, for jobs in one namespace (None: everywhere), less (verb, resource)."""
+    """A kubeconfig with exactly the rights of RULES, for jobs in one namespace (None: everywhere), less (verb,
+    resource).
+    """
     server, own, account = installation.server, installation.namespace, "operator"
     server.request("POST", f"/api/v1/namespaces/{own}/serviceaccounts", {"metadata": {"name": account}})
     rules = [rule for rule in RULES if not rule.optional]
@@ -168,21 +195,33 @@ def grant(installation: Installation, jobs: str | None, *, without: tuple[str, s
         places[Where.CLUSTER] = None
     for where, namespace in places.items():
         chosen = [_policy(rule, without) for rule in rules if rule.where is where]
-        _bind(server, f"{own}-{where.value}", namespace, [policy for policy in chosen if policy["verbs"]], (own, account))
+        _bind(
+            server, f"{own}-{where.value}", namespace, [policy for policy in chosen if policy["verbs"]], (own, account)
+        )
     return server.service_account_kubeconfig(own, account)
 
 
 def _policy(rule: Rule, without: tuple[str, str] | None) -> dict[str, Any]:
-    names = {"lease": contract.LEASE_NAME, "secret": contract.COORDINATOR_SECRET, "service": contract.COORDINATOR_SERVICE}
+    names = {
+        "lease": contract.LEASE_NAME,
+        "secret": contract.COORDINATOR_SECRET,
+        "service": contract.COORDINATOR_SERVICE,
+    }
     verbs = [verb for verb in rule.verbs if (verb, rule.resource) != without]
     named = {"resourceNames": [names[rule.named]]} if rule.named else {}
     return {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": verbs, **named}
 
 
-def _bind(server: ApiServer, name: str, namespace: str | None, rules: list[dict[str, Any]], account: tuple[str, str]) -> None:
+def _bind(
+    server: ApiServer, name: str, namespace: str | None, rules: list[dict[str, Any]], account: tuple[str, str]
+) -> None:
     base = "/apis/rbac.authorization.k8s.io/v1" + (f"/namespaces/{namespace}" if namespace else "")
     kind = "Role" if namespace else "ClusterRole"
     server.request("POST", f"{base}/{kind.lower()}s", {"metadata": {"name": name}, "rules": rules})
     subject = {"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-    server.request("POST", f"{base}/{kind.lower()}bindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
+    server.request(
+        "POST",
+        f"{base}/{kind.lower()}bindings",
+        {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]},
+    )

@@ -1,4 +1,5 @@
-"""Faults of everything but the training itself: operator replicas, the API server, nodes. For the cluster of `make cluster`.
+"""Faults of everything but the training itself: operator replicas, the API server, nodes. For the cluster of `make
+cluster`.
 
 Processes are killed by their id inside the node's container, as the kernel would; nothing is told to end.
 """
@@ -39,7 +40,8 @@ def workers() -> list[str]:
     return [node["metadata"]["name"] for node in e2e.listed("nodes", "default", CONTROL_PLANE)]
 
 
-# --- The API server ------------------------------------------------------------------------------------------------------
+# --- The API server
+# ------------------------------------------------------------------------------------------------------
 
 
 def kill_api_server() -> None:
@@ -56,7 +58,8 @@ def api_answers() -> bool:
         return False
 
 
-# --- Nodes ---------------------------------------------------------------------------------------------------------------
+# --- Nodes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -71,12 +74,17 @@ def frozen(node: str) -> Iterator[None]:
         found.docker("unpause", node)
 
 
-# --- The operator --------------------------------------------------------------------------------------------------------
+# --- The operator
+# --------------------------------------------------------------------------------------------------------
 
 
 def wait_for_replicas() -> None:
     """Until two replicas are there and ready: one leads, one can take over."""
-    e2e.eventually("two replicas are ready", lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True], within_s=150)
+    e2e.eventually(
+        "two replicas are ready",
+        lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True],
+        within_s=150,
+    )
 
 
 def kill_operator(pod: dict[str, Any]) -> None:
@@ -88,7 +96,9 @@ def kill_operator(pod: dict[str, Any]) -> None:
 
 def delete_operator(pod: dict[str, Any]) -> None:
     """The replica's pod is gone at once; its Deployment makes another."""
-    e2e.kubectl("delete", "pod", pod["metadata"]["name"], "-n", release.NAMESPACE, "--grace-period=0", "--force", "--wait=false")
+    e2e.kubectl(
+        "delete", "pod", pod["metadata"]["name"], "-n", release.NAMESPACE, "--grace-period=0", "--force", "--wait=false"
+    )
 
 
 @dataclass
@@ -114,7 +124,11 @@ class OperatorKills:
 
     def wait(self) -> None:
         """Until all kills are made."""
-        e2e.eventually(f"the operator has been killed {self.count} times", lambda: self.error or not self._thread.is_alive(), within_s=300)
+        e2e.eventually(
+            f"the operator has been killed {self.count} times",
+            lambda: self.error or not self._thread.is_alive(),
+            within_s=300,
+        )
         if self.error is not None:
             raise self.error
 
@@ -127,8 +141,14 @@ class OperatorKills:
             self.error = error
 
     def _kill(self, rng: random.Random) -> None:
-        """The leader three times of four. A container that was killed before would wait ever longer to come back: its pod is deleted."""
-        running = [pod for pod in release.pods() if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+        """The leader three times of four. A container that was killed before would wait ever longer to come back:
+        its pod is deleted.
+        """
+        running = [
+            pod
+            for pod in release.pods()
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
         if not running:
             return
         leader = release.leader()
@@ -140,4 +160,7 @@ class OperatorKills:
             how(pod)
         except (ToolError, e2e.KubectlError):
             return  # it went away by itself in that moment
-        self.done.append(f"{time.strftime('%H:%M:%S')} {how.__name__} {pod['metadata']['name']}{' (leader)' if leading and pod is leading[0] else ''}")
+        self.done.append(
+            f"{time.strftime('%H:%M:%S')} {how.__name__} "
+            f"{pod['metadata']['name']}{' (leader)' if leading and pod is leading[0] else ''}"
+        )

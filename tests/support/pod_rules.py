@@ -1,4 +1,5 @@
-"""Kubernetes' own rules about a pod manifest, as functions: the restricted pod security standard, the QoS class, duplicate names.
+"""Kubernetes' own rules about a pod manifest, as functions: the restricted pod security standard, the QoS class,
+duplicate names.
 
 Written from Kubernetes' documentation, for tests of what the operator makes.
 """
@@ -43,7 +44,10 @@ def _container_problems(container: Manifest, pod: Manifest) -> Iterator[str]:
         yield "runAsNonRoot is not true"
     if own.get("runAsUser", pod.get("runAsUser")) == 0:
         yield "runs as user 0"
-    if (own.get("seccompProfile") or pod.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+    if (own.get("seccompProfile") or pod.get("seccompProfile") or {}).get("type") not in (
+        "RuntimeDefault",
+        "Localhost",
+    ):
         yield "seccompProfile is not RuntimeDefault"
     if any(port.get("hostPort") for port in container.get("ports") or []):
         yield "hostPort"
@@ -72,13 +76,23 @@ def duplicates(pod: Manifest) -> list[str]:
     spec = pod["spec"]
     volumes = [volume["name"] for volume in spec.get("volumes") or []]
     found = [f"volume {name}" for name, count in Counter(volumes).items() if count > 1]
-    found += [f"container {name}" for name, count in Counter(container["name"] for container in _containers(spec)).items() if count > 1]
+    found += [
+        f"container {name}"
+        for name, count in Counter(container["name"] for container in _containers(spec)).items()
+        if count > 1
+    ]
     for container in _containers(spec):
         mounts = container.get("volumeMounts") or []
-        found += [f"{container['name']}: mount {path}" for path, count in Counter(mount["mountPath"] for mount in mounts).items() if count > 1]
+        found += [
+            f"{container['name']}: mount {path}"
+            for path, count in Counter(mount["mountPath"] for mount in mounts).items()
+            if count > 1
+        ]
         found += [f"{container['name']}: no volume {mount['name']}" for mount in mounts if mount["name"] not in volumes]
         found += [
-            f"{container['name']}: variable {name}" for name, count in Counter(entry["name"] for entry in container.get("env") or []).items() if count > 1
+            f"{container['name']}: variable {name}"
+            for name, count in Counter(entry["name"] for entry in container.get("env") or []).items()
+            if count > 1
         ]
     return found
 
@@ -90,8 +104,12 @@ def _containers(spec: Manifest) -> list[Manifest]:
 def _amounts(container: Manifest) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
     """Requests and limits as the API server completes them: a limit without a request is one."""
     resources = container.get("resources") or {}
-    limits = {name: _number(value) for name, value in (resources.get("limits") or {}).items() if name in ("cpu", "memory")}
-    requests = {name: _number(value) for name, value in (resources.get("requests") or {}).items() if name in ("cpu", "memory")}
+    limits = {
+        name: _number(value) for name, value in (resources.get("limits") or {}).items() if name in ("cpu", "memory")
+    }
+    requests = {
+        name: _number(value) for name, value in (resources.get("requests") or {}).items() if name in ("cpu", "memory")
+    }
     return {**limits, **requests}, limits
 
 

@@ -1,7 +1,9 @@
-"""A world for the operator to act on: nodes that start pods, agents that follow instructions, ranks that do as they are told.
+"""A world for the operator to act on: nodes that start pods, agents that follow instructions, ranks that do as they are
+told.
 
-Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`); sockets, processes
-and training are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random` of the world.
+Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`); sockets,
+processes and training are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random`
+of the world.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from support.virtual_time import VirtualClock
-from trainjob.agent import farewell
+from trainjob.agent.control import farewell
 from trainjob_api import contract
+from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.clock import wait_until
 from trainjob_operator.cluster import Conflict, Manifest, NotFound
-from trainjob_operator.endpoint import Answer
 from trainjob_operator.memory import ChangeType, MemoryCluster, ObjectChange
 
 TOKEN = "puppet-token"
@@ -65,7 +67,9 @@ class Group:
 
     @property
     def complete(self) -> bool:
-        return len(self.members) == self.workers and all(agent.alive and agent.attempt == self.attempt for agent in self.members.values())
+        return len(self.members) == self.workers and all(
+            agent.alive and agent.attempt == self.attempt for agent in self.members.values()
+        )
 
     def ranks(self) -> Iterator[dict[str, Any]]:
         for agent in self.members.values():
@@ -126,7 +130,8 @@ class World:
     def between(self, span: tuple[float, float]) -> float:
         return self.rng.uniform(*span)
 
-    # --- The kubelet ---------------------------------------------------------------------------------------------------
+    # --- The kubelet
+    # ---------------------------------------------------------------------------------------------------
 
     async def run_nodes(self) -> None:
         """Start pods that appear, end those that are deleted."""
@@ -152,8 +157,14 @@ class World:
         namespace, name, uid = _identity(pod)
         await asyncio.sleep(self.between(self.pace.schedule))
         try:
-            while self.capacity is not None and self._bound() >= self.capacity and self.cluster_uid(namespace, name) == uid:
-                self.cluster.set_pod_status(namespace, name, unschedulable_status(pod["metadata"]["creationTimestamp"], self.capacity))
+            while (
+                self.capacity is not None
+                and self._bound() >= self.capacity
+                and self.cluster_uid(namespace, name) == uid
+            ):
+                self.cluster.set_pod_status(
+                    namespace, name, unschedulable_status(pod["metadata"]["creationTimestamp"], self.capacity)
+                )
                 await asyncio.sleep(1.0 + self.rng.random())
             if self.cluster_uid(namespace, name) != uid:
                 return
@@ -161,7 +172,11 @@ class World:
             if self.capacity is not None:
                 self.cluster.set_pod_status(namespace, name, scheduled_status(self.clock.now().isoformat()))
             await asyncio.sleep(self.between(self.pace.start))
-            if self.cluster_uid(namespace, name) != uid or self._is_deleting(namespace, name) or self._on_lost_node(self.pod(namespace, name)):
+            if (
+                self.cluster_uid(namespace, name) != uid
+                or self._is_deleting(namespace, name)
+                or self._on_lost_node(self.pod(namespace, name))
+            ):
                 return
             self.cluster.set_pod_status(namespace, name, running_status())
         except NotFound:
@@ -170,16 +185,24 @@ class World:
 
     def some_node(self) -> str:
         """One that is not lost; nodes come up as they are needed."""
-        node = self.rng.choice([name for name in (f"node-{number}" for number in range(4)) if name not in self.lost_nodes])
+        node = self.rng.choice(
+            [name for name in (f"node-{number}" for number in range(4)) if name not in self.lost_nodes]
+        )
         with contextlib.suppress(Conflict):
             self.cluster.add_node(node)
         return node
 
     def _bound(self) -> int:
         """Pods that hold a place on a node."""
-        return sum(1 for pod in self.cluster.pods() if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"))
+        return sum(
+            1
+            for pod in self.cluster.pods()
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        )
 
-    def start_agent(self, pod: Manifest, boot: int, lost: tuple[int, list[dict[str, Any]]] | None = None) -> PuppetAgent:
+    def start_agent(
+        self, pod: Manifest, boot: int, lost: tuple[int, list[dict[str, Any]]] | None = None
+    ) -> PuppetAgent:
         agent = PuppetAgent(self, pod, boot)
         if lost is not None:
             agent.attempt, agent.ranks = lost
@@ -213,11 +236,17 @@ class World:
         return found[0] if found else None
 
     def _is_deleting(self, namespace: str, name: str) -> bool:
-        return any(pod["metadata"]["name"] == name and "deletionTimestamp" in pod["metadata"] for pod in self.cluster.pods(namespace))
+        return any(
+            pod["metadata"]["name"] == name and "deletionTimestamp" in pod["metadata"]
+            for pod in self.cluster.pods(namespace)
+        )
 
-    # --- What may befall it -----------------------------------------------------------------------------------------------
+    # --- What may befall it
+    # -----------------------------------------------------------------------------------------------
 
-    def fail_rank(self, agent: PuppetAgent, local: int = 0, *, kind: str = contract.END_EXIT, exit_code: int = 1) -> bool:
+    def fail_rank(
+        self, agent: PuppetAgent, local: int = 0, *, kind: str = contract.END_EXIT, exit_code: int = 1
+    ) -> bool:
         """A rank's process ends; its peers lose it. False when it does not run."""
         if not agent.alive or local >= len(agent.ranks) or agent.ranks[local]["state"] != contract.RANK_RUNNING:
             return False
@@ -233,7 +262,12 @@ class World:
         for agent in list(group.members.values()) if group else []:
             for local, rank in enumerate(agent.ranks):
                 if agent.alive and agent.attempt == attempt and rank["state"] == contract.RANK_RUNNING:
-                    error = {"type": "RuntimeError", "message": "Connection closed by peer", "traceback": "", "communication": True}
+                    error = {
+                        "type": "RuntimeError",
+                        "message": "Connection closed by peer",
+                        "traceback": "",
+                        "communication": True,
+                    }
                     agent.end_rank(local, contract.END_EXCEPTION, exit_code=1, error=error)
 
     def crash_container(self, agent: PuppetAgent, exit_code: int = 137) -> None:
@@ -251,10 +285,18 @@ class World:
         except NotFound:
             return
 
-    def lose_node(self, node: str, *, noticed_after_s: float = 45.0, peers_after_s: float | None = 15.0) -> list[PuppetAgent]:
-        """A node vanishes with all that runs there, and nobody says a word: its pods' agents. Kubernetes notices, and so do peers."""
+    def lose_node(
+        self, node: str, *, noticed_after_s: float = 45.0, peers_after_s: float | None = 15.0
+    ) -> list[PuppetAgent]:
+        """A node vanishes with all that runs there, and nobody says a word: its pods' agents. Kubernetes notices,
+        and so do peers.
+        """
         self.lost_nodes.add(node)
-        here = [agent for agent in self.agents.values() if self.pod(agent.namespace, agent.pod_name)["spec"].get("nodeName") == node]
+        here = [
+            agent
+            for agent in self.agents.values()
+            if self.pod(agent.namespace, agent.pod_name)["spec"].get("nodeName") == node
+        ]
         if here:
             self.evictions += 1  # one incident, of the machine's making
         for agent in here:
@@ -265,7 +307,9 @@ class World:
         return here
 
     async def notice_lost_node(self, node: str, after_s: float) -> None:
-        """As the node controller does it: the node's condition, then the condition Ready of its pods, and no word of their containers."""
+        """As the node controller does it: the node's condition, then the condition Ready of its pods, and no word of
+        their containers.
+        """
         await asyncio.sleep(after_s)
         if node not in self.lost_nodes:
             return
@@ -273,11 +317,18 @@ class World:
         for pod in self.cluster.pods():
             conditions = pod["status"].get("conditions") or []
             if self._on_lost_node(pod) and any(condition["type"] == "Ready" for condition in conditions):
-                marked = [{**condition, "status": "False"} if condition["type"] == "Ready" else condition for condition in conditions]
-                self.cluster.set_pod_status(pod["metadata"]["namespace"], pod["metadata"]["name"], {**pod["status"], "conditions": marked})
+                marked = [
+                    {**condition, "status": "False"} if condition["type"] == "Ready" else condition
+                    for condition in conditions
+                ]
+                self.cluster.set_pod_status(
+                    pod["metadata"]["namespace"], pod["metadata"]["name"], {**pod["status"], "conditions": marked}
+                )
 
     def restore_node(self, node: str) -> None:
-        """The node is back after a reboot: what was deleted goes, what had run has failed, what had not begun begins."""
+        """The node is back after a reboot: what was deleted goes, what had run has failed, what had not begun
+        begins.
+        """
         if node not in self.lost_nodes:
             return
         self.lost_nodes.discard(node)
@@ -324,7 +375,9 @@ class World:
             return
 
     def restart_container(self, agent: PuppetAgent) -> None:
-        """The container is started again in the same pod: the agent finds its note of the attempt and knows no more of the ranks."""
+        """The container is started again in the same pod: the agent finds its note of the attempt and knows no more
+        of the ranks.
+        """
         was_running = any(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks)
         self.incidents += was_running
         agent.die()
@@ -337,7 +390,12 @@ class World:
 
     def add_foreign_pod(self, namespace: str, name: str, labels: dict[str, str]) -> None:
         """A pod that has nothing to do with the operator; no agent runs in it."""
-        self.cluster.add_pod({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"containers": [{"name": "other"}]}})
+        self.cluster.add_pod(
+            {
+                "metadata": {"name": name, "namespace": namespace, "labels": labels},
+                "spec": {"containers": [{"name": "other"}]},
+            }
+        )
 
     def finished(self, agent: PuppetAgent, exit_code: int, why: str = "") -> None:
         """The agent ended by itself; its last word is the container's termination message."""
@@ -350,14 +408,16 @@ class World:
             status = ended_status(exit_code, self.clock.now().isoformat(), message=message)
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
-    # --- Peers among themselves -----------------------------------------------------------------------------------------------
+    # --- Peers among themselves
+    # -----------------------------------------------------------------------------------------------
 
     def join(self, agent: PuppetAgent, attempt: int, index: int, workers: int) -> None:
         group = self.groups.setdefault((agent.job_uid, attempt), Group(attempt, workers))
         holder = group.members.get(index)
         if holder is not None and holder is not agent and holder.pod_uid != agent.pod_uid:
             raise AssertionError(
-                f"attempt {attempt} index {index}: both {holder.pod_name} ({holder.pod_uid}) and {agent.pod_name} ({agent.pod_uid}) are told to be it"
+                f"attempt {attempt} index {index}: both {holder.pod_name} ({holder.pod_uid}) and {agent.pod_name} "
+                f"({agent.pod_uid}) are told to be it"
             )
         group.members[index] = agent
         if group.complete and not group.started:
@@ -409,7 +469,11 @@ class PuppetAgent:
         self.world, self.pod, self.boot = world, pod, boot
         self.namespace, self.pod_name, self.pod_uid = _identity(pod)
         env = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0]["env"]}
-        self.job, self.job_uid, self.slot = env[contract.ENV_JOB], env[contract.ENV_JOB_UID], int(env[contract.ENV_SLOT])
+        self.job, self.job_uid, self.slot = (
+            env[contract.ENV_JOB],
+            env[contract.ENV_JOB_UID],
+            int(env[contract.ENV_SLOT]),
+        )
         self.processes = json.loads(env[contract.ENV_AGENT_SPEC])["processes_per_worker"]
         self.alive = True
         self.attempt = 0
@@ -425,7 +489,8 @@ class PuppetAgent:
         self._news = asyncio.Event()
         self.gone = asyncio.Event()
 
-    # --- Speaking -----------------------------------------------------------------------------------------------------------
+    # --- Speaking
+    # -----------------------------------------------------------------------------------------------------------
 
     def speak(self) -> None:
         """Something changed: say it at once."""
@@ -460,7 +525,9 @@ class PuppetAgent:
             await asyncio.sleep(contract.SYNC_RETRY_S)
             if self.alive and self.quiet and self.world.clock.monotonic() - self._heard_at > LONELY_S:
                 self.die()
-                self.world.finished(self, contract.EXIT_OK if self.completed else contract.EXIT_NO_COORDINATOR, "no coordinator")
+                self.world.finished(
+                    self, contract.EXIT_OK if self.completed else contract.EXIT_NO_COORDINATOR, "no coordinator"
+                )
             return None
         self._heard_at = self.world.clock.monotonic()
         if answer.status == 409:
@@ -502,7 +569,8 @@ class PuppetAgent:
     def _wall(self) -> float:
         return self.world.clock.now().timestamp() + self.clock_error
 
-    # --- Doing --------------------------------------------------------------------------------------------------------------
+    # --- Doing
+    # --------------------------------------------------------------------------------------------------------------
 
     async def _obey(self, instruction: dict[str, Any]) -> None:
         changed = instruction != self._acknowledged
@@ -535,14 +603,26 @@ class PuppetAgent:
     def start_ranks(self, attempt: int, index: int) -> None:
         first = index * self.processes
         self.ranks = [
-            {"rank": first + local, "local_rank": local, "pid": 100 * attempt + first + local, "state": contract.RANK_RUNNING}
+            {
+                "rank": first + local,
+                "local_rank": local,
+                "pid": 100 * attempt + first + local,
+                "state": contract.RANK_RUNNING,
+            }
             for local in range(self.processes)
         ]
         self.joined = True
         self.speak()
 
     def end_rank(self, local: int, kind: str, *, exit_code: int, error: dict[str, Any] | None = None) -> None:
-        self.ranks[local] = {**self.ranks[local], "state": contract.RANK_ENDED, "kind": kind, "exit_code": exit_code, "ended_at": self._wall(), "error": error}
+        self.ranks[local] = {
+            **self.ranks[local],
+            "state": contract.RANK_ENDED,
+            "kind": kind,
+            "exit_code": exit_code,
+            "ended_at": self._wall(),
+            "error": error,
+        }
         self.speak()
 
     def drain(self) -> None:
@@ -578,13 +658,25 @@ def unschedulable_status(since: str, capacity: int) -> Manifest:
     words = f"0/{capacity} nodes are available: {capacity} Too many pods."
     return {
         "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words, "lastTransitionTime": since}],
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": words,
+                "lastTransitionTime": since,
+            }
+        ],
     }
 
 
 def ended_status(exit_code: int, finished_at: str, reason: str | None = None, message: str | None = None) -> Manifest:
     """A pod whose trainer has ended."""
-    ended = {"exitCode": exit_code, "reason": reason or ("Completed" if exit_code == 0 else "Error"), "finishedAt": finished_at}
+    ended = {
+        "exitCode": exit_code,
+        "reason": reason or ("Completed" if exit_code == 0 else "Error"),
+        "finishedAt": finished_at,
+    }
     if message is not None:
         ended["message"] = message
     return {

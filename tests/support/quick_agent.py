@@ -1,4 +1,6 @@
-"""The agent with its patience shortened, as a program: `python quick_agent.py <seconds> -- <command>`. The agent itself has no such switch."""
+"""The agent with its patience shortened, as a program: `python quick_agent.py <seconds> -- <command>`. The agent
+itself has no such switch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Real rank processes for session and torch tests: each runs a script through the rank's own boot, under a FakeAgent."""
+"""Real rank processes for session and torch tests: each runs a script through the rank's own boot, under a
+FakeAgent.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Ended:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """A small environment: this checkout importable, one thread for torch, nothing of the calling shell that could matter."""
+    """A small environment: this checkout importable, one thread for torch, nothing of the calling shell that could
+    matter.
+    """
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     paths = os.pathsep.join(str(ROOT / part) for part in ("operator", "worker-image", "tests"))
     return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **extra}
@@ -34,7 +38,15 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 def boot(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
     """`python -m trainjob.session.rank -- command` as a child process."""
     line = [sys.executable, "-m", "trainjob.session.rank", "--", *command]
-    return subprocess.Popen(line, env=environment(env), cwd=cwd, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        line,
+        env=environment(env),
+        cwd=cwd,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = TIMEOUT_S) -> list[Ended]:
@@ -52,6 +64,8 @@ def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = TIMEOU
                 process.communicate()
 
 
-def run_ranks(agent: FakeAgent, command: Sequence[str], cwd: Path, extra: Mapping[str, str] | None = None) -> list[Ended]:
+def run_ranks(
+    agent: FakeAgent, command: Sequence[str], cwd: Path, extra: Mapping[str, str] | None = None
+) -> list[Ended]:
     """All ranks of `agent` run `command` to their ends."""
     return finish([boot(command, {**agent.environ(rank), **(extra or {})}, cwd) for rank in range(agent.world_size)])

@@ -1,4 +1,6 @@
-"""For tests that read checkpoints: one committed checkpoint with files of the test's choice, and a way to damage it behind the store's back."""
+"""For tests that read checkpoints: one committed checkpoint with files of the test's choice, and a way to damage it
+behind the store's back.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ from typing import Any
 
 from support import s3
 from support.checkpoint import note_of, write_tree
-from trainjob.checkpoint import layout
-from trainjob.checkpoint.identity import CheckpointId
-from trainjob.checkpoint.manifest import ReleaseNote
-from trainjob.checkpoint.shares import Share, commit, share
-from trainjob.checkpoint.store import Store
+from trainjob.checkpoint.publishing.shares import Share, commit, share
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.stores.store import Store
 
 
-def committed(store: Store, staged: Path, files: Mapping[str, tuple[bytes, int]], id_: str = "1-1-1", **fields: Any) -> str:
+def committed(
+    store: Store, staged: Path, files: Mapping[str, tuple[bytes, int]], id_: str = "1-1-1", **fields: Any
+) -> str:
     """Commit files {path: (bytes, rank)}; the checkpoint's URI. `staged` is a folder that may be filled."""
     note = note_of(id_, {path: (len(data), rank) for path, (data, rank) in files.items()}, **fields)
     write_tree(staged, {path: data for path, (data, _) in files.items()})

@@ -1,4 +1,6 @@
-"""A small file system that can reflink (XFS in a file, by a loop device), and which blocks its files share. Needs root and xfsprogs."""
+"""A small file system that can reflink (XFS in a file, by a loop device), and which blocks its files share. Needs
+root and xfsprogs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Extent(NamedTuple):
 
 @contextmanager
 def mounted(folder: Path, size: int = SIZE) -> Iterator[Path]:
-    """An empty one below `folder`, gone afterwards. Skips the test, with the reason, where this machine does not let us."""
+    """An empty one below `folder`, gone afterwards. Skips the test, with the reason, where this machine does not let
+    us.
+    """
     mkfs = shutil.which("mkfs.xfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.geteuid() != 0:
         pytest.skip("mounting a file system that can reflink needs root")
@@ -45,7 +49,13 @@ def mounted(folder: Path, size: int = SIZE) -> Iterator[Path]:
     with image.open("wb") as file:
         file.truncate(size)
     subprocess.run([mkfs, "-q", "-m", "reflink=1", str(image)], check=True, timeout=60)
-    done = subprocess.run(["mount", "-t", "xfs", "-o", "loop", str(image), str(root)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "xfs", "-o", "loop", str(image), str(root)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     image.unlink()  # the loop device keeps it as long as it is mounted
     if done.returncode:
         pytest.skip(f"a file system that can reflink cannot be mounted here: {done.stderr.strip().splitlines()[0]}")
@@ -57,7 +67,9 @@ def mounted(folder: Path, size: int = SIZE) -> Iterator[Path]:
 
 
 def extents(path: Path) -> list[Extent]:
-    """Where a file's bytes lie, once they are written out (ioctl FIEMAP); not what is kept behind its end for what may come."""
+    """Where a file's bytes lie, once they are written out (ioctl FIEMAP); not what is kept behind its end for what
+    may come.
+    """
     room = 4096
     buffer = bytearray(_HEAD.pack(0, (1 << 64) - 1, _SYNC, 0, room, 0)) + bytearray(_EXTENT.size * room)
     with path.open("rb") as file:
@@ -66,13 +78,22 @@ def extents(path: Path) -> list[Extent]:
     count = _HEAD.unpack_from(buffer)[3]
     assert count < room, f"{path} lies in too many pieces"
     found = (_EXTENT.unpack_from(buffer, _HEAD.size + _EXTENT.size * number) for number in range(count))
-    return [Extent(logical, physical, min(length, end - logical), bool(flags & _SHARED)) for logical, physical, length, flags in found if logical < end]
+    return [
+        Extent(logical, physical, min(length, end - logical), bool(flags & _SHARED))
+        for logical, physical, length, flags in found
+        if logical < end
+    ]
 
 
 def is_reflink(one: Path, other: Path) -> bool:
     """Whether these are two files with the very same blocks."""
     first, second = extents(one), extents(other)
-    return bool(first) and first == second and all(extent.shared for extent in first) and one.stat().st_ino != other.stat().st_ino
+    return (
+        bool(first)
+        and first == second
+        and all(extent.shared for extent in first)
+        and one.stat().st_ino != other.stat().st_ino
+    )
 
 
 def fill(root: Path, leave: int) -> None:

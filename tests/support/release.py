@@ -1,7 +1,8 @@
 """The chart's release on the cluster under test: installed with Helm as an administrator does it, and asked how it is.
 
-TRAINJOB_HELM_ARGS has further words for each `helm upgrade --install`, for clusters whose images come from a registry. With TRAINJOB_E2E_INSTALLED=1 the
-operator that runs is taken as it is: for one test again and again, and where others use the cluster too.
+TRAINJOB_HELM_ARGS has further words for each `helm upgrade --install`, for clusters whose images come from a registry.
+With TRAINJOB_E2E_INSTALLED=1 the operator that runs is taken as it is: for one test again and again, and where others
+use the cluster too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def install(*settings: str, namespace: str = NAMESPACE) -> str:
 
 def uninstall(namespace: str = NAMESPACE) -> None:
     """Take the release away; the operator's pods are gone when this returns."""
-    done = chart.run_helm("uninstall", RELEASE, "--namespace", namespace, "--ignore-not-found", "--wait", timeout_s=WITHIN_S)
+    done = chart.run_helm(
+        "uninstall", RELEASE, "--namespace", namespace, "--ignore-not-found", "--wait", timeout_s=WITHIN_S
+    )
     assert done.returncode == 0, done.stderr
     e2e.eventually("the operator's pods are gone", lambda: not pods(namespace))
 
@@ -67,7 +70,9 @@ def what_it_says(namespace: str = NAMESPACE) -> str:
 
 @pytest.fixture(scope="session")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A release of the chart as it stands here, rolled out anew so that it runs the images that are loaded now. It is left in place."""
+    """A release of the chart as it stands here, rolled out anew so that it runs the images that are loaded now. It
+    is left in place.
+    """
     if not os.environ.get("TRAINJOB_E2E_INSTALLED"):
         _roll_out(tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None)
     yield
@@ -75,7 +80,9 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @functools.cache
 def _roll_out(shared: Path | None) -> None:
-    """Once in a session: pytest takes a fixture that several modules import for several fixtures. `shared`: a folder of all workers of this run."""
+    """Once in a session: pytest takes a fixture that several modules import for several fixtures. `shared`: a folder
+    of all workers of this run.
+    """
     if shared is None:
         install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
         return

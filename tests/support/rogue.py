@@ -1,4 +1,6 @@
-"""A worker pod as a rogue uses it: requests to the coordinator from inside it, and tokens that it should not be believed with."""
+"""A worker pod as a rogue uses it: requests to the coordinator from inside it, and tokens that it should not be
+believed with.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def knock(pod: str, namespace: str, **asked: Any) -> tuple[int, str]:
 
 
 def token(pod: str, namespace: str, audience: str) -> str:
-    """A token of the pod for another audience than the coordinator's, as anybody with rights in the namespace gets one."""
+    """A token of the pod for another audience than the coordinator's, as anybody with rights in the namespace gets
+    one.
+    """
     uid = e2e.get("pod", pod, namespace)["metadata"]["uid"]
     bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}")
     return e2e.kubectl("create", "token", "default", "-n", namespace, f"--audience={audience}", *bound).strip()
@@ -35,11 +39,19 @@ def signed_anew(pod: str, namespace: str, *, expires_in_s: float) -> str:
     claims = jwt.decode(own, options={"verify_signature": False})
     ends = int(time.time() + expires_in_s)
     claims |= {"exp": ends, "iat": ends - 3600, "nbf": ends - 3600}
-    return jwt.encode(claims, outages.on_node(outages.control_plane(), "cat", _KEY), algorithm="RS256", headers={"kid": jwt.get_unverified_header(own)["kid"]})
+    return jwt.encode(
+        claims,
+        outages.on_node(outages.control_plane(), "cat", _KEY),
+        algorithm="RS256",
+        headers={"kid": jwt.get_unverified_header(own)["kid"]},
+    )
 
 
 def refusals() -> dict[str, int]:
     """What the leading operator has refused so far, by why, as Prometheus sees it."""
     path = f"/api/v1/namespaces/{release.NAMESPACE}/pods/{release.leader()}:{contract.METRICS_PORT}/proxy/metrics"
     text = e2e.kubectl("get", "--raw", path)
-    return {why: int(float(count)) for why, count in re.findall(r'^trainjob_sync_refusals_total\{why="([^"]*)"\} (\S+)$', text, re.MULTILINE)}
+    return {
+        why: int(float(count))
+        for why, count in re.findall(r'^trainjob_sync_refusals_total\{why="([^"]*)"\} (\S+)$', text, re.MULTILINE)
+    }

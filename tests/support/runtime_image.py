@@ -46,7 +46,9 @@ def packages() -> Path:
             part = target.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-            run = subprocess.run([files[0], part, "--retries", "1"], env=env, capture_output=True, text=True, timeout=300, check=False)
+            run = subprocess.run(
+                [files[0], part, "--retries", "1"], env=env, capture_output=True, text=True, timeout=300, check=False
+            )
             if run.returncode != 0:
                 pytest.skip(f"the runtime image's packages cannot be fetched: {run.stderr.strip()[-300:]}")
             part.rename(target)
@@ -71,4 +73,7 @@ def python_of(version: str) -> str:
 def pythons(version: str) -> list[str]:
     """Paths of Pythons of this version."""
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    return [*map(str, sorted(versions.glob(f"{version}.*/bin/python{version}"))), *filter(None, [shutil.which(f"python{version}")])]
+    return [
+        *map(str, sorted(versions.glob(f"{version}.*/bin/python{version}"))),
+        *filter(None, [shutil.which(f"python{version}")]),
+    ]

@@ -1,6 +1,7 @@
 """A real S3 server for tests: versitygw on a folder, one for each test process, each test in a bucket of its own.
 
-`environment(endpoint)` is what a process needs to reach it. Tests skip with the reason where the server can neither be found nor built.
+`environment(endpoint)` is what a process needs to reach it. Tests skip with the reason where the server can neither be
+found nor built.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def use(monkeypatch: pytest.MonkeyPatch, endpoint: str, **settings: float) -> No
 
 
 def fresh_uri() -> str:
-    """A job's folder that nobody has used, in a bucket of its own (the server lists a bucket by walking all of it); the path has to be escaped."""
+    """A job's folder that nobody has used, in a bucket of its own (the server lists a bucket by walking all of it);
+    the path has to be escaped.
+    """
     endpoint()
     bucket = f"{BUCKET}-{next(_names)}"
     (_roots[-1] / bucket).mkdir()
@@ -65,7 +68,9 @@ def fresh_uri() -> str:
 
 
 def behind(place: str) -> Path:
-    """The folder in which the server keeps what lies at an s3:// URI, or at a path /bucket/key: it may be looked at and changed behind the server."""
+    """The folder in which the server keeps what lies at an s3:// URI, or at a path /bucket/key: it may be looked at
+    and changed behind the server.
+    """
     return _roots[-1] / place.removeprefix("s3://").strip("/")
 
 
@@ -83,7 +88,9 @@ def unfinished(uri: str) -> int:
 def client(endpoint: str) -> Any:
     """boto3's own, for what a test does behind the store's back."""
     boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
-    return boto3.session.Session().client("s3", endpoint_url=endpoint, aws_access_key_id=ACCESS, aws_secret_access_key=SECRET, region_name="us-east-1")
+    return boto3.session.Session().client(
+        "s3", endpoint_url=endpoint, aws_access_key_id=ACCESS, aws_secret_access_key=SECRET, region_name="us-east-1"
+    )
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """An S3 server on the cluster under test, and jobs whose checkpoints go there.
 
-One server for a session, in a namespace of its own, its buckets on the folder that all nodes share: it can be taken away and brought back. Each
-test has a bucket. `reachable()` shows it to this machine too, as a laptop that reaches the same store.
+One server for a session, in a namespace of its own, its buckets on the folder that all nodes share: it can be taken
+away and brought back. Each test has a bucket. `reachable()` shows it to this machine too, as a laptop that reaches the
+same store.
 """
 
 from __future__ import annotations
@@ -64,12 +65,22 @@ class S3Server:
     def come_back(self) -> None:
         """It answers again."""
         e2e.kubectl("scale", "deploy", NAME, "-n", self.namespace, "--replicas=1")
-        e2e.eventually("the S3 server is ready", lambda: e2e.get("deploy", NAME, self.namespace)["status"].get("readyReplicas") == 1)
+        e2e.eventually(
+            "the S3 server is ready",
+            lambda: e2e.get("deploy", NAME, self.namespace)["status"].get("readyReplicas") == 1,
+        )
 
     def credentials(self, namespace: str, name: str = SECRET, **keys: str) -> None:
         """The Secret that jobs there name."""
         values = {"AWS_ACCESS_KEY_ID": s3.ACCESS, "AWS_SECRET_ACCESS_KEY": s3.SECRET, **keys}
-        e2e.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": values})
+        e2e.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": namespace},
+                "stringData": values,
+            }
+        )
 
     def spec(self, storage: str, secret: str = SECRET) -> dict[str, Any]:
         """spec.checkpoint of a job that stores there."""
@@ -78,7 +89,14 @@ class S3Server:
     @contextlib.contextmanager
     def reachable(self) -> Iterator[dict[str, str]]:
         """The environment of a process on this machine that reaches the same store."""
-        command = [shutil.which("kubectl") or str(binary("kubectl")), "port-forward", "-n", self.namespace, f"deploy/{NAME}", f":{PORT}"]
+        command = [
+            shutil.which("kubectl") or str(binary("kubectl")),
+            "port-forward",
+            "-n",
+            self.namespace,
+            f"deploy/{NAME}",
+            f":{PORT}",
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
@@ -90,7 +108,9 @@ class S3Server:
             process.wait()
 
 
-def start(name: str, namespace: str, server: S3Server, storage: str, *arguments: str, own_boto3: bool = True, **more: Any) -> None:
+def start(
+    name: str, namespace: str, server: S3Server, storage: str, *arguments: str, own_boto3: bool = True, **more: Any
+) -> None:
     """Apply a job of the gated loop that stores on S3. Its gates and notes stay on the nodes' shared folder.
 
     `own_boto3` False: the image's packages are hidden, and with them its boto3.
@@ -120,12 +140,20 @@ def _manifests(namespace: str) -> list[Mapping[str, Any]]:
         "volumeMounts": [{"name": "data", "mountPath": DATA}],
     }
     volume = {"name": "data", "hostPath": {"path": f"{e2e.SHARED}/{namespace}", "type": "DirectoryOrCreate"}}
-    pod = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], "volumes": [volume]}}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], "volumes": [volume]},
+    }
     deployment = {"replicas": 1, "strategy": {"type": "Recreate"}, "selector": {"matchLabels": labels}, "template": pod}
     where = {"name": NAME, "namespace": namespace}
     return [
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": where, "spec": deployment},
-        {"apiVersion": "v1", "kind": "Service", "metadata": where, "spec": {"selector": labels, "ports": [{"port": PORT}]}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": where,
+            "spec": {"selector": labels, "ports": [{"port": PORT}]},
+        },
     ]
 
 

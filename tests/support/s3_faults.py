@@ -1,7 +1,8 @@
-"""A proxy in front of an S3 server that spoils chosen requests: `Faults(endpoint)`, `spoil(3, "drop")`, then what is under test.
+"""A proxy in front of an S3 server that spoils chosen requests: `Faults(endpoint)`, `spoil(3, "drop")`, then what is
+under test.
 
-Requests are counted from 1 in the order in which they arrive. What the proxy passes on is untouched, so that signatures hold. Plain sockets: tests
-send thousands of requests through it.
+Requests are counted from 1 in the order in which they arrive. What the proxy passes on is untouched, so that signatures
+hold. Plain sockets: tests send thousands of requests through it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,26 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-KINDS = ("drop", "cut", "reset", "delay", "throttle", "500", "503", "409", "flip up", "flip down", "expired", "403", "412", "skew", "forget")
-"""The reply lost after success; half a reply; a connection reset before anything happened; a reply that comes too late; one that trickles; refusals without
-effect; one bit of the contents changed on the way there, or back; three refusals that are told; the object gone, before it is read or after it is written."""
+KINDS = (
+    "drop",
+    "cut",
+    "reset",
+    "delay",
+    "throttle",
+    "500",
+    "503",
+    "409",
+    "flip up",
+    "flip down",
+    "expired",
+    "403",
+    "412",
+    "skew",
+    "forget",
+)
+"""The reply lost after success; half a reply; a connection reset before anything happened; a reply that comes too
+late; one that trickles; refusals without effect; one bit of the contents changed on the way there, or back; three
+refusals that are told; the object gone, before it is read or after it is written."""
 PASSING = KINDS[:11]
 """What a single one of is got over without a word."""
 BEFORE = ("500", "503", "409", "reset", "flip up", "expired")
@@ -71,7 +89,9 @@ class Faults:
         return f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
     def spoil(self, number: int, *kinds: str) -> None:
-        """The request of that number from now on, counted from 1; with several kinds the ones behind it too, which are its next tries."""
+        """The request of that number from now on, counted from 1; with several kinds the ones behind it too, which
+        are its next tries.
+        """
         self.follow(lambda at, _request: kinds[at - number] if number <= at < number + len(kinds) else None)
 
     def always(self, kind: str | None) -> None:
@@ -230,7 +250,11 @@ def _length(head: bytes) -> int:
 
 def _flipped(request: Request) -> Request:
     at = len(request.body) // 2
-    return request._replace(body=request.body[:at] + bytes([request.body[at] ^ 1]) + request.body[at + 1 :]) if request.body else request
+    return (
+        request._replace(body=request.body[:at] + bytes([request.body[at] ^ 1]) + request.body[at + 1 :])
+        if request.body
+        else request
+    )
 
 
 def _refusal(status: int, code: str, bodiless: bool) -> bytes:

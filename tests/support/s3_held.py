@@ -1,8 +1,8 @@
-"""Requests to an S3 server that stand still until a test lets them go: who sent one can be killed meanwhile, or overtaken.
+"""Requests to an S3 server that stand still until a test lets them go: who sent one can be killed meanwhile, or
+overtaken.
 
-held = Held(s3.endpoint())
-held.hold(lambda number, request: "manifest.json" in request)
-... held.wait() ... kill, or let others act ... held.let_go(through=True)      # a request, or its effect, after its sender's death
+held = Held(s3.endpoint()) held.hold(lambda number, request: "manifest.json" in request) ... held.wait() ... kill, or
+let others act ... held.let_go(through=True)      # a request, or its effect, after its sender's death
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Held(Faults):
         return self._here.wait(timeout_s)
 
     def let_go(self, through: bool) -> None:
-        """On to the server (returns when it has answered), or lost on its way; requests that come later are not held."""
+        """On to the server (returns when it has answered), or lost on its way; requests that come later are not
+        held.
+        """
         with self._holding:
             self._wanted = None
         self._through = through
@@ -72,7 +74,8 @@ class Held(Faults):
 
 
 def killed_at(held: Held, number: int, through: bool, work: Callable[[], object]) -> bool:
-    """Run `work` in a forked process that is killed while its request of that number is under way; whether it came so far.
+    """Run `work` in a forked process that is killed while its request of that number is under way; whether it came so
+    far.
 
     What `work` uses must not have sent a request in this process before: connections are not to be shared.
     """

@@ -1,6 +1,8 @@
-"""A small endpoint that hands out credentials as AWS does: STS for web identity, the container's and the instance's services; on loopback.
+"""A small endpoint that hands out credentials as AWS does: STS for web identity, the container's and the instance's
+services; on loopback.
 
-A test says what it gives (`gives`: access key, secret, seconds of life) and which web identity token it takes (`takes`).
+A test says what it gives (`gives`: access key, secret, seconds of life) and which web identity token it takes
+(`takes`).
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ class Identity:
         self.asked.append(request)
         access, secret, life_s = self.gives.pop(0) if len(self.gives) > 1 else self.gives[0]
         end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=life_s)
-        return {"AccessKeyId": access, "SecretAccessKey": secret, "Token": "", "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        return {
+            "AccessKeyId": access,
+            "SecretAccessKey": secret,
+            "Token": "",
+            "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
 
     def close(self) -> None:
         """No more requests."""
@@ -72,12 +79,26 @@ class _Handler(BaseHTTPRequestHandler):
         token = form["WebIdentityToken"][0]
         if self.owner.takes and token != self.owner.takes:
             self.owner.asked.append(f"refused {token}")
-            self._say(400, _xml("Error", "<Type>Sender</Type><Code>ExpiredTokenException</Code><Message>the token has expired</Message>", "ErrorResponse"))
+            self._say(
+                400,
+                _xml(
+                    "Error",
+                    "<Type>Sender</Type><Code>ExpiredTokenException</Code><Message>the token has expired</Message>",
+                    "ErrorResponse",
+                ),
+            )
             return
         fields = self.owner.next(token)
         fields["SessionToken"] = fields.pop("Token")
         inner = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
-        self._say(200, _xml("AssumeRoleWithWebIdentityResult", f"<Credentials>{inner}</Credentials>", "AssumeRoleWithWebIdentityResponse"))
+        self._say(
+            200,
+            _xml(
+                "AssumeRoleWithWebIdentityResult",
+                f"<Credentials>{inner}</Credentials>",
+                "AssumeRoleWithWebIdentityResponse",
+            ),
+        )
 
     def _say(self, status: int, body: bytes) -> None:
         self.send_response(status)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from support import faults
 from trainjob.launch import job as jobs
-from trainjob.launch.local import LocalEvent, LocalOptions, LocalOutcome, run_job
+from trainjob.launch.local.backend import LocalEvent, LocalOptions, LocalOutcome, run_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 
@@ -121,7 +121,9 @@ class Stage:
                 listener(event)
 
         before = len(self.read_notes())
-        outcome = run_job(job, options=LocalOptions(environment=self.environment(), working_dir=str(self.root)), listener=listen)
+        outcome = run_job(
+            job, options=LocalOptions(environment=self.environment(), working_dir=str(self.root)), listener=listen
+        )
         return Told(outcome, events, self.read_notes()[before:])
 
     def read_notes(self) -> list[Note]:
@@ -130,13 +132,18 @@ class Stage:
         for path in self.notes.glob("rank-*"):
             for line in path.read_text().splitlines():
                 attempt, what, step, moment, pod = line.split()
-                found.append(Note(int(path.name.removeprefix("rank-")), int(attempt), what, int(step), float(moment), pod))
+                found.append(
+                    Note(int(path.name.removeprefix("rank-")), int(attempt), what, int(step), float(moment), pod)
+                )
         return sorted(found, key=lambda note: note.time)
 
     def committed(self, name: str = "job") -> list[str]:
         """Identities of the checkpoints whose manifest is there."""
         folder = self.storage / "default" / name / "checkpoints"
-        return sorted((path.parents[1].name for path in folder.glob("*/.trainjob/manifest.json")), key=lambda name: [int(part) for part in name.split("-")])
+        return sorted(
+            (path.parents[1].name for path in folder.glob("*/.trainjob/manifest.json")),
+            key=lambda name: [int(part) for part in name.split("-")],
+        )
 
 
 def processes_of(root: Path) -> list[str]:
@@ -151,7 +158,11 @@ def processes_of(root: Path) -> list[str]:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        ours = any(entry.startswith((contract.ENV_WORK_DIR.encode() + b"=", b"TMPDIR=", faults.ENV.encode() + b"=")) and mark in entry for entry in variables)
+        ours = any(
+            entry.startswith((contract.ENV_WORK_DIR.encode() + b"=", b"TMPDIR=", faults.ENV.encode() + b"="))
+            and mark in entry
+            for entry in variables
+        )
         if ours and command:
             found.append(f"{folder.name} {command}")
     return found

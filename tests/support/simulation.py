@@ -1,7 +1,8 @@
-"""The operator as a process that can be killed, faults around its calls, and the promises that are checked after each change.
+"""The operator as a process that can be killed, faults around its calls, and the promises that are checked after each
+change.
 
-`Simulation` puts them together: an in-process cluster, a world of puppets, an operator. Used by tests/sim and by those tests of
-the shell that need the whole loop.
+`Simulation` puts them together: an in-process cluster, a world of puppets, an operator. Used by tests/sim and by those
+tests of the shell that need the whole loop.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 from support.puppets import TOKEN, Pace, World
 from support.virtual_time import VirtualClock
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
-from trainjob_operator.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.core.model import Installation
-from trainjob_operator.core.naming import parse_slots
-from trainjob_operator.endpoint import Answer
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.manifests import UnreadableJob, read_job
 from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, ObjectChange
-from trainjob_operator.reconciler import Reconciler
 
 NAMESPACE = "team"
 MASTER_KEY = b"puppet-master-key"
@@ -35,11 +36,16 @@ RESTART_S = 1.0
 def manifest(name: str = "digits", **spec: Any) -> Manifest:
     """A TrainJob with two workers."""
     container = {"name": "trainer", "image": "none", "command": ["python", "train.py"]}
-    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"workers": 2, "template": {"spec": {"containers": [container]}}, **spec}}
+    return {
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"workers": 2, "template": {"spec": {"containers": [container]}}, **spec},
+    }
 
 
 class FlakyCluster(MemoryCluster):
-    """Beyond the fault hook: watch events come late or stop coming, and requests that timed out take effect afterwards."""
+    """Beyond the fault hook: watch events come late or stop coming, and requests that timed out take effect
+    afterwards.
+    """
 
     rng: random.Random | None = None
     late_rate = 0.0
@@ -94,8 +100,16 @@ class Operator:
     def __init__(self, cluster: MemoryCluster, transition: int, rng: random.Random) -> None:
         clock = VirtualClock()
         log = logging.getLogger(f"operator-{transition}")
-        self.coordinator = Coordinator(clock=clock, authenticate=bearer(TOKEN), find_owner=owner_in(cluster), master_key=MASTER_KEY, transition=transition)
-        self.reconciler = Reconciler(cluster, self.coordinator, Installation(coordinator_url="http://coordinator"), clock, rng=rng, log=log)
+        self.coordinator = Coordinator(
+            clock=clock,
+            authenticate=bearer(TOKEN),
+            find_owner=owner_in(cluster),
+            master_key=MASTER_KEY,
+            transition=transition,
+        )
+        self.reconciler = Reconciler(
+            cluster, self.coordinator, Installation(coordinator_url="http://coordinator"), clock, rng=rng, log=log
+        )
         self._task = asyncio.ensure_future(self.reconciler.run())
         self._requests: set[asyncio.Future[Answer]] = set()
         self.alive = True
@@ -130,7 +144,9 @@ class Operator:
 class Simulation:
     """Cluster, world, operator, and the checker between them."""
 
-    def __init__(self, seed: int = 0, pace: Pace | None = None, cluster_type: type[MemoryCluster] = MemoryCluster) -> None:
+    def __init__(
+        self, seed: int = 0, pace: Pace | None = None, cluster_type: type[MemoryCluster] = MemoryCluster
+    ) -> None:
         self.rng = random.Random(seed)
         uids = (f"uid-{number}" for number in itertools.count(1))
         self.cluster = cluster_type(VirtualClock(), new_uid=lambda: next(uids))
@@ -191,18 +207,23 @@ class Simulation:
         """Calls that may have changed something."""
         return [call for call, moment in self.calls if call.writes and moment is Moment.BEFORE]
 
-    # --- What a test asks -------------------------------------------------------------------------------------------------
+    # --- What a test asks
+    # -------------------------------------------------------------------------------------------------
 
     def job(self, name: str = "digits") -> TrainJob:
         return TrainJob.model_validate(self.cluster.job(NAMESPACE, name))
 
-    async def until(self, condition: Callable[[], bool], what: str, within_s: float = 600.0, every_s: float = 0.1) -> None:
+    async def until(
+        self, condition: Callable[[], bool], what: str, within_s: float = 600.0, every_s: float = 0.1
+    ) -> None:
         """Let time pass until the condition holds; looked at every so often."""
         deadline = asyncio.get_running_loop().time() + within_s
         while not condition():
             self.checker.raise_failure()
             if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"not within {within_s:.0f} s: {what}; status: {[job['status'] for job in self.cluster.jobs()]}")
+                raise AssertionError(
+                    f"not within {within_s:.0f} s: {what}; status: {[job['status'] for job in self.cluster.jobs()]}"
+                )
             await asyncio.sleep(every_s)
         self.checker.raise_failure()
 
@@ -220,7 +241,11 @@ class Simulation:
 
     def agent(self, index: int, name: str = "digits") -> Any:
         """The agent of a member of the newest attempt."""
-        groups = [group for group in self.world.groups.values() if group.members.get(0) is not None and group.members[0].job == name]
+        groups = [
+            group
+            for group in self.world.groups.values()
+            if group.members.get(0) is not None and group.members[0].job == name
+        ]
         return max(groups, key=lambda group: group.attempt).members[index]
 
 
@@ -296,20 +321,28 @@ class Checker:
         budget = job.spec.failure_policy.max_failures
         counted = job.status.failures.counted
         assert budget < 0 or counted <= budget + 1, f"{counted} failures are counted, the budget is {budget}"
-        assert counted <= self._world.incidents, f"{counted} failures are counted, {self._world.incidents} incidents happened"
+        assert counted <= self._world.incidents, (
+            f"{counted} failures are counted, {self._world.incidents} incidents happened"
+        )
         preempted, limit = job.status.failures.preemptions, job.spec.failure_policy.max_preemptions
-        assert preempted <= self._world.evictions, f"{preempted} preemptions are counted, {self._world.evictions} happened"
+        assert preempted <= self._world.evictions, (
+            f"{preempted} preemptions are counted, {self._world.evictions} happened"
+        )
         assert limit < 0 or preempted <= limit + 1, f"{preempted} preemptions are counted, the budget is {limit}"
 
     def _check_starts(self) -> None:
         """Ranks of an attempt and index start once, and never before the attempt is committed."""
         seen: dict[tuple[str, int, int], str] = {}
         for job_uid, attempt, index, pod_uid in self._world.starts:
-            assert (job_uid, attempt, index) not in seen, f"attempt {attempt} index {index} was started by {seen[(job_uid, attempt, index)]} and {pod_uid}"
+            assert (job_uid, attempt, index) not in seen, (
+                f"attempt {attempt} index {index} was started by {seen[(job_uid, attempt, index)]} and {pod_uid}"
+            )
             seen[(job_uid, attempt, index)] = pod_uid
             job = self._jobs.get(job_uid)
             if job is not None:
-                assert job.status.attempt is not None and attempt <= job.status.attempt.number, f"attempt {attempt} runs and is not committed"
+                assert job.status.attempt is not None and attempt <= job.status.attempt.number, (
+                    f"attempt {attempt} runs and is not committed"
+                )
 
 
 def _compare(before: TrainJob, after: TrainJob) -> None:
@@ -318,11 +351,17 @@ def _compare(before: TrainJob, after: TrainJob) -> None:
     assert old.next_slot <= new.next_slot, f"nextSlot went back from {old.next_slot} to {new.next_slot}"
     assert old.failures.counted <= new.failures.counted, "a counted failure was forgotten"
     assert new.failures.counted <= old.failures.counted + 1, "two failures were counted in one write"
-    assert old.failures.preemptions <= new.failures.preemptions <= old.failures.preemptions + 1, "preemptions must be counted one by one"
+    assert old.failures.preemptions <= new.failures.preemptions <= old.failures.preemptions + 1, (
+        "preemptions must be counted one by one"
+    )
     if old.attempt is not None:
-        assert new.attempt is not None and old.attempt.number <= new.attempt.number <= old.attempt.number + 1, "attempts must rise one by one"
+        assert new.attempt is not None and old.attempt.number <= new.attempt.number <= old.attempt.number + 1, (
+            "attempts must rise one by one"
+        )
         if new.attempt.number == old.attempt.number:
-            assert (old.attempt.members, old.attempt.world_size) == (new.attempt.members, new.attempt.world_size), "a committed attempt changed its members"
+            assert (old.attempt.members, old.attempt.world_size) == (new.attempt.members, new.attempt.world_size), (
+                "a committed attempt changed its members"
+            )
             assert not (old.attempt.state == "Ended" and new.attempt.state == "Running"), "an ended attempt runs again"
     if old.finished:
         assert new.to_json() == old.to_json(), "a finished job's status changed"

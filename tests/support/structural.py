@@ -1,7 +1,7 @@
 """A linter for structural schemas: what an API server would refuse in a CustomResourceDefinition, found without one.
 
-Rules of https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/ (structural schema,
-CEL cost); written down again here so that a change of the models is stopped by a unit test.
+Rules of https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/ (structural
+schema, CEL cost); written down again here so that a change of the models is stopped by a unit test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def faults(node: Schema, path: str = "") -> Iterator[str]:
         yield f"{path}: properties and additionalProperties exclude each other"
     if node.get("type") == "array" and "items" not in node:
         yield f"{path}: items are missing"
-    if node.get("type") == "object" and not {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(node) and path != ".metadata":
+    if (
+        node.get("type") == "object"
+        and not {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(node)
+        and path != ".metadata"
+    ):
         yield f"{path}: an object of which nothing is kept"
     missing = set(node.get("required", [])) - set(node.get("properties", {}))
     if missing:

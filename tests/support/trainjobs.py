@@ -1,4 +1,6 @@
-"""TrainJob documents for tests of the API: a small valid one, changed by dotted paths; and the cases that the CRD's rules decide."""
+"""TrainJob documents for tests of the API: a small valid one, changed by dotted paths; and the cases that the CRD's
+rules decide.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,21 @@ REMOVED = object()
 Document = dict[str, Any]
 
 SCALARS = (
-    st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.sampled_from(["", "auto", "none", "/x", "2", "Disabled", "20Gi", "trainer", "\ud800"])
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats()
+    | st.sampled_from(["", "auto", "none", "/x", "2", "Disabled", "20Gi", "trainer", "\ud800"])
 )
 
 
 def json_values(keys: list[str], leaves: int = 12) -> st.SearchStrategy[Any]:
     """Any JSON value (and what only YAML can hold: NaN, broken text) whose maps have keys from this list."""
-    return st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4), max_leaves=leaves)
+    return st.recursive(
+        SCALARS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4),
+        max_leaves=leaves,
+    )
 
 
 def document(changes: dict[str, Any] | None = None) -> Document:
@@ -29,7 +39,12 @@ def document(changes: dict[str, Any] | None = None) -> Document:
         "apiVersion": "trainjob.dev/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": "digits"},
-        "spec": {"workers": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "torch", "command": ["python", "train.py"]}]}}},
+        "spec": {
+            "workers": 2,
+            "template": {
+                "spec": {"containers": [{"name": "trainer", "image": "torch", "command": ["python", "train.py"]}]}
+            },
+        },
     }
     for path, value in (changes or {}).items():
         _put(doc, path.split("."), value)
@@ -48,7 +63,9 @@ def _put(doc: Any, path: list[str], value: Any) -> None:
 
 @dataclass(frozen=True)
 class RuleCase:
-    """An object that one of the CRD's rules decides: `refused_at` is the field that the message is about, None: accepted."""
+    """An object that one of the CRD's rules decides: `refused_at` is the field that the message is about, None:
+    accepted.
+    """
 
     name: str
     changes: dict[str, Any]
@@ -70,8 +87,16 @@ RULE_CASES = (
     RuleCase("name begins with a digit", {"metadata.name": "1a"}, "metadata.name"),
     RuleCase("no command", {f"{_TRAINER}.command": REMOVED}, "spec.template.spec.containers[0].command"),
     RuleCase("empty command", {f"{_TRAINER}.command": []}, "spec.template.spec.containers[0].command"),
-    RuleCase("command on the sidecar only", {"spec.template.spec.containers": _TWO}, "spec.template.spec.containers[1].command"),
-    RuleCase("sidecar without a command", {"spec.template.spec.containers": [{**_TWO[1], "command": ["python", "t.py"]}, {"name": "sidecar"}]}, None),
+    RuleCase(
+        "command on the sidecar only",
+        {"spec.template.spec.containers": _TWO},
+        "spec.template.spec.containers[1].command",
+    ),
+    RuleCase(
+        "sidecar without a command",
+        {"spec.template.spec.containers": [{**_TWO[1], "command": ["python", "t.py"]}, {"name": "sidecar"}]},
+        None,
+    ),
     RuleCase("no command without the agent", {f"{_TRAINER}.command": REMOVED, **_PLAIN}, None),
     RuleCase("processes without the agent", {"spec.processesPerWorker": 2, **_PLAIN}, "spec.processesPerWorker"),
     RuleCase("one process without the agent", {"spec.processesPerWorker": 1, **_PLAIN}, None),
@@ -80,20 +105,40 @@ RULE_CASES = (
     RuleCase("no processes", {"spec.processesPerWorker": 0}, "spec.processesPerWorker"),
     RuleCase("processes in words", {"spec.processesPerWorker": "many"}, "spec.processesPerWorker"),
     RuleCase("restartPolicy Never", {"spec.template.spec.restartPolicy": "Never"}, None),
-    RuleCase("restartPolicy Always", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy"),
+    RuleCase(
+        "restartPolicy Always", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy"
+    ),
     RuleCase("storage path", {"spec.checkpoint.storage": "/checkpoints"}, None),
     RuleCase("storage relative", {"spec.checkpoint.storage": "checkpoints"}, "spec.checkpoint.storage"),
     RuleCase("storage s3", {"spec.checkpoint.storage": "s3://bucket/x"}, None),
     RuleCase("storage s3 without a bucket", {"spec.checkpoint.storage": "s3://b/x"}, "spec.checkpoint.storage"),
     RuleCase("storage elsewhere", {"spec.checkpoint.storage": "gs://bucket/x"}, "spec.checkpoint.storage"),
     RuleCase("s3", {"spec.checkpoint": {"storage": "s3://bucket/x", "s3": _S3}}, None),
-    RuleCase("s3 for resumeFrom", {"spec.checkpoint": {"resumeFrom": "s3://bucket/x/checkpoints/1-1-1", "s3": _S3}}, None),
+    RuleCase(
+        "s3 for resumeFrom", {"spec.checkpoint": {"resumeFrom": "s3://bucket/x/checkpoints/1-1-1", "s3": _S3}}, None
+    ),
     RuleCase("s3 for a path", {"spec.checkpoint": {"storage": "/checkpoints", "s3": _S3}}, "spec.checkpoint.s3"),
-    RuleCase("s3 endpoint", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"endpointURL": "minio:9000"}}}, "spec.checkpoint.s3.endpointURL"),
-    RuleCase("s3 region", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"region": "eu west"}}}, "spec.checkpoint.s3.region"),
-    RuleCase("s3 secret", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"credentialsSecret": "A_B"}}}, "spec.checkpoint.s3.credentialsSecret"),
+    RuleCase(
+        "s3 endpoint",
+        {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"endpointURL": "minio:9000"}}},
+        "spec.checkpoint.s3.endpointURL",
+    ),
+    RuleCase(
+        "s3 region",
+        {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"region": "eu west"}}},
+        "spec.checkpoint.s3.region",
+    ),
+    RuleCase(
+        "s3 secret",
+        {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"credentialsSecret": "A_B"}}},
+        "spec.checkpoint.s3.credentialsSecret",
+    ),
     RuleCase("s3 authority", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"caConfigMap": "store-ca"}}}, None),
-    RuleCase("s3 authority name", {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"caConfigMap": "A_B"}}}, "spec.checkpoint.s3.caConfigMap"),
+    RuleCase(
+        "s3 authority name",
+        {"spec.checkpoint": {"storage": "s3://bucket", "s3": {"caConfigMap": "A_B"}}},
+        "spec.checkpoint.s3.caConfigMap",
+    ),
     RuleCase("resumeFrom none", {"spec.checkpoint.resumeFrom": "none"}, None),
     RuleCase("resumeFrom path", {"spec.checkpoint.resumeFrom": "/checkpoints/a/b/checkpoints/1-1-1"}, None),
     RuleCase("resumeFrom Auto", {"spec.checkpoint.resumeFrom": "Auto"}, "spec.checkpoint.resumeFrom"),
@@ -103,10 +148,18 @@ RULE_CASES = (
     RuleCase("template changed", {f"{_TRAINER}.image": "torch:2"}, "spec.template", old={}),
     RuleCase("template gains a field", {"spec.template.spec.nodeSelector": {"gpu": "a"}}, "spec.template", old={}),
     RuleCase(
-        "template changed deep", {f"{_TRAINER}.env": [{"name": "A", "value": "2"}]}, "spec.template", old={f"{_TRAINER}.env": [{"name": "A", "value": "1"}]}
+        "template changed deep",
+        {f"{_TRAINER}.env": [{"name": "A", "value": "2"}]},
+        "spec.template",
+        old={f"{_TRAINER}.env": [{"name": "A", "value": "1"}]},
     ),
     RuleCase("template changed while suspended", {f"{_TRAINER}.image": "torch:2"}, None, old={"spec.suspend": True}),
     RuleCase("template changed and suspended", {f"{_TRAINER}.image": "torch:2", "spec.suspend": True}, None, old={}),
-    RuleCase("template changed, suspended twice", {f"{_TRAINER}.image": "torch:2", "spec.suspend": True}, None, old={"spec.suspend": True}),
+    RuleCase(
+        "template changed, suspended twice",
+        {f"{_TRAINER}.image": "torch:2", "spec.suspend": True},
+        None,
+        old={"spec.suspend": True},
+    ),
     RuleCase("workers changed", {"spec.workers": 5}, None, old={}),
 )

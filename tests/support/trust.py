@@ -1,7 +1,8 @@
-"""For tests of trust: an API in memory that keeps objects, signs and judges tokens and can fall silent; a real coordinator with TLS on loopback.
+"""For tests of trust: an API in memory that keeps objects, signs and judges tokens and can fall silent; a real
+coordinator with TLS on loopback.
 
-The API is the boundary's double (`certificates.SecretApi`, `tokens.TokenApi`, `routing.SliceApi`); tests/trust/test_on_apiserver.py
-holds the same code against a real API server.
+The API is the boundary's double (`certificates.SecretApi`, `tokens.TokenApi`, `routing.SliceApi`);
+tests/trust/test_on_apiserver.py holds the same code against a real API server.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from support.clusters import manifest
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.certificates import Trust
+from trainjob_operator.agents.coordinator import Authenticate, Coordinator
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, Conflict, JobKey, NotFound
-from trainjob_operator.coordinator import Authenticate, Coordinator
 from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.trust.certificates import Trust
 
 T = TypeVar("T")
 ISSUER = "https://kubernetes.default.svc"
@@ -52,11 +53,22 @@ class Signer:
 
     @property
     def jwk(self) -> dict[str, Any]:
-        return {**jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True), "kid": self.kid, "alg": "RS256", "use": "sig"}
+        return {
+            **jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True),
+            "kid": self.kid,
+            "alg": "RS256",
+            "use": "sig",
+        }
 
-    def token(self, pod: str, uid: str, *, now: float, namespace: str = "default", seconds: float = 3600.0, **claims: Any) -> str:
+    def token(
+        self, pod: str, uid: str, *, now: float, namespace: str = "default", seconds: float = 3600.0, **claims: Any
+    ) -> str:
         """As a kubelet projects it; `claims` replace (None: removes)."""
-        bound = {"namespace": namespace, "pod": {"name": pod, "uid": uid}, "serviceaccount": {"name": "default", "uid": "sa"}}
+        bound = {
+            "namespace": namespace,
+            "pod": {"name": pod, "uid": uid},
+            "serviceaccount": {"name": "default", "uid": "sa"},
+        }
         document = {
             "iss": ISSUER,
             "aud": [contract.TOKEN_AUDIENCE],
@@ -67,11 +79,15 @@ class Signer:
             "kubernetes.io": bound,
             **claims,
         }
-        return jwt.encode({k: v for k, v in document.items() if v is not None}, self.key, algorithm="RS256", headers={"kid": self.kid})
+        return jwt.encode(
+            {k: v for k, v in document.items() if v is not None}, self.key, algorithm="RS256", headers={"kid": self.kid}
+        )
 
 
 class MemoryApi:
-    """Objects by path. `silent`: raised instead of any answer; `now`: its wall clock; `before`: awaited before each answer."""
+    """Objects by path. `silent`: raised instead of any answer; `now`: its wall clock; `before`: awaited before each
+    answer.
+    """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -137,14 +153,25 @@ class MemoryApi:
         for signer in self.signers:
             try:
                 unchecked = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}
-                claims = jwt.decode(spec["token"], signer.key.public_key(), algorithms=["RS256"], audience=spec["audiences"], issuer=ISSUER, options=unchecked)
+                claims = jwt.decode(
+                    spec["token"],
+                    signer.key.public_key(),
+                    algorithms=["RS256"],
+                    audience=spec["audiences"],
+                    issuer=ISSUER,
+                    options=unchecked,
+                )
             except jwt.InvalidTokenError:
                 continue
             pod = claims["kubernetes.io"].get("pod")
             if claims["exp"] <= self.now() or (pod and pod["uid"] in self.gone_pods):
                 break
             extra = {f"authentication.kubernetes.io/pod-{k}": [v] for k, v in (pod or {}).items()}
-            return {"authenticated": True, "audiences": spec["audiences"], "user": {"username": claims["sub"], "extra": extra}}
+            return {
+                "authenticated": True,
+                "audiences": spec["audiences"],
+                "user": {"username": claims["sub"], "extra": extra},
+            }
         return {"authenticated": False, "error": "[invalid bearer token]"}
 
 
@@ -155,7 +182,9 @@ class CoordinatorThread:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.coordinator = Coordinator(clock=SystemClock(), authenticate=authenticate, find_owner=_no_owner, master_key=b"key" * 11, transition=1)
+        self.coordinator = Coordinator(
+            clock=SystemClock(), authenticate=authenticate, find_owner=_no_owner, master_key=b"key" * 11, transition=1
+        )
         self.url = self.run(self.coordinator.start("127.0.0.1", port, None if trust is None else trust.ssl_context))
         self.port = int(self.url.rpartition(":")[2])
         self.committed = 0
@@ -178,7 +207,9 @@ class CoordinatorThread:
             self._thread.join(PATIENCE_S)
             self.loop.close()
 
-    def commit(self, pods: Mapping[int, str], *, name: str = "digits", uid: str = "uid-1", slots: str | None = None) -> None:
+    def commit(
+        self, pods: Mapping[int, str], *, name: str = "digits", uid: str = "uid-1", slots: str | None = None
+    ) -> None:
         """A job with pods (UID by slot), as a turn would have read it."""
 
         async def do() -> None:
@@ -186,7 +217,10 @@ class CoordinatorThread:
             text = ",".join(str(slot) for slot in pods) if slots is None else slots
             metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(self.committed)}
             job = TrainJob.model_validate({**manifest(), "metadata": metadata, "status": {"slots": text}})
-            views = [PodView(slot=slot, name=f"{name}-{slot}", uid=pod_uid, phase=PodPhase.RUNNING) for slot, pod_uid in pods.items()]
+            views = [
+                PodView(slot=slot, name=f"{name}-{slot}", uid=pod_uid, phase=PodPhase.RUNNING)
+                for slot, pod_uid in pods.items()
+            ]
             self.coordinator.commit(job, views)
 
         self.run(do())

@@ -1,7 +1,7 @@
 """An event loop whose time jumps: when nothing is ready to run, it is the time of the next timer.
 
-Hours pass in milliseconds and each run is the same. Nothing may wait for a real file descriptor; a program that waits for
-something which never comes is stopped with a sentence instead of hanging.
+Hours pass in milliseconds and each run is the same. Nothing may wait for a real file descriptor; a program that waits
+for something which never comes is stopped with a sentence instead of hanging.
 """
 
 from __future__ import annotations

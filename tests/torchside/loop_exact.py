@@ -1,7 +1,7 @@
 """A deterministic training loop that draws from every generator; run by test_exact.py as a rank's script.
 
-Prints one line per step of rank 0: NAME, global step and the bits of the loss and of the weights. MODE "plain" leaves DDP's
-buckets to DDP. The gradients fill several of a ring's segments, so that their order in the bucket matters.
+Prints one line per step of rank 0: NAME, global step and the bits of the loss and of the weights. MODE "plain" leaves
+DDP's buckets to DDP. The gradients fill several of a ring's segments, so that their order in the bucket matters.
 """
 
 from __future__ import annotations
@@ -51,14 +51,21 @@ class Net(nn.Module):
 
 def main() -> None:
     rank = trainjob.get_context().get_world_rank()
-    dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=rank, world_size=trainjob.get_context().get_world_size())
+    dist.init_process_group(
+        "gloo",
+        init_method="file://" + os.environ["STORE"],
+        rank=rank,
+        world_size=trainjob.get_context().get_world_size(),
+    )
     trainjob.enable_reproducibility(3)
     net = Net()
     if os.environ["MODE"] == "plain":
         model: nn.Module = nn.parallel.DistributedDataParallel(net)
     else:
         model = trainjob.prepare_model(net)
-    loader = trainjob.prepare_data_loader(DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=int(os.environ.get("WORKERS", "0"))))
+    loader = trainjob.prepare_data_loader(
+        DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=int(os.environ.get("WORKERS", "0")))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     step, start = 0, 0
     checkpoint = trainjob.get_checkpoint()
@@ -77,7 +84,11 @@ def main() -> None:
             step += 1
             if rank == 0:
                 weights = sum(float(p.detach().double().abs().sum()) for p in model.parameters())
-                print(f"step {os.environ['NAME']} {step} {loss.item().hex()} {weights.hex()} {random.random()} {np.random.rand()}", flush=True)
+                print(
+                    f"step {os.environ['NAME']} {step} {loss.item().hex()} {weights.hex()} {random.random()} "
+                    f"{np.random.rand()}",
+                    flush=True,
+                )
             else:
                 random.random(), np.random.rand()
             if step % EVERY == 0:

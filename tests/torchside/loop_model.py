@@ -47,7 +47,9 @@ def fsdp_shards_blocks_and_root_and_trains_as_one_rank_would() -> None:
     from torch.distributed.tensor import DTensor
 
     torch.manual_seed(0)
-    model: Any = trainjob.prepare_model(Tied(), parallel_strategy="fsdp", parallel_strategy_kwargs={"reshard_after_forward": False})
+    model: Any = trainjob.prepare_model(
+        Tied(), parallel_strategy="fsdp", parallel_strategy_kwargs={"reshard_after_forward": False}
+    )
     torch.manual_seed(0)
     alone = Tied()
     sharded = [name for name, module in model.named_modules() if isinstance(module, FSDPModule)]
@@ -105,7 +107,11 @@ def the_process_group_comes_up_as_the_spec_says() -> None:
         raise AssertionError("without an address it must say so")
     os.environ["MASTER_ADDR"] = address
     trainjob.prepare_model(nn.Linear(1, 1))
-    assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (trainjob.get_context().get_world_rank(), 2, "gloo")
+    assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (
+        trainjob.get_context().get_world_rank(),
+        2,
+        "gloo",
+    )
     group = dist.distributed_c10d._get_default_group()
     assert group._get_backend(torch.device("cpu")).options._timeout.total_seconds() == 77
     trainjob.init_process_group("nccl")  # it is up: nothing happens
@@ -121,7 +127,13 @@ def main() -> None:
     assert reproducible.seed() == 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # DDP: unused parameters were looked for and none was found
-        for kwargs in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.00001}, {"find_unused_parameters": True}):
+        for kwargs in (
+            {},
+            {"static_graph": True},
+            {"gradient_as_bucket_view": True},
+            {"bucket_cap_mb": 0.00001},
+            {"find_unused_parameters": True},
+        ):
             buckets_are_fixed_before_the_first_step(**kwargs)
         gradients_of_zeros_reach_nobody()
     print("all fine", flush=True)

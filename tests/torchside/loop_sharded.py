@@ -1,7 +1,7 @@
 """Ranks that save and load sharded states; run by test_sharded.py as a rank's script, STAGE says which part.
 
-"save" runs under a FakeAgent with 4 ranks and reports; the others load, at other world sizes, from the folders that were committed.
-Each rank leaves what it saw in `<stage>-<rank>.json`.
+"save" runs under a FakeAgent with 4 ranks and reports; the others load, at other world sizes, from the folders that
+were committed. Each rank leaves what it saw in `<stage>-<rank>.json`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Counted(trainjob.Checkpoint):
 
 
 class Net(nn.Module):
-    """Most of it divides by 8; one layer's 33 rows and the last one's 7 do not, so that some ranks hold less, or nothing."""
+    """Most of it divides by 8; one layer's 33 rows and the last one's 7 do not, so that some ranks hold less, or
+    nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +91,9 @@ def sharded_training(seed: int, steps: int) -> tuple[nn.Module, torch.optim.Opti
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, full: bool = False) -> State:
-    model_state, optimizer_state = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=full, cpu_offload=full))
+    model_state, optimizer_state = get_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=full, cpu_offload=full)
+    )
     return {"model": model_state, "optimizer": optimizer_state}
 
 
@@ -103,7 +107,12 @@ def leaves(state: Any, prefix: str = "") -> dict[str, Any]:
 def differing(one: State, other: State) -> list[str]:
     """Leaves that are not the same, bit for bit."""
     left, right = leaves(one), leaves(other)
-    same = [key for key in left if key in right and (torch.equal(left[key], right[key]) if isinstance(left[key], torch.Tensor) else left[key] == right[key])]
+    same = [
+        key
+        for key in left
+        if key in right
+        and (torch.equal(left[key], right[key]) if isinstance(left[key], torch.Tensor) else left[key] == right[key])
+    ]
     return sorted((set(left) | set(right)) - set(same))
 
 
@@ -114,11 +123,17 @@ def shard(whole: torch.Tensor) -> torch.Tensor:
 
 
 def tensors(mesh: DeviceMesh | None, *placements: list[Placement], fill: bool = True) -> State:
-    """A matrix for each of the placements (None: plain ones), an odd number of rows each, and values that say where they are."""
+    """A matrix for each of the placements (None: plain ones), an odd number of rows each, and values that say where
+    they are.
+    """
     found = {}
     for number, placed in enumerate(placements):
         rows, columns = 65 + number, 96
-        whole = torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) + number if fill else torch.zeros(rows, columns)
+        whole = (
+            torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) + number
+            if fill
+            else torch.zeros(rows, columns)
+        )
         found[f"t{number}"] = distribute_tensor(whole, mesh, placed) if mesh is not None else whole
     return found
 
@@ -127,7 +142,13 @@ def whole(state: State) -> State:
     return {key: value.full_tensor() if isinstance(value, DTensor) else value for key, value in state.items()}
 
 
-TWO_D: list[list[Placement]] = [[Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Replicate()], [Shard(0), Shard(0)], [Replicate(), Replicate()]]
+TWO_D: list[list[Placement]] = [
+    [Shard(0), Shard(1)],
+    [Replicate(), Shard(0)],
+    [Shard(0), Replicate()],
+    [Shard(0), Shard(0)],
+    [Replicate(), Replicate()],
+]
 
 
 def save(seen: Seen) -> None:
@@ -159,7 +180,9 @@ def save(seen: Seen) -> None:
     # What all ranks have alike is written once, spread over them.
     copies = {"big": torch.arange(64 * 1024, dtype=torch.float32), "small": torch.ones(3)}
     checkpoint = save_sharded(copies, file_bytes=FILE_BYTES)
-    seen["copies"] = sum(os.path.getsize(os.path.join(checkpoint.path, name)) for name in checkpoint.files() if name != ".metadata")
+    seen["copies"] = sum(
+        os.path.getsize(os.path.join(checkpoint.path, name)) for name in checkpoint.files() if name != ".metadata"
+    )
     trainjob.report({}, checkpoint=checkpoint)
     seen["unpicklable on rank 2"] = refusal(lambda: save_sharded({f"value{RANK}": (lambda: 0) if RANK == 2 else 1}))
 
@@ -171,11 +194,19 @@ def load(seen: Seen) -> None:
     checkpoint = Counted(committed("fsdp"))
     load_sharded(state, checkpoint)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-    seen["opened"], seen["total"] = checkpoint.opened, sum(os.path.getsize(os.path.join(checkpoint.path, name)) for name in checkpoint.files())
-    seen["count"], seen["note"] = state["counter"].count, [state["note"]["name"], state["note"]["list"][0], state["note"]["list"][1].tolist()]
+    seen["opened"], seen["total"] = (
+        checkpoint.opened,
+        sum(os.path.getsize(os.path.join(checkpoint.path, name)) for name in checkpoint.files()),
+    )
+    seen["count"], seen["note"] = (
+        state["counter"].count,
+        [state["note"]["name"], state["note"]["list"][0], state["note"]["list"][1].tolist()],
+    )
     loaded, expected = leaves(state_of(model, optimizer)), leaves(torch.load(HERE / "full.pt", weights_only=False))
     shards = {key: value.to_local() if isinstance(value, DTensor) else value for key, value in loaded.items()}
-    seen["differing"] = differing(shards, {key: shard(value) if isinstance(loaded[key], DTensor) else value for key, value in expected.items()})
+    seen["differing"] = differing(
+        shards, {key: shard(value) if isinstance(loaded[key], DTensor) else value for key, value in expected.items()}
+    )
     seen["leaves"] = len(shards)
     alone = Counted(committed("fsdp"))
     load_sharded({"model": state["model"]}, alone)
@@ -185,7 +216,13 @@ def load(seen: Seen) -> None:
 def reshard(seen: Seen) -> None:
     """Tensors of a 2-D mesh on another one, with other placements; and into plain ones."""
     mesh = init_device_mesh("cpu", (1, WORLD))
-    others: list[list[Placement]] = [[Shard(0), Shard(1)], [Replicate(), Shard(1)], [Replicate(), Replicate()], [Shard(1), Shard(0)], [Replicate(), Shard(0)]]
+    others: list[list[Placement]] = [
+        [Shard(0), Shard(1)],
+        [Replicate(), Shard(1)],
+        [Replicate(), Replicate()],
+        [Shard(1), Shard(0)],
+        [Replicate(), Shard(0)],
+    ]
     for name in ("tensor", "async"):
         found = tensors(mesh, *others, fill=False)
         load_sharded(found, trainjob.Checkpoint(committed(name)))
@@ -200,9 +237,15 @@ def refuse(seen: Seen) -> None:
     fsdp = trainjob.Checkpoint(committed("fsdp"))
     mesh = init_device_mesh("cpu", (WORLD,))
     seen["lacking"] = refusal(lambda: load_sharded({"model": {"up.weigth": torch.zeros(512, 128)}}, fsdp))
-    seen["shape"] = refusal(lambda: load_sharded({"model": {"up.weight": distribute_tensor(torch.zeros(512, 64), mesh, [Shard(0)])}}, fsdp))
-    seen["on rank 1"] = refusal(lambda: load_sharded({"model": {"up.weight" if RANK == 0 else "nothing": torch.zeros(512, 128)}}, fsdp))
-    seen["rank 0 alone"] = refusal(lambda: load_sharded({"t0": torch.zeros(65, 96)}, trainjob.Checkpoint(committed("rank 0 alone"))))
+    seen["shape"] = refusal(
+        lambda: load_sharded({"model": {"up.weight": distribute_tensor(torch.zeros(512, 64), mesh, [Shard(0)])}}, fsdp)
+    )
+    seen["on rank 1"] = refusal(
+        lambda: load_sharded({"model": {"up.weight" if RANK == 0 else "nothing": torch.zeros(512, 128)}}, fsdp)
+    )
+    seen["rank 0 alone"] = refusal(
+        lambda: load_sharded({"t0": torch.zeros(65, 96)}, trainjob.Checkpoint(committed("rank 0 alone")))
+    )
     kept = {"model": {"new": torch.ones(2), "up.bias": torch.ones(512)}}
     load_sharded(kept, fsdp, strict=False)
     seen["not strict"] = [kept["model"]["new"].tolist(), bool((kept["model"]["up.bias"] == 1).any())]

@@ -1,4 +1,6 @@
-"""A run that resumes gives the losses of one that was never stopped, bit for bit; and what would happen without our part."""
+"""A run that resumes gives the losses of one that was never stopped, bit for bit; and what would happen without our
+part.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ LOOP = Path(__file__).with_name("loop_exact.py")
 
 
 class Run(NamedTuple):
-    """One run of the loop: of how many ranks, from the start or from that report of the uninterrupted run, with our part or without."""
+    """One run of the loop: of how many ranks, from the start or from that report of the uninterrupted run, with our
+    part or without.
+    """
 
     ranks: int
     report: int = 0
@@ -28,7 +32,8 @@ class Run(NamedTuple):
         return self._replace(report=0)
 
 
-# 96 samples in batches of 4: 12, 8, 6 batches per rank and epoch at 2, 3, 4 ranks; reports 1, 2, ... every 3 steps and after each epoch.
+# 96 samples in batches of 4: 12, 8, 6 batches per rank and epoch at 2, 3, 4 ranks; reports 1, 2, ... every 3 steps and
+# after each epoch.
 RESUMED = [
     Run(2, 2),  # inside the first epoch
     Run(3, 5),  # inside the second epoch
@@ -51,15 +56,25 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
             folder = here / f"{run.mode}-{run.ranks}"
             resume_from = folder / "checkpoints" / f"1-1-{run.report}" if run.report else None
             root = here / str(number) if run.report else folder
-            agent = agents.enter_context(FakeAgent(root, run.ranks, attempt=2 if run.report else 1, resume_from=resume_from))
+            agent = agents.enter_context(
+                FakeAgent(root, run.ranks, attempt=2 if run.report else 1, resume_from=resume_from)
+            )
             # Loaded by worker processes in one run at 3 ranks; the resumed ones never are, which must not matter.
             workers = 2 if run == Run(3) else 0
-            extra = {"NAME": str(number), "STORE": str(here / f"store-{number}"), "MODE": run.mode, "WORKERS": str(workers)}
+            extra = {
+                "NAME": str(number),
+                "STORE": str(here / f"store-{number}"),
+                "MODE": run.mode,
+                "WORKERS": str(workers),
+            }
             stages[run] = [{**agent.environ(rank), **extra} for rank in range(run.ranks)]
         ended = run_stages(list(stages.values()), LOOP, here)
     assert ended.code == 0, ended.err
     lines = [line.split(" ", 3) for line in ended.out.splitlines() if line.startswith("step ")]
-    return {run: {int(step): bits for _, name, step, bits in lines if int(name) == number} for number, run in enumerate(stages)}
+    return {
+        run: {int(step): bits for _, name, step, bits in lines if int(name) == number}
+        for number, run in enumerate(stages)
+    }
 
 
 @pytest.mark.parametrize("run", RESUMED)

@@ -1,4 +1,6 @@
-"""Folders in the formats that people save in pass through a real job and its storage byte for byte, and their libraries read what comes back."""
+"""Folders in the formats that people save in pass through a real job and its storage byte for byte, and their
+libraries read what comes back.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ def safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
     data = b""
     for name, tensor in tensors.items():
         raw = tensor.numpy().tobytes()
-        header[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
@@ -54,7 +60,8 @@ def write(folder: Path) -> None:
     """torch.save, safetensors, and a folder as Hugging Face's Trainer leaves it."""
     files: dict[str, bytes] = {
         "model.safetensors": safetensors(TENSORS),
-        "checkpoint-500/config.json": b'{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 8}',
+        "checkpoint-500/config.json": b'{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": '
+        b'16, "n_positions": 8}',
         "checkpoint-500/model-00001-of-00002.safetensors": safetensors({"a": TENSORS["a"]}),
         "checkpoint-500/model-00002-of-00002.safetensors": safetensors({"b": TENSORS["b"]}),
         "checkpoint-500/model.safetensors.index.json": b'{"weight_map": {"a": "model-00001-of-00002.safetensors"}}',
@@ -75,8 +82,23 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Checkpoint
     here = tmp_path_factory.mktemp("formats")
     write(here / "given")
     (here / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--name", "formats", "--storage", "store", "--plain", "--", str(here / "given")]
-    done = subprocess.run(command, cwd=here, env={**os.environ, "HOME": str(here)}, capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "trainjob.cli",
+        "run",
+        "train.py",
+        "--name",
+        "formats",
+        "--storage",
+        "store",
+        "--plain",
+        "--",
+        str(here / "given"),
+    ]
+    done = subprocess.run(
+        command, cwd=here, env={**os.environ, "HOME": str(here)}, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return here / "given", Checkpoint(str(here / "store" / "default" / "formats" / "checkpoints" / "1-1-1"))
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 import trainjob
 from trainjob.session import rank_state
@@ -122,7 +131,9 @@ def test_every_argument_is_kept(be_rank: BeRank, world_size: int) -> None:
     loader.mine = "kept"  # type: ignore[attr-defined]
     prepared: Any = prepare_data_loader(loader)
     for name in known:
-        assert getattr(prepared, name) is getattr(loader, name) or getattr(prepared, name) == getattr(loader, name), name
+        assert getattr(prepared, name) is getattr(loader, name) or getattr(prepared, name) == getattr(loader, name), (
+            name
+        )
     assert isinstance(prepared, Own) and prepared.mine == "kept" and prepared is not loader
     assert prepared.batch_sampler.batch_size == 3 and prepared.batch_sampler.drop_last is True
 
@@ -154,11 +165,17 @@ def test_a_samplers_own_choice_is_kept_and_dealt_out(be_rank: BeRank) -> None:
     for rank in range(2):
         be_rank(rank, 2)
         torch.manual_seed(rank)
-        shares.append(_flat(prepare_data_loader(DataLoader(Numbers(100), batch_size=3, sampler=SubsetRandomSampler(range(10, 20))))))
+        shares.append(
+            _flat(
+                prepare_data_loader(DataLoader(Numbers(100), batch_size=3, sampler=SubsetRandomSampler(range(10, 20))))
+            )
+        )
     assert sorted(_joined(shares)) == list(range(10, 20))
     be_rank(1, 2)
     assert _flat(prepare_data_loader(DataLoader(Numbers(7), sampler=Backwards(7)))) == [5, 3, 1, 6]
-    weighted = prepare_data_loader(DataLoader(Numbers(9), batch_size=5, sampler=WeightedRandomSampler([0.0, 1.0] + [0.0] * 7, num_samples=40)))
+    weighted = prepare_data_loader(
+        DataLoader(Numbers(9), batch_size=5, sampler=WeightedRandomSampler([0.0, 1.0] + [0.0] * 7, num_samples=40))
+    )
     assert len(weighted) == 4 and set(_flat(weighted)) == {1}
 
 
@@ -167,7 +184,9 @@ def test_a_samplers_own_generator_agrees_between_ranks_and_epochs_differ(be_rank
     for _ in range(2):
         be_rank(0, 2)
         generator = torch.Generator().manual_seed(5)
-        loader = prepare_data_loader(DataLoader(Numbers(40), batch_size=40, sampler=SubsetRandomSampler(range(40), generator=generator)))
+        loader = prepare_data_loader(
+            DataLoader(Numbers(40), batch_size=40, sampler=SubsetRandomSampler(range(40), generator=generator))
+        )
         orders.append((_flat(loader), _flat(loader), _flat(loader)))
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in orders[0]}) == 3
@@ -371,7 +390,9 @@ def test_under_reproducibility_augmentations_repeat_and_touch_no_generator(be_ra
     assert _lists(again) == rest and len(seen[0]) == 3
     be_rank(0, 2)
     trainjob.enable_reproducibility(7)
-    other = prepare_data_loader(DataLoader(Noisy(), batch_size=12, sampler=DistributedSampler(Noisy(), 2, 1, shuffle=False)))
+    other = prepare_data_loader(
+        DataLoader(Noisy(), batch_size=12, sampler=DistributedSampler(Noisy(), 2, 1, shuffle=False))
+    )
     fractions = {round(item % 1, 6) for item in _flat(other)}
     assert len(fractions) == 12
 

@@ -29,9 +29,16 @@ BeRank = Callable[[int, int], None]
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TRAINJOB_BACKEND": "gloo", "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS": "77"}
+    group = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TRAINJOB_BACKEND": "gloo",
+        "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS": "77",
+    }
     with FakeAgent(tmp_path / "job", 2) as agent:
-        ended = run_forked([{**agent.environ(rank), **group} for rank in range(2)], Path(__file__).with_name("loop_model.py"), tmp_path)
+        ended = run_forked(
+            [{**agent.environ(rank), **group} for rank in range(2)], Path(__file__).with_name("loop_model.py"), tmp_path
+        )
     assert ended.code == 0, ended.err
     assert ended.out.count("all fine") == 2
 
@@ -51,10 +58,21 @@ def test_another_strategy_is_refused(be_rank: BeRank) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "local_rank", "local_world_size", "mine"),
-    [(0, 1, 2, ["cpu"]), (4, 1, 2, ["cuda:2", "cuda:3"]), (2, 1, 2, ["cuda:1"]), (1, 3, 4, ["cuda:0"]), (4, 0, 1, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"])],
+    [
+        (0, 1, 2, ["cpu"]),
+        (4, 1, 2, ["cuda:2", "cuda:3"]),
+        (2, 1, 2, ["cuda:1"]),
+        (1, 3, 4, ["cuda:0"]),
+        (4, 0, 1, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
+    ],
 )
 def test_the_visible_gpus_are_split(
-    be_rank: BeRank, monkeypatch: pytest.MonkeyPatch, visible: int, local_rank: int, local_world_size: int, mine: list[str]
+    be_rank: BeRank,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: int,
+    local_rank: int,
+    local_world_size: int,
+    mine: list[str],
 ) -> None:
     be_rank(local_rank, max(local_world_size, 1))
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))

@@ -69,7 +69,13 @@ def test_break_ends_an_epoch() -> None:
 
 def test_a_look_does_not_count() -> None:
     position = Position()
-    assert [_run(position, 1, 10), _run(position, 10, 10), _run(position, 1, 10), _run(position, 0, 10), _run(position, 10, 10)] == [
+    assert [
+        _run(position, 1, 10),
+        _run(position, 10, 10),
+        _run(position, 1, 10),
+        _run(position, 0, 10),
+        _run(position, 10, 10),
+    ] == [
         (0, 0),
         (0, 0),
         (1, 0),
@@ -125,7 +131,10 @@ def test_an_older_iteration_is_not_counted() -> None:
     assert position.save()["handed"] == 1 and position.save()["open"]
 
 
-@pytest.mark.parametrize(("old", "new", "handed", "skip", "exact"), [(2, 4, 6, 3, True), (4, 2, 3, 6, True), (2, 3, 4, 2, False), (3, 3, 5, 5, True)])
+@pytest.mark.parametrize(
+    ("old", "new", "handed", "skip", "exact"),
+    [(2, 4, 6, 3, True), (4, 2, 3, 6, True), (2, 3, 4, 2, False), (3, 3, 5, 5, True)],
+)
 def test_another_number_of_ranks(old: int, new: int, handed: int, skip: int, exact: bool) -> None:
     position = Position()
     run = position.begin()

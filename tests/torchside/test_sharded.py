@@ -1,4 +1,6 @@
-"""A state saved by 4 ranks is that state at 2 and at 8, bit for bit, and each rank opens the files that hold its part; what does not fit is told to all."""
+"""A state saved by 4 ranks is that state at 2 and at 8, bit for bit, and each rank opens the files that hold its
+part; what does not fit is told to all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from support.fork_ranks import run_stages
 # Three jobs, of 14 ranks, in the first test's set-up: 7 s on two idle cores, and once for all of them.
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("sharded")]
 LOOP = Path(__file__).with_name("loop_sharded.py")
-PRELOAD = ("trainjob.torch.sharded", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.distributed.checkpoint.state_dict", "torch._dynamo")
+PRELOAD = (
+    "trainjob.torch.sharded",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.distributed.checkpoint.state_dict",
+    "torch._dynamo",
+)
 STAGES = {"save": 4, "load-2": 2, "load-8": 8}
 
 Seen = dict[str, list[dict[str, Any]]]
@@ -24,13 +32,21 @@ Seen = dict[str, list[dict[str, Any]]]
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """What each rank of each stage saw. One process imports torch and forks them all."""
     here = tmp_path_factory.mktemp("sharded")
-    stages = {name: [{"STAGE": name, "HERE": str(here), "RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)] for name, size in STAGES.items()}
+    stages = {
+        name: [{"STAGE": name, "HERE": str(here), "RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
+        for name, size in STAGES.items()
+    }
     with FakeAgent(here / "job", STAGES["save"]) as agent:
         stages["save"] = [{**agent.environ(rank), **environ} for rank, environ in enumerate(stages["save"])]
         ended = run_stages(list(stages.values()), LOOP, here, PRELOAD)
     assert ended.code == 0, ended.err
-    assert ended.err.count("Warning") == ended.err.count("was not reported") == 3  # ranks 1 to 3, where rank 0 reports alone
-    return {name: [json.loads((here / f"{name}-{rank}.json").read_text()) for rank in range(size)] for name, size in STAGES.items()}
+    assert (
+        ended.err.count("Warning") == ended.err.count("was not reported") == 3
+    )  # ranks 1 to 3, where rank 0 reports alone
+    return {
+        name: [json.loads((here / f"{name}-{rank}.json").read_text()) for rank in range(size)]
+        for name, size in STAGES.items()
+    }
 
 
 @pytest.mark.parametrize("stage", ["load-2", "load-8"])
@@ -42,7 +58,9 @@ def test_model_optimizer_and_values_are_what_was_saved(seen: Seen, stage: str) -
 
 @pytest.mark.parametrize(("stage", "most"), [("load-2", 0.58), ("load-8", 0.25)])
 def test_a_rank_opens_only_the_files_that_hold_its_part(seen: Seen, stage: str, most: float) -> None:
-    """Pieces are tiny here, so that torch's header of each and the metadata weigh much: half and an eighth are the least."""
+    """Pieces are tiny here, so that torch's header of each and the metadata weigh much: half and an eighth are the
+    least.
+    """
     for rank in seen[stage]:
         assert sum(rank["opened"].values()) <= most * rank["total"]
         assert sum(rank["opened for the model"].values()) <= 0.55 * sum(rank["opened"].values())
@@ -51,7 +69,9 @@ def test_a_rank_opens_only_the_files_that_hold_its_part(seen: Seen, stage: str, 
 def test_every_rank_writes_its_share_under_names_of_its_own_in_bounded_files(seen: Seen) -> None:
     wrote = [rank["wrote"] for rank in seen["save"]]
     assert [".metadata" in files for files in wrote] == [True, False, False, False]
-    assert all(name == ".metadata" or name.startswith(f"__{rank}_") for rank, files in enumerate(wrote) for name in files)
+    assert all(
+        name == ".metadata" or name.startswith(f"__{rank}_") for rank, files in enumerate(wrote) for name in files
+    )
     assert max(size for files in wrote for size in files.values()) < 64 * 1024 * 1.3
     shares = [sum(files.values()) for files in wrote]
     assert max(shares) < 1.2 * min(shares)

@@ -1,4 +1,6 @@
-"""save_sharded and load_sharded in one process without a process group; how tensors become pieces and files; calls that are refused."""
+"""save_sharded and load_sharded in one process without a process group; how tensors become pieces and files; calls
+that are refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ KIB = 1024
 def state(fill: float = 0.0) -> dict[str, Any]:
     """16 KiB that are cut at files of 4 KiB, a scalar, an empty tensor, a view, and values."""
     big = torch.arange(4096, dtype=torch.float32).reshape(64, 64) * fill
-    return {"model": {"big": big, "view": big[:, ::2], "scalar": torch.tensor(fill), "none": torch.zeros(0, 3)}, "list": [torch.full((2,), fill), fill]}
+    return {
+        "model": {"big": big, "view": big[:, ::2], "scalar": torch.tensor(fill), "none": torch.zeros(0, 3)},
+        "list": [torch.full((2,), fill), fill],
+    }
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -105,7 +110,10 @@ def test_in_a_worker_a_part_that_no_report_took_is_told(monkeypatch: pytest.Monk
 
 def test_a_checkpoint_of_another_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"weights")
-    with pytest.raises(CheckpointError, match=r"holds no sharded state: no \.metadata among its files \('model\.pt'\).*as_directory\(\)"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"holds no sharded state: no \.metadata among its files \('model\.pt'\).*as_directory\(\)",
+    ):
         load_sharded(state(), Checkpoint.from_directory(str(tmp_path)))
 
 
@@ -117,7 +125,10 @@ def test_metadata_that_is_none_is_refused(tmp_path: Path, content: bytes) -> Non
 
 
 def test_a_tensor_that_was_a_number_is_named() -> None:
-    with pytest.raises(CheckpointError, match=r"'model\.big' is a tensor of shape \[64, 64\] in the checkpoint and of type float in the state"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"'model\.big' is a tensor of shape \[64, 64\] in the checkpoint and of type float in the state",
+    ):
         load_sharded({"model": {"big": 1.0}}, save_sharded(state()))
 
 
@@ -163,7 +174,9 @@ def test_another_process_cannot_have_the_writer() -> None:
         pickle.dumps(ShardWriter())
 
 
-def item(name: str, size: tuple[int, ...], offsets: tuple[int, ...] | None = None, sizes: tuple[int, ...] | None = None) -> WriteItem:
+def item(
+    name: str, size: tuple[int, ...], offsets: tuple[int, ...] | None = None, sizes: tuple[int, ...] | None = None
+) -> WriteItem:
     chunk = ChunkStorageMetadata(torch.Size(offsets or [0] * len(size)), torch.Size(sizes or size))
     data = TensorWriteData(chunk, TensorProperties(dtype=torch.float32), torch.Size(size))
     return WriteItem(MetadataIndex(name, chunk.offsets), WriteItemType.SHARD, tensor_data=data)
@@ -196,7 +209,9 @@ def test_pieces_are_the_shards_of_twice_and_four_times_the_ranks() -> None:
         ((), None, None, 0, 1),
     ],
 )
-def test_how_a_tensor_is_cut(size: tuple[int, ...], offsets: tuple[int, ...] | None, sizes: tuple[int, ...] | None, dim: int, count: int) -> None:
+def test_how_a_tensor_is_cut(
+    size: tuple[int, ...], offsets: tuple[int, ...] | None, sizes: tuple[int, ...] | None, dim: int, count: int
+) -> None:
     pieces = split([item("a", size, offsets, sizes)], 16 * KIB)
     assert len(pieces) == count
     if count > 1:
@@ -205,9 +220,16 @@ def test_how_a_tensor_is_cut(size: tuple[int, ...], offsets: tuple[int, ...] | N
 
 
 def test_files_are_bounded_and_hold_pieces_of_like_position() -> None:
-    items = split([item(f"model.{n}", (64, 64)) for n in range(6)] + [item(f"optimizer.{n}", (64, 64)) for n in range(6)] + [item("step", ())], 16 * KIB)
+    items = split(
+        [item(f"model.{n}", (64, 64)) for n in range(6)]
+        + [item(f"optimizer.{n}", (64, 64)) for n in range(6)]
+        + [item("step", ())],
+        16 * KIB,
+    )
     files = pack(items, 16 * KIB)
-    assert sorted(len(file) for file in files) == [1] + [2] * 8 + [4] * 8  # quarters are 4 KiB each: six of them are a file of four and one of two
+    assert (
+        sorted(len(file) for file in files) == [1] + [2] * 8 + [4] * 8
+    )  # quarters are 4 KiB each: six of them are a file of four and one of two
     for file in files:
         assert len({entry.index.fqn.split(".")[0] for entry in file}) == 1
         assert len({entry.quarter for entry in file if isinstance(entry, Piece)}) <= 1

@@ -17,10 +17,10 @@ import pytest
 from support.agent_rig import ROOT, Rig
 from support.trust import CoordinatorThread, MemoryApi
 from trainjob_api import contract
-from trainjob_operator.certificates import Trust, ensure
+from trainjob_operator.agents.coordinator import Authenticate, Caller, bearer
 from trainjob_operator.cluster import Unavailable
-from trainjob_operator.coordinator import Authenticate, Caller, bearer
-from trainjob_operator.tokens import TokenCheck
+from trainjob_operator.trust.certificates import Trust, ensure
+from trainjob_operator.trust.tokens import TokenCheck
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,9 @@ def synced(rig: Rig, thread: CoordinatorThread) -> None:
 
 
 def test_an_agent_trains_under_a_real_coordinator_over_tls(tmp_path: Path) -> None:
-    """Token of its pod, CA from the environment, the Service's name checked; told to go when the job no longer has it."""
+    """Token of its pod, CA from the environment, the Service's name checked; told to go when the job no longer has
+    it.
+    """
     api = MemoryApi()
     trust = new_trust()
     with CoordinatorThread(TokenCheck(api, contract.TOKEN_AUDIENCE), trust) as thread:
@@ -100,7 +102,9 @@ class Counted:
     ],
     ids=["another authority", "another name"],
 )
-def test_a_certificate_that_is_not_to_be_trusted_gets_no_token_and_one_line(tmp_path: Path, names: tuple[str, ...], foreign: bool, words: str) -> None:
+def test_a_certificate_that_is_not_to_be_trusted_gets_no_token_and_one_line(
+    tmp_path: Path, names: tuple[str, ...], foreign: bool, words: str
+) -> None:
     trust = new_trust(names=names)
     handshakes: list[str | None] = []
 
@@ -144,7 +148,7 @@ def test_a_token_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_it_waits_as_long_as_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server is silent: 503 with Retry-After. No storm, one line, and back when it is over."""
-    monkeypatch.setattr("trainjob_operator.coordinator.TOKEN_RETRY_S", 2.0)
+    monkeypatch.setattr("trainjob_operator.agents.coordinator.TOKEN_RETRY_S", 2.0)
     trust = new_trust()
     calls: list[float] = []
 
@@ -164,14 +168,18 @@ def test_it_waits_as_long_as_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_ca_that_is_none_is_an_installation_fault(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=SCRIPT, agents=1, env={contract.ENV_COORDINATOR_CA: "-----BEGIN CERTIFICATE-----\nnone"}) as rig:
+    with Rig(
+        tmp_path, script=SCRIPT, agents=1, env={contract.ENV_COORDINATOR_CA: "-----BEGIN CERTIFICATE-----\nnone"}
+    ) as rig:
         assert rig.exit_code(0) == contract.EXIT_BAD_CONFIG
         assert "TRAINJOB_COORDINATOR_CA is no certificate in PEM form" in rig.text(0)
 
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_an_agent_that_nobody_needs_and_nobody_hears_ends(tmp_path: Path, complete: bool) -> None:
-    """The coordinator went for good. After 10 min (here: a moment) it leaves its pod, unless ranks or uploads are left."""
+    """The coordinator went for good. After 10 min (here: a moment) it leaves its pod, unless ranks or uploads are
+    left.
+    """
     script = "import trainjob\ntrainjob.barrier()\n"
     entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), "0.5"]
     with Rig(tmp_path, script=script, agents=1, entry=entry) as rig:
@@ -186,7 +194,10 @@ def test_an_agent_that_nobody_needs_and_nobody_hears_ends(tmp_path: Path, comple
 
 def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> None:
     entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), "0.5"]
-    script = "import time, pathlib, trainjob\ntrainjob.barrier()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.02)\nprint('ended', flush=True)\n"
+    script = (
+        "import time, pathlib, trainjob\ntrainjob.barrier()\nwhile not pathlib.Path('go').exists():\n    "
+        "time.sleep(0.02)\nprint('ended', flush=True)\n"
+    )
     with Rig(tmp_path, script=script, agents=1, entry=entry) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0))
@@ -207,5 +218,12 @@ def test_on_python_3_9_too(tmp_path: Path) -> None:
         pytest.skip("no Python 3.9 on this machine")
     trust = new_trust()
     with CoordinatorThread(bearer("t"), trust) as thread:
-        with Rig(tmp_path, script=SCRIPT, agents=1, python=python, command=[sys.executable, "train.py"], env=env(thread, trust, token_file(tmp_path))) as rig:
+        with Rig(
+            tmp_path,
+            script=SCRIPT,
+            agents=1,
+            python=python,
+            command=[sys.executable, "train.py"],
+            env=env(thread, trust, token_file(tmp_path)),
+        ) as rig:
             synced(rig, thread)

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.trust import MemoryApi, client_context, decoded
 from support.virtual_time import EPOCH
-from trainjob_operator.certificates import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, BadSecret, Trust, ensure
+from trainjob_operator.agents.coordinator import Coordinator, bearer
 from trainjob_operator.clock import SystemClock
-from trainjob_operator.coordinator import Coordinator, bearer
+from trainjob_operator.trust.certificates import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, BadSecret, Trust, ensure
 
 PATH = "/api/v1/namespaces/system/secrets/coordinator"
 NAMES = ("trainjob-coordinator.system.svc", "localhost", "127.0.0.1")
@@ -72,7 +72,9 @@ async def served(trust: Trust) -> tuple[Coordinator, int]:
     async def nobody(key: object) -> str | None:
         return None
 
-    coordinator = Coordinator(clock=SystemClock(), authenticate=bearer("t"), find_owner=nobody, master_key=trust.master_key)
+    coordinator = Coordinator(
+        clock=SystemClock(), authenticate=bearer("t"), find_owner=nobody, master_key=trust.master_key
+    )
     url = await coordinator.start("127.0.0.1", 0, trust.ssl_context)
     assert url.startswith("https://127.0.0.1:")
     return coordinator, int(url.rpartition(":")[2])
@@ -108,7 +110,10 @@ def test_a_waiting_connection_is_small() -> None:
         context = client_context(trust.ca_pem)
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        writers = [(await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))[1] for _ in range(20)]
+        writers = [
+            (await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))[1]
+            for _ in range(20)
+        ]
         each = (tracemalloc.get_traced_memory()[0] - before) / 20
         tracemalloc.stop()
         for writer in writers:
@@ -193,7 +198,9 @@ def test_it_is_renewed_before_it_ends() -> None:
 
 def other_key() -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +214,9 @@ def other_key() -> bytes:
         ({"master.key": b"short"}, "master.key has 5 bytes, 32 are the least"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_one_error_that_says_what_to_do(change: dict[str, bytes | None], words: str) -> None:
+def test_a_secret_that_cannot_be_used_is_one_error_that_says_what_to_do(
+    change: dict[str, bytes | None], words: str
+) -> None:
     api = MemoryApi()
     made(api)
     data = api.objects[PATH]["data"]
@@ -218,7 +227,9 @@ def test_a_secret_that_cannot_be_used_is_one_error_that_says_what_to_do(change: 
     with pytest.raises(BadSecret) as raised:
         made(api)
     text = str(raised.value)
-    assert words in text and "Secret system/coordinator" in text and "kubectl -n system delete secret coordinator" in text
+    assert (
+        words in text and "Secret system/coordinator" in text and "kubectl -n system delete secret coordinator" in text
+    )
     assert [verb for verb, _ in api.calls] == ["GET", "POST", "GET"], "it is never written again"
 
 
@@ -258,18 +269,30 @@ def test_an_authority_of_another_make_is_used_as_it_is() -> None:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
     content = {"ca.crt": certificate.public_bytes(serialization.Encoding.PEM), "ca.key": pem, "master.key": b"k" * 64}
 
     async def main() -> None:
         api = MemoryApi()
-        api.put(PATH, {"metadata": {"name": "coordinator"}, "data": {k: base64.b64encode(v).decode() for k, v in content.items()}})
+        api.put(
+            PATH,
+            {
+                "metadata": {"name": "coordinator"},
+                "data": {k: base64.b64encode(v).decode() for k, v in content.items()},
+            },
+        )
         trust = await ensure(api, "system", "coordinator", NAMES)
         coordinator, port = await served(trust)
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(trust.ca_pem), server_hostname="localhost")
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(trust.ca_pem), server_hostname="localhost"
+        )
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
-        assert x509.load_der_x509_certificate(der).not_valid_after_utc <= certificate.not_valid_after_utc, "not beyond its authority's own end"
+        assert x509.load_der_x509_certificate(der).not_valid_after_utc <= certificate.not_valid_after_utc, (
+            "not beyond its authority's own end"
+        )
         await coordinator.stop()
 
     asyncio.run(main())

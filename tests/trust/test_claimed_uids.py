@@ -1,4 +1,6 @@
-"""A pod may say any job UID. What it says must not end another tenant's job. Virtual time, the coordinator without its socket."""
+"""A pod may say any job UID. What it says must not end another tenant's job. Virtual time, the coordinator without
+its socket.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,20 @@ from support.clusters import manifest
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.coordinator import START_GRACE_S, Caller, Coordinator
 from trainjob_operator.cluster import JobKey
-from trainjob_operator.coordinator import START_GRACE_S, Caller, Coordinator
 from trainjob_operator.core.model import PodPhase, PodView
 
 
 def body(namespace: str, job_uid: str, seq: int) -> bytes:
-    identity = {"namespace": namespace, "job": "digits", "job_uid": job_uid, "slot": 0, "pod": "digits-0", "pod_uid": f"pod-{namespace}"}
+    identity = {
+        "namespace": namespace,
+        "job": "digits",
+        "job_uid": job_uid,
+        "slot": 0,
+        "pod": "digits-0",
+        "pod_uid": f"pod-{namespace}",
+    }
     return json.dumps({**identity, "boot": 1, "seq": seq, "address": "10.0.0.1:7000"}).encode()
 
 

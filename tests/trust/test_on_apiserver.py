@@ -1,4 +1,6 @@
-"""Tokens, Secret and EndpointSlice against a real API server, with the rights of a service account and no more where that matters."""
+"""Tokens, Secret and EndpointSlice against a real API server, with the rights of a service account and no more where
+that matters.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.trust import client_context
 from trainjob_api import contract
-from trainjob_operator.certificates import ensure
+from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.cluster import Rejected, Unavailable
-from trainjob_operator.coordinator import Caller
-from trainjob_operator.kubeapi import Api
-from trainjob_operator.routing import NoRoute, point_here
-from trainjob_operator.tokens import TokenCheck
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.trust.certificates import ensure
+from trainjob_operator.trust.tokens import TokenCheck
 
 pytestmark = on_apiserver
 
 
-def with_api(apiserver: ApiServer, test: Callable[[Api], Awaitable[None]], kubeconfig: Any = None, timeout_s: float = 30.0) -> None:
+def with_api(
+    apiserver: ApiServer, test: Callable[[Api], Awaitable[None]], kubeconfig: Any = None, timeout_s: float = 30.0
+) -> None:
     async def main() -> None:
         api = await Api.connect(kubeconfig=str(kubeconfig or apiserver.kubeconfig), timeout_s=timeout_s)
         try:
@@ -39,11 +43,15 @@ def pod(apiserver: ApiServer, namespace: str, name: str = "digits-0") -> dict[st
 
 
 def caller(made: dict[str, Any]) -> Caller:
-    return Caller(pod_uid=made["metadata"]["uid"], pod_name=made["metadata"]["name"], namespace=made["metadata"]["namespace"])
+    return Caller(
+        pod_uid=made["metadata"]["uid"], pod_name=made["metadata"]["name"], namespace=made["metadata"]["namespace"]
+    )
 
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["by review", "by keys"])
-def test_a_real_token_names_its_pod_and_others_are_refused(apiserver: ApiServer, api_namespace: str, namespaced: bool) -> None:
+def test_a_real_token_names_its_pod_and_others_are_refused(
+    apiserver: ApiServer, api_namespace: str, namespaced: bool
+) -> None:
     made = pod(apiserver, api_namespace)
     good = apiserver.service_account_token(api_namespace, "default", audience=contract.TOKEN_AUDIENCE, pod=made)
     refused = {
@@ -91,11 +99,16 @@ def test_without_the_right_to_review_there_is_no_verdict(apiserver: ApiServer, a
 
 
 @pytest.mark.slow
-def test_while_the_api_server_hangs_a_known_token_is_believed(apiserver: ApiServer, api_namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainjob_operator.tokens.POSITIVE_S", 0.0)
-    monkeypatch.setattr("trainjob_operator.tokens.SILENT_S", 0.0)
+def test_while_the_api_server_hangs_a_known_token_is_believed(
+    apiserver: ApiServer, api_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainjob_operator.trust.tokens.POSITIVE_S", 0.0)
+    monkeypatch.setattr("trainjob_operator.trust.tokens.SILENT_S", 0.0)
     made, other = pod(apiserver, api_namespace), pod(apiserver, api_namespace, "digits-1")
-    known, new = (apiserver.service_account_token(api_namespace, "default", audience=contract.TOKEN_AUDIENCE, pod=p) for p in (made, other))
+    known, new = (
+        apiserver.service_account_token(api_namespace, "default", audience=contract.TOKEN_AUDIENCE, pod=p)
+        for p in (made, other)
+    )
 
     async def test(api: Api) -> None:
         check = TokenCheck(api, contract.TOKEN_AUDIENCE)
@@ -121,7 +134,10 @@ def test_the_secret_is_made_once(apiserver: ApiServer, api_namespace: str) -> No
 
     with_api(apiserver, test)
     kept = apiserver.request("GET", f"/api/v1/namespaces/{api_namespace}/secrets/{contract.COORDINATOR_SECRET}")
-    assert set(kept["data"]) == {"ca.crt", "ca.key", "master.key"} and kept["metadata"]["labels"][contract.LABEL_MANAGED_BY] == contract.MANAGED_BY
+    assert (
+        set(kept["data"]) == {"ca.crt", "ca.key", "master.key"}
+        and kept["metadata"]["labels"][contract.LABEL_MANAGED_BY] == contract.MANAGED_BY
+    )
 
 
 def test_the_route_is_written_moved_and_left_alone(apiserver: ApiServer, api_namespace: str) -> None:
@@ -132,9 +148,17 @@ def test_the_route_is_written_moved_and_left_alone(apiserver: ApiServer, api_nam
         with pytest.raises(NoRoute, match="no Service"):
             await point_here(api, api_namespace, service, "10.0.0.1", 8443)
         apiserver.request("POST", f"/api/v1/namespaces/{api_namespace}/services", body)
-        for address, written in (("10.0.0.1", True), ("10.0.0.1", False), ("10.0.0.2", True), ("fd00::1", True), ("fd00::1", False)):
+        for address, written in (
+            ("10.0.0.1", True),
+            ("10.0.0.1", False),
+            ("10.0.0.2", True),
+            ("fd00::1", True),
+            ("fd00::1", False),
+        ):
             assert await point_here(api, api_namespace, service, address, 8443) is written
-            found = apiserver.request("GET", f"/apis/discovery.k8s.io/v1/namespaces/{api_namespace}/endpointslices/{service}")
+            found = apiserver.request(
+                "GET", f"/apis/discovery.k8s.io/v1/namespaces/{api_namespace}/endpointslices/{service}"
+            )
             assert found["endpoints"][0]["addresses"] == [address]
 
     with_api(apiserver, test)

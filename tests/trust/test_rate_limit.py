@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob_operator.rate_limit import BURST_PER_POD, KEPT, RATE_PER_POD, SEEN_S, RateLimit
+from trainjob_operator.agents.rate_limit import BURST_PER_POD, KEPT, RATE_PER_POD, SEEN_S, RateLimit
 
 
 def passed(limit: RateLimit[str], key: str, pods: list[str], at: float, most: int = 100_000) -> int:

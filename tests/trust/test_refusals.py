@@ -1,4 +1,6 @@
-"""What strangers can do over real TLS sockets: nothing. Each is refused with a sentence, counted, and changes nothing."""
+"""What strangers can do over real TLS sockets: nothing. Each is refused with a sentence, counted, and changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ import pytest
 
 from support.trust import CoordinatorThread, MemoryApi, client_context
 from trainjob_api import contract
-from trainjob_operator.certificates import Trust, ensure
+from trainjob_operator.agents.rate_limit import BURST_PER_POD
 from trainjob_operator.cluster import Unavailable
-from trainjob_operator.rate_limit import BURST_PER_POD
-from trainjob_operator.tokens import TokenCheck
+from trainjob_operator.trust.certificates import Trust, ensure
+from trainjob_operator.trust.tokens import TokenCheck
 
 PODS = {0: "pod-0", 1: "pod-1"}
 OTHERS = {0: "other-pod"}
@@ -35,14 +37,20 @@ class Site:
     def token(self, pod: str = "digits-0", uid: str = "pod-0", **arguments: Any) -> str:
         return self.api.signers[0].token(pod, uid, **{"now": time.time(), **arguments})
 
-    def post(self, token: str, body: bytes | dict[str, Any] | None = None, times: int = 1) -> tuple[int, dict[str, Any], Any]:
+    def post(
+        self, token: str, body: bytes | dict[str, Any] | None = None, times: int = 1
+    ) -> tuple[int, dict[str, Any], Any]:
         """The last answer: status, body, headers."""
         content = body if isinstance(body, bytes) else json.dumps(body or report()).encode()
 
         async def go() -> tuple[int, dict[str, Any], Any]:
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context(self.trust.ca_pem))) as session:
+            async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=client_context(self.trust.ca_pem))
+            ) as session:
                 for _ in range(times):
-                    async with session.post(f"{self.thread.url}/v1/sync", data=content, headers={"Authorization": f"Bearer {token}"}) as answer:
+                    async with session.post(
+                        f"{self.thread.url}/v1/sync", data=content, headers={"Authorization": f"Bearer {token}"}
+                    ) as answer:
                         last = answer.status, await answer.json(), answer.headers
                 return last
 
@@ -57,7 +65,14 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def report(job: str = "digits", slot: int = 0, uid: str = "pod-0", **fields: Any) -> dict[str, Any]:
-    identity = {"namespace": "default", "job": job, "job_uid": "uid-1", "slot": slot, "pod": f"{job}-{slot}", "pod_uid": uid}
+    identity = {
+        "namespace": "default",
+        "job": job,
+        "job_uid": "uid-1",
+        "slot": slot,
+        "pod": f"{job}-{slot}",
+        "pod_uid": uid,
+    }
     return {**identity, "boot": 1, "seq": 1, "address": "10.0.0.1:7000", **fields}
 
 
@@ -94,7 +109,9 @@ def test_the_right_pod_is_answered(site: Site) -> None:
         "another namespace",
     ],
 )
-def test_strangers_are_refused_counted_and_change_nothing(site: Site, token: dict[str, Any], body: dict[str, Any], status: int, why: str) -> None:
+def test_strangers_are_refused_counted_and_change_nothing(
+    site: Site, token: dict[str, Any], body: dict[str, Any], status: int, why: str
+) -> None:
     answered, text, _ = site.post(site.token(**token), report(**body))
     assert answered == status and len(text["error"].split()) > 5
     assert "instruction" not in text
@@ -109,7 +126,11 @@ def test_a_pod_of_its_own_name_that_the_job_does_not_own_learns_nothing(site: Si
     assert status == 200 and text["instruction"] == {"do": contract.DO_WAIT}
 
 
-@pytest.mark.parametrize("body", [b" " * (contract.SYNC_BODY_LIMIT + 1), b"{" * 200_000, b"[1]", b"\xff"], ids=["too large", "nested", "a list", "no text"])
+@pytest.mark.parametrize(
+    "body",
+    [b" " * (contract.SYNC_BODY_LIMIT + 1), b"{" * 200_000, b"[1]", b"\xff"],
+    ids=["too large", "nested", "a list", "no text"],
+)
 def test_bodies_that_are_no_reports_are_refused(site: Site, body: bytes) -> None:
     status, text, _ = site.post(site.token(), body)
     assert status == (413 if len(body) > contract.SYNC_BODY_LIMIT else 400) and text["error"]
@@ -125,7 +146,9 @@ def test_one_that_asks_too_often_is_sent_away_for_a_while_and_others_are_not(sit
     status, text, headers = last
     assert status == 429 and int(headers["Retry-After"]) >= 1 and "default/digits" in text["error"]
     assert site.thread.refusals["too often"] >= 1
-    status, _, _ = site.post(site.token("other-0", "other-pod"), {**report("other", uid="other-pod"), "job_uid": "uid-2"})
+    status, _, _ = site.post(
+        site.token("other-0", "other-pod"), {**report("other", uid="other-pod"), "job_uid": "uid-2"}
+    )
     assert status == 200
 
 
@@ -148,10 +171,12 @@ def test_plain_http_is_not_answered(site: Site) -> None:
 
 
 def test_a_body_that_never_comes_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainjob_operator.endpoint.BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("trainjob_operator.agents.endpoint.BODY_TIMEOUT_S", 0.2)
 
     async def go() -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", site.thread.port, ssl=client_context(site.trust.ca_pem))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", site.thread.port, ssl=client_context(site.trust.ca_pem)
+        )
         writer.write(b"POST /v1/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         said = await asyncio.wait_for(reader.readline(), 20)
         writer.close()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.trust import MemoryApi
+from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.cluster import Conflict, Rejected
-from trainjob_operator.routing import NoRoute, point_here
 
 SERVICE = "/api/v1/namespaces/system/services/coordinator"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
@@ -18,7 +18,13 @@ SLICE = f"{SLICES}/coordinator"
 
 def api(**spec: Any) -> MemoryApi:
     made = MemoryApi()
-    made.put(SERVICE, {"metadata": {"name": "coordinator", "namespace": "system", "uid": "s"}, "spec": {"ports": [{"name": "https", "port": 8443}], **spec}})
+    made.put(
+        SERVICE,
+        {
+            "metadata": {"name": "coordinator", "namespace": "system", "uid": "s"},
+            "spec": {"ports": [{"name": "https", "port": 8443}], **spec},
+        },
+    )
     return made
 
 
@@ -33,8 +39,13 @@ def test_it_is_made_in_the_form_that_the_cluster_reads() -> None:
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == "coordinator"
     assert made["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "operator.trainjob.dev"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "s"
-    assert (made["addressType"], made["endpoints"]) == ("IPv4", [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}])
-    assert made["ports"] == [{"name": "https", "port": 8443, "protocol": "TCP"}], "the port's name is the Service's: it joins the two"
+    assert (made["addressType"], made["endpoints"]) == (
+        "IPv4",
+        [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
+    )
+    assert made["ports"] == [{"name": "https", "port": 8443, "protocol": "TCP"}], (
+        "the port's name is the Service's: it joins the two"
+    )
 
 
 def test_what_is_right_is_not_written_again() -> None:
@@ -59,7 +70,10 @@ def test_what_differs_is_replaced(change: str) -> None:
     address, port = ("10.9.9.9" if change == "address" else "10.1.2.3"), (9000 if change == "port" else 8443)
     assert point(cluster, address, port)
     assert not point(cluster, address, port)
-    assert cluster.objects[SLICE]["endpoints"][0]["addresses"] == [address] and cluster.objects[SLICE]["ports"][0]["port"] == port
+    assert (
+        cluster.objects[SLICE]["endpoints"][0]["addresses"] == [address]
+        and cluster.objects[SLICE]["ports"][0]["port"] == port
+    )
 
 
 def test_another_address_family_needs_another_slice() -> None:
@@ -104,7 +118,11 @@ def test_without_a_service_there_is_a_way_out() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "words"),
-    [({"selector": {"app": "x"}}, "has a selector"), ({"ports": []}, "has 0 ports"), ({"ports": [{"name": "a"}, {"name": "b"}]}, "has 2 ports")],
+    [
+        ({"selector": {"app": "x"}}, "has a selector"),
+        ({"ports": []}, "has 0 ports"),
+        ({"ports": [{"name": "a"}, {"name": "b"}]}, "has 2 ports"),
+    ],
 )
 def test_a_service_that_cannot_lead_here_is_said(spec: dict[str, Any], words: str) -> None:
     cluster = api(**spec)

@@ -1,4 +1,6 @@
-"""Whose token it is: reviews that are remembered and shared, outages, and the check with the cluster's keys. Virtual time."""
+"""Whose token it is: reviews that are remembered and shared, outages, and the check with the cluster's keys. Virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ import pytest
 from support.trust import ISSUER, REVIEWS, MemoryApi, Signer
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api import contract
-from trainjob_operator import tokens
+from trainjob_operator.agents.coordinator import Caller
 from trainjob_operator.cluster import Rejected, Unavailable
-from trainjob_operator.coordinator import Caller
-from trainjob_operator.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S
-from trainjob_operator.tokens import NEGATIVE_S, OUTAGE_S, POSITIVE_S, SILENT_S, TokenCheck
+from trainjob_operator.trust import tokens
+from trainjob_operator.trust.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S
+from trainjob_operator.trust.tokens import NEGATIVE_S, OUTAGE_S, POSITIVE_S, SILENT_S, TokenCheck
 
 POD = Caller(pod_uid="u0", pod_name="digits-0", namespace="default")
 BOTH = pytest.mark.parametrize("namespaces", [(), ("default",)], ids=["by review", "by keys"])
@@ -42,7 +44,8 @@ def on_bench(test: Callable[[Bench], Any], namespaces: tuple[str, ...] = ()) -> 
     run_virtual(main())
 
 
-# --- Either way --------------------------------------------------------------------------------------------------------------------
+# --- Either way
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -79,7 +82,9 @@ REFUSED: dict[str, Callable[[Bench], str]] = {
     "no audience": lambda bench: bench.token(aud=None),
     "another issuer": lambda bench: bench.token(iss="https://elsewhere"),
     "no end": lambda bench: bench.token(exp=None),
-    "of no pod": lambda bench: bench.token(**{"kubernetes.io": {"namespace": "default", "serviceaccount": {"name": "default"}}}),
+    "of no pod": lambda bench: bench.token(
+        **{"kubernetes.io": {"namespace": "default", "serviceaccount": {"name": "default"}}}
+    ),
     "another key": forged,
     "no signature": unsigned,
     "another algorithm": signed_with_the_public_key,
@@ -126,7 +131,8 @@ def test_a_token_is_believed_for_its_time_and_not_beyond_its_end(namespaces: tup
     on_bench(test, namespaces)
 
 
-# --- By review ----------------------------------------------------------------------------------------------------------------------
+# --- By review
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_verdict_is_remembered_and_asked_for_anew() -> None:
@@ -254,7 +260,8 @@ def test_a_review_that_says_nothing_of_audiences_is_no_verdict() -> None:
     on_bench(test)
 
 
-# --- By keys ------------------------------------------------------------------------------------------------------------------------
+# --- By keys
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 def by_keys(test: Callable[[Bench], Any]) -> None:
@@ -280,7 +287,12 @@ def test_a_new_key_is_found_and_an_unknown_one_does_not_make_us_ask_for_ever() -
         fetched = bench.api.count(KEYS_PATH)
         assert fetched == 2
         for n in range(50):
-            stranger = jwt.encode({**jwt.decode(bench.token(), options={"verify_signature": False})}, new.key, algorithm="RS256", headers={"kid": f"k{n}"})
+            stranger = jwt.encode(
+                {**jwt.decode(bench.token(), options={"verify_signature": False})},
+                new.key,
+                algorithm="RS256",
+                headers={"kid": f"k{n}"},
+            )
             assert await bench.check(stranger) is None
         assert bench.api.count(KEYS_PATH) == fetched
 
@@ -309,7 +321,9 @@ def test_a_shared_secret_among_the_keys_verifies_nothing() -> None:
         bench.api.signers.append(Careless("careless"))
         claims = jwt.decode(bench.token(), options={"verify_signature": False})
         known_to_all = base64.urlsafe_b64decode("c2VjcmV0" * 8)
-        assert await bench.check(jwt.encode(claims, known_to_all, algorithm="HS256", headers={"kid": "careless"})) is None
+        assert (
+            await bench.check(jwt.encode(claims, known_to_all, algorithm="HS256", headers={"kid": "careless"})) is None
+        )
 
     by_keys(test)
 

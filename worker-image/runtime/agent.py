@@ -1,4 +1,6 @@
-"""Run by `start`, which lies beside it: becomes the agent that `lib/` holds, with the standard library and nothing else on its path."""
+"""Run by `start`, which lies beside it: becomes the agent that `lib/` holds, with the standard library and nothing
+else on its path.
+"""
 
 import os
 import sys

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
         TrainingFailedError,
         UserCallback,
     )
-    from trainjob.session.calls import CheckpointUploadMode, barrier, broadcast_from_rank_zero, get_checkpoint, get_context, log, report
+    from trainjob.session.calls import (
+        CheckpointUploadMode,
+        barrier,
+        broadcast_from_rank_zero,
+        get_checkpoint,
+        get_context,
+        log,
+        report,
+    )
     from trainjob.session.checkpoint import Checkpoint
     from trainjob.session.context import TrainContext
     from trainjob.session.errors import (
@@ -39,7 +47,14 @@ if TYPE_CHECKING:
         TrainJobError,
     )
     from trainjob.session.reported import ReportedCheckpoint, get_all_reported_checkpoints
-    from trainjob.torch import enable_reproducibility, get_device, get_devices, init_process_group, prepare_data_loader, prepare_model
+    from trainjob.torch import (
+        enable_reproducibility,
+        get_device,
+        get_devices,
+        init_process_group,
+        prepare_data_loader,
+        prepare_model,
+    )
 
 __version__ = "0.1.0"
 
@@ -85,17 +100,21 @@ __all__ = [
 ]
 
 _MODULES: Dict[str, str] = {
-    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero get_checkpoint get_context log report",
+    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero get_checkpoint get_context log "
+    "report",
     "trainjob.session.checkpoint": "Checkpoint",
     "trainjob.session.reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "trainjob.session.context": "TrainContext",
     "trainjob.session.errors": (
-        "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError CollectiveError NotInWorkerError "
+        "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError "
+        "CollectiveError NotInWorkerError "
         "RankGoneError StorageError TrainJobError"
     ),
-    "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader prepare_model",
+    "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader "
+    "prepare_model",
     "trainjob.launch": (
-        "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig TorchTrainer TrainingFailedError UserCallback"
+        "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig "
+        "TorchTrainer TrainingFailedError UserCallback"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

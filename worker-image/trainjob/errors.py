@@ -1,4 +1,6 @@
-"""`trainjob.errors`: the errors that user code may want to catch; those of the launcher are loaded when they are named."""
+"""`trainjob.errors`: the errors that user code may want to catch; those of the launcher are loaded when they are
+named.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainjob_api.defaults import uses_agent
 from trainjob_operator.core.model import AgentView, Observed, PodPhase, PodView
-from trainjob_operator.core.naming import parse_slots, pod_name
+from trainjob_operator.core.pods.naming import parse_slots, pod_name
 
 SLOT_LIMIT = 10**9
 """No slot of ours is ever as high; a label that says so is not ours."""
@@ -47,7 +47,9 @@ class Children:
         return self.agents.get(pod.uid) if pod is not None else None
 
     def digest(self, members: Sequence[int]) -> str | None:
-        """Of the UIDs of these slots' pods in order; None when one has no pod. A name may be borne by two pods in turn, a UID is not."""
+        """Of the UIDs of these slots' pods in order; None when one has no pod. A name may be borne by two pods in
+        turn, a UID is not.
+        """
         pods = [self.live.get(slot) or self.ended.get(slot) or self.leaving.get(slot) for slot in members]
         if any(pod is None for pod in pods):
             return None
@@ -83,7 +85,11 @@ def sort_children(observed: Observed) -> Children:
     placed: dict[int, PodView] = {}
     for pod in ours:
         # A name exists once in a cluster; should a list show it twice, the living one is meant.
-        if pod.slot in slots and pod.name == pod_name(name, pod.slot) and (pod.slot not in placed or placed[pod.slot].deleting):
+        if (
+            pod.slot in slots
+            and pod.name == pod_name(name, pod.slot)
+            and (pod.slot not in placed or placed[pod.slot].deleting)
+        ):
             placed[pod.slot] = pod
     uids = {pod.uid for pod in placed.values()}
     parting = tuple(pod for pod in ours if pod.uid not in uids and holds_resources(pod))
@@ -99,5 +105,9 @@ def sort_children(observed: Observed) -> Children:
         parting=parting,
         finished=tuple(pod for pod in ours if not holds_resources(pod)),
         highest=max((pod.slot for pod in observed.pods if pod.slot < SLOT_LIMIT), default=-1),
-        agents={view.pod_uid: view for slot, view in speakers if view.pod_uid in by_uid and by_uid[view.pod_uid].slot == slot},
+        agents={
+            view.pod_uid: view
+            for slot, view in speakers
+            if view.pod_uid in by_uid and by_uid[view.pod_uid].slot == slot
+        },
     )

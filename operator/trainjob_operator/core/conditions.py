@@ -13,12 +13,13 @@ from typing import Literal
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import gang, obstacles
+from trainjob_operator.core import obstacles
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.naming import parse_slots
-from trainjob_operator.core.sizing import is_backing_off
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.size import gang
+from trainjob_operator.core.size.sizing import is_backing_off
 from trainjob_operator.core.turn import Turn
 
 CONDITION_MESSAGE_LIMIT = 512
@@ -72,7 +73,11 @@ def headline(turn: Turn, says: Mapping[str, Says]) -> str:
         return failure.reason if turn.outcome.condition == "Failed" and failure else turn.outcome.reason
     if turn.spec.suspend:
         return says["Suspended"].reason
-    held_up = [says[type_].reason for type_ in ("ResourcesCreated", "PodsScheduled", "WorkersReady") if says[type_].status == "False"]
+    held_up = [
+        says[type_].reason
+        for type_ in ("ResourcesCreated", "PodsScheduled", "WorkersReady")
+        if says[type_].status == "False"
+    ]
     telling = next((reason for reason in held_up if reason not in _USUAL), None)
     if telling is not None:
         return telling
@@ -98,7 +103,11 @@ def counting_pods(turn: Turn) -> list[PodView]:
 
 def _suspended(turn: Turn) -> Says:
     if turn.outcome is None and is_cancelled(turn):
-        return Says("True", contract.REASON_CANCELLED, f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it go on")
+        return Says(
+            "True",
+            contract.REASON_CANCELLED,
+            f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it go on",
+        )
     if turn.spec.suspend and turn.outcome is None:
         return Says("True", contract.REASON_SUSPENDED, "spec.suspend is true")
     return Says("False", contract.REASON_NOT_SUSPENDED)
@@ -128,7 +137,11 @@ def _pods_scheduled(turn: Turn) -> Says:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if gang.is_waiting(turn):
         old = turn.status.condition("PodsScheduled")
-        said = old.message if old is not None and old.reason == contract.REASON_GANG else "the pods of this start were given back"
+        said = (
+            old.message
+            if old is not None and old.reason == contract.REASON_GANG
+            else "the pods of this start were given back"
+        )
         return Says("False", contract.REASON_GANG, turn.gang or said)
     pods, wished = counting_pods(turn), turn.spec.workers
     placed = sum(1 for pod in pods if pod.scheduled)
@@ -136,7 +149,11 @@ def _pods_scheduled(turn: Turn) -> Says:
         return Says("True", contract.REASON_SCHEDULED, f"{placed} pods have a node")
     obstacle = obstacles.of_unscheduled(pods)
     words = f"; {obstacle.words}" if obstacle else ""
-    return Says("False", obstacle.reason if obstacle else contract.REASON_UNSCHEDULED, f"{placed} of {wished} pods have a node{words}")
+    return Says(
+        "False",
+        obstacle.reason if obstacle else contract.REASON_UNSCHEDULED,
+        f"{placed} of {wished} pods have a node{words}",
+    )
 
 
 def _workers_ready(turn: Turn, workers: WorkersStatus) -> Says:
@@ -181,17 +198,38 @@ def _degraded(turn: Turn) -> Says:
     if turn.outcome is not None or turn.spec.suspend:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if turn.status.verdict is not None:
-        return Says("True", contract.REASON_CHECKING, f"all workers vanished; unless training had completed: {turn.status.verdict.message}")
+        return Says(
+            "True",
+            contract.REASON_CHECKING,
+            f"all workers vanished; unless training had completed: {turn.status.verdict.message}",
+        )
     if _all_silent(turn):
-        return Says("True", contract.REASON_UNREACHABLE, "no agent has been heard for a minute while pods run; training goes on, failures would go unseen")
+        return Says(
+            "True",
+            contract.REASON_UNREACHABLE,
+            "no agent has been heard for a minute while pods run; training goes on, failures would go unseen",
+        )
     retry_at = turn.status.timing.retry_at
     if retry_at is not None and is_backing_off(turn):
         early = turn.status.failures.early_in_row
-        return Says("True", contract.REASON_BACK_OFF, f"the next start waits until {aware(retry_at):%H:%M:%S} UTC, after {early} early ends in a row")
-    failing = next((view.checkpoint_trouble for slot in turn.members() if (view := turn.word(slot)) is not None and view.checkpoint_trouble), None)
+        return Says(
+            "True",
+            contract.REASON_BACK_OFF,
+            f"the next start waits until {aware(retry_at):%H:%M:%S} UTC, after {early} early ends in a row",
+        )
+    failing = next(
+        (
+            view.checkpoint_trouble
+            for slot in turn.members()
+            if (view := turn.word(slot)) is not None and view.checkpoint_trouble
+        ),
+        None,
+    )
     if failing is not None:
         return Says("True", contract.REASON_CHECKPOINT_FAILING, failing)
-    warning = next((view.warning for slot in turn.members() if (view := turn.word(slot)) is not None and view.warning), None)
+    warning = next(
+        (view.warning for slot in turn.members() if (view := turn.word(slot)) is not None and view.warning), None
+    )
     if warning is not None:
         return Says("True", contract.REASON_WARNING, warning)
     return Says("False", contract.REASON_HEALTHY)

@@ -1,8 +1,8 @@
 """The decision: what one look at a job means. Pure and total; called by the reconciler, once a turn.
 
-Read `RULES` from the top: each rule may change the status that this turn will write; the first one that finishes the job is
-the last. Then the actions follow from that status. Policies are in the modules named beside them; no rule does I/O, reads
-a clock, or remembers anything between turns.
+Read `RULES` from the top: each rule may change the status that this turn will write; the first one that finishes the
+job is the last. Then the actions follow from that status. Policies are in the modules named beside them; no rule does
+I/O, reads a clock, or remembers anything between turns.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import budget, failures, gang, lifecycle, pod_ends, progress, sizing, verdict
-from trainjob_operator.core.incident import Incident, Undecided
+from trainjob_operator.core import lifecycle, progress
+from trainjob_operator.core.ends import budget, failures, pod_ends, verdict
+from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.size import gang, sizing
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
 
@@ -39,23 +41,36 @@ def decide(observed: Observed, now: datetime) -> Decision:
     if turn.status.finished:
         # Terminal: the status stays as it is, whatever is seen.
         actions = lifecycle.actions_after_end(turn)
-        return Decision(status=turn.status, actions=tuple(actions), requeue_after=_requeue(turn), why=_why(turn, "finished"))
+        return Decision(
+            status=turn.status, actions=tuple(actions), requeue_after=_requeue(turn), why=_why(turn, "finished")
+        )
     for rule in RULES:
         rule(turn)
         if turn.outcome is not None:
             break
     actions = lifecycle.actions_after_end(turn) if turn.outcome else sizing.pod_actions(turn)
     status = close(turn)
-    return Decision(status=status, actions=tuple(actions), events=tuple(turn.events), requeue_after=_requeue(turn), why=_why(turn, _standing(turn)))
+    return Decision(
+        status=status,
+        actions=tuple(actions),
+        events=tuple(turn.events),
+        requeue_after=_requeue(turn),
+        why=_why(turn, _standing(turn)),
+    )
 
 
-# --- The rules ---------------------------------------------------------------------------------------------------------------
+# --- The rules
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def completed(turn: Turn) -> None:
     """An agent has written or found the run's end record: done, even if the other pods are gone."""
     attempt = turn.status.attempt
-    said = [v for v in turn.kids.agents.values() if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)]
+    said = [
+        v
+        for v in turn.kids.agents.values()
+        if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)
+    ]
     if not said:
         return None
     # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
@@ -83,7 +98,10 @@ def check_spec(turn: Turn) -> None:
     if problems:
         turn.blocked = contract.REASON_INVALID_SPEC, "; ".join(f"{p.field}: {p.message}" for p in problems)
     elif service is not None and not service.owned:
-        turn.blocked = contract.REASON_SERVICE_CONFLICT, f"a Service {service.name} that is not this TrainJob's exists: delete it or rename the TrainJob"
+        turn.blocked = (
+            contract.REASON_SERVICE_CONFLICT,
+            f"a Service {service.name} that is not this TrainJob's exists: delete it or rename the TrainJob",
+        )
         turn.wake(after(turn.now, SERVICE_LOOK_S))
 
 
@@ -137,19 +155,29 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# --- What they share -----------------------------------------------------------------------------------------------------------
+# --- What they share
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _leaders_word_until(turn: Turn, incident: Incident) -> datetime | None:
-    """Until when the end of a rank waits for rank 0's agent: it alone tells of progress, and another agent's word of an end may overtake it.
+    """Until when the end of a rank waits for rank 0's agent: it alone tells of progress, and another agent's word of an
+    end may overtake it.
 
     Without that a worker that broke after a new report would be charged as one that broke without any.
     """
     members, reporter = turn.members(), turn.word(incident.slot) if incident.slot is not None else None
-    if turn.plain or incident.rank is None or reporter is None or incident.slot == members[0] or members[0] not in turn.kids.live:
+    if (
+        turn.plain
+        or incident.rank is None
+        or reporter is None
+        or incident.slot == members[0]
+        or members[0] not in turn.kids.live
+    ):
         return None
     leader = turn.word(members[0])
-    if progress.has_progressed(turn.status, leader) or (leader is not None and aware(leader.heard_at) >= aware(incident.time)):
+    if progress.has_progressed(turn.status, leader) or (
+        leader is not None and aware(leader.heard_at) >= aware(incident.time)
+    ):
         return None
     return after(reporter.heard_at, LAST_WORD_S if leader is not None else FIRST_WORD_S)
 
@@ -158,7 +186,9 @@ def _record(turn: Turn) -> budget.Record:
     attempt = turn.running
     progressed = not turn.plain and progress.has_progressed(turn.status)
     early = attempt is not None and budget.is_early(turn.now, attempt.started_at) and not progressed
-    return budget.Record(progressed=progressed, early=early, reported_ever=not turn.plain and turn.status.progress.position > 0)
+    return budget.Record(
+        progressed=progressed, early=early, reported_ever=not turn.plain and turn.status.progress.position > 0
+    )
 
 
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:

@@ -1,7 +1,7 @@
 """The word for one agent: what the committed job says that its pod is to do.
 
-Called by the coordinator for each sync. It reads status only, never what a turn is about to write, so that nobody hears of
-an attempt that is not committed. The coordinator has checked the pod's UID before, and adds the secret afterwards.
+Called by the coordinator for each sync. It reads status only, never what a turn is about to write, so that nobody hears
+of an attempt that is not committed. The coordinator has checked the pod's UID before, and adds the secret afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
 from trainjob_operator.core.model import AgentView, InstructionFor
-from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots
 
 PLANNED_GRACE_S = 5.0
 """How long ranks may take to stop when nothing has failed; after a failure they are killed at once."""
@@ -27,7 +27,9 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
     if job.metadata.deletion_timestamp is not None:
         return _exit(contract.EXIT_REMOVED, f"TrainJob {job.metadata.name} is being deleted", _grace(status))
     if slot not in parse_slots(status.slots):
-        return _exit(contract.EXIT_REMOVED, f"slot {slot} is not part of TrainJob {job.metadata.name} any more", _grace(status))
+        return _exit(
+            contract.EXIT_REMOVED, f"slot {slot} is not part of TrainJob {job.metadata.name} any more", _grace(status)
+        )
     attempt = status.attempt
     if attempt is None:
         return _hold(status), "the first attempt has not begun: not all workers are there yet"
@@ -46,7 +48,9 @@ def _run(attempt: Attempt, members: tuple[int, ...], slot: int, agents: Mapping[
     leader = agents.get(members[0])
     if leader is None or not leader.address:
         # After a restart of the operator the leader may not have synced yet; what runs goes on.
-        return Instruction(do=contract.DO_WAIT), f"the address of attempt {attempt.number}'s leader, slot {members[0]}, is not known yet"
+        return Instruction(
+            do=contract.DO_WAIT
+        ), f"the address of attempt {attempt.number}'s leader, slot {members[0]}, is not known yet"
     word = Instruction(
         do=contract.DO_RUN,
         attempt=attempt.number,

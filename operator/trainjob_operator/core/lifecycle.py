@@ -13,7 +13,7 @@ from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, Timing
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
-from trainjob_operator.core.naming import format_slots, pod_name
+from trainjob_operator.core.pods.naming import format_slots, pod_name
 from trainjob_operator.core.progress import take_progress
 from trainjob_operator.core.turn import Outcome, Turn
 
@@ -26,7 +26,8 @@ NAMED_WORKERS = 8
 """Workers that a message names; more are counted."""
 
 
-# --- Attempts ----------------------------------------------------------------------------------------------------------
+# --- Attempts
+# ----------------------------------------------------------------------------------------------------------
 
 
 def end_attempt(turn: Turn, cause: str) -> None:
@@ -72,7 +73,11 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         cause=cause,
     )
     timing = turn.status.timing.model_copy(
-        update={"retry_at": None, "gang_retry_at": None, "gang_tries": 0 if not turn.plain else turn.status.timing.gang_tries}
+        update={
+            "retry_at": None,
+            "gang_retry_at": None,
+            "gang_tries": 0 if not turn.plain else turn.status.timing.gang_tries,
+        }
     )
     turn.change(attempt=attempt, timing=timing)
     message = f"attempt {attempt.number} begins with {attempt.workers} workers, {attempt.world_size} ranks ({cause})"
@@ -80,7 +85,8 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
     turn.say(message)
 
 
-# --- Suspension and active time ------------------------------------------------------------------------------------------
+# --- Suspension and active time
+# ------------------------------------------------------------------------------------------
 
 
 def suspend(turn: Turn) -> None:
@@ -91,11 +97,17 @@ def suspend(turn: Turn) -> None:
             turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
         return
     if timing.active_since is not None and is_cancelled(turn):
-        turn.tell("Normal", contract.REASON_CANCELLED, "the job was cancelled: ranks stop, pods are removed, checkpoints stay")
+        turn.tell(
+            "Normal", contract.REASON_CANCELLED, "the job was cancelled: ranks stop, pods are removed, checkpoints stay"
+        )
     elif timing.active_since is not None:
         turn.tell("Normal", contract.REASON_SUSPENDED, "spec.suspend is true: ranks stop, pods are removed")
     end_attempt(turn, contract.REASON_SUSPENDED)
-    turn.change(timing=_stopped_clock(turn).model_copy(update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}))
+    turn.change(
+        timing=_stopped_clock(turn).model_copy(
+            update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}
+        )
+    )
     last = turn.status.attempt
     if last is not None and last.end_cause != contract.REASON_SUSPENDED:
         # Suspended between two attempts: the next one resumes, whatever ended the last.
@@ -113,7 +125,9 @@ def _stopped_clock(turn: Turn) -> Timing:
     timing = turn.status.timing
     if timing.active_since is None:
         return timing
-    return timing.model_copy(update={"active_seconds": timing.active_seconds + elapsed(turn.now, timing.active_since), "active_since": None})
+    return timing.model_copy(
+        update={"active_seconds": timing.active_seconds + elapsed(turn.now, timing.active_since), "active_since": None}
+    )
 
 
 def restart_on_demand(turn: Turn) -> None:
@@ -131,7 +145,8 @@ def restart_on_demand(turn: Turn) -> None:
     turn.change(restart=asked, timing=timing, failures=turn.status.failures.model_copy(update={"early_in_row": 0}))
 
 
-# --- Deadlines -----------------------------------------------------------------------------------------------------------
+# --- Deadlines
+# -----------------------------------------------------------------------------------------------------------
 
 
 def meet_deadlines(turn: Turn) -> None:
@@ -142,7 +157,9 @@ def meet_deadlines(turn: Turn) -> None:
     if spec.active_deadline_seconds is not None:
         end = after(timing.active_since, max(0.0, spec.active_deadline_seconds - timing.active_seconds))
         if turn.now >= end:
-            message = f"the job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds) and is not complete"
+            message = (
+                f"the job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds) and is not complete"
+            )
             return fail(turn, contract.REASON_DEADLINE, message)
         turn.wake(end)
     _meet_startup_deadline(turn, timing.scheduled_at)
@@ -160,7 +177,10 @@ def _meet_startup_deadline(turn: Turn, scheduled_at: datetime | None) -> None:
     if turn.now < end:
         return turn.wake(end)
     late = [slot for slot in turn.members() or turn.kids.listed if not _has_started(turn, slot)]
-    message = f"the ranks did not run {limit} s after all pods had been scheduled (startupDeadlineSeconds); not started: {name_workers(turn, late)}"
+    message = (
+        f"the ranks did not run {limit} s after all pods had been scheduled (startupDeadlineSeconds); not "
+        f"started: {name_workers(turn, late)}"
+    )
     return fail(turn, contract.REASON_STARTUP_DEADLINE, message)
 
 
@@ -175,7 +195,8 @@ def name_workers(turn: Turn, slots: list[int]) -> str:
     return f"{names} and {len(slots) - NAMED_WORKERS} more" if len(slots) > NAMED_WORKERS else names
 
 
-# --- The end of the job ----------------------------------------------------------------------------------------------------
+# --- The end of the job
+# ----------------------------------------------------------------------------------------------------
 
 
 def complete(turn: Turn, message: str) -> None:
@@ -230,5 +251,7 @@ def actions_after_end(turn: Turn) -> list[Action]:
 
 def _finished_at(turn: Turn) -> datetime:
     status = turn.status
-    moments = [c.last_transition_time for c in status.conditions if c.type in ("Complete", "Failed") and c.status == "True"]
+    moments = [
+        c.last_transition_time for c in status.conditions if c.type in ("Complete", "Failed") and c.status == "True"
+    ]
     return aware(status.timing.finished_at or next(iter(moments), turn.now))

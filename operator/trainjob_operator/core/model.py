@@ -113,9 +113,9 @@ class ServiceView:
 class Observed:
     """One consistent look at a job: the object, its children, and what its agents last said.
 
-    `pods` are all pods that carry the job's name label, foreign ones included (`owned` False); `agents` has an entry only
-    for a pod that is listed, by slot, and whose UID matches. `listening_since` is when this process began to listen to
-    agents: silence before it means nothing.
+    `pods` are all pods that carry the job's name label, foreign ones included (`owned` False); `agents` has an entry
+    only for a pod that is listed, by slot, and whose UID matches. `listening_since` is when this process began to
+    listen to agents: silence before it means nothing.
     """
 
     job: TrainJob
@@ -129,7 +129,8 @@ class Observed:
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
 
 
-# --- Actions -----------------------------------------------------------------------------------------------------------
+# --- Actions
+# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,8 @@ class Decision:
     """One sentence; the shell logs it when it changes."""
 
 
-# --- Words for agents ------------------------------------------------------------------------------------------------------
+# --- Words for agents
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What keeps pods from coming up, and the reason that a condition gives for it.
 
-Called by `conditions.py`, by `gang.py` (the scheduler's words) and by `observe.py` (whose events to read). Decides nothing: a pod that does not come up is told
-about, and waited for. The words of kubelet, scheduler and API server are passed on as they are, bounded.
+Called by `conditions.py`, by `gang.py` (the scheduler's words) and by `observe.py` (whose events to read). Decides
+nothing: a pod that does not come up is told about, and waited for. The words of kubelet, scheduler and API server are
+passed on as they are, bounded.
 """
 
 from __future__ import annotations
@@ -21,13 +22,29 @@ GATED = "SchedulingGated"
 
 _REASONS: dict[str, str] = {
     **dict.fromkeys(
-        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"),
+        (
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "InvalidImageName",
+            "ErrImageNeverPull",
+            "ImageInspectError",
+            "RegistryUnavailable",
+            "SignatureValidationFailed",
+        ),
         contract.REASON_IMAGE_PULL,
     ),
     **dict.fromkeys(("FailedMount", "FailedAttachVolume", "FailedMapVolume"), contract.REASON_VOLUME_MOUNT),
     "CreateContainerConfigError": contract.REASON_CONTAINER_CONFIG,
     **dict.fromkeys(
-        ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun", "PostStartHookError", "FailedCreatePodSandBox", "NetworkNotReady"),
+        (
+            "CreateContainerError",
+            "RunContainerError",
+            "StartError",
+            "ContainerCannotRun",
+            "PostStartHookError",
+            "FailedCreatePodSandBox",
+            "NetworkNotReady",
+        ),
         contract.REASON_CONTAINER_START,
     ),
     "CrashLoopBackOff": contract.REASON_CRASH_LOOP,
@@ -72,7 +89,9 @@ def of_unscheduled(pods: Iterable[PodView]) -> Obstacle | None:
     first = next((pod for pod in waiting if pod.reason == UNSCHEDULABLE), next(iter(waiting), None))
     if first is None:
         return None
-    reason = {UNSCHEDULABLE: contract.REASON_UNSCHEDULABLE, GATED: contract.REASON_GATED}.get(first.reason or "", contract.REASON_UNSCHEDULED)
+    reason = {UNSCHEDULABLE: contract.REASON_UNSCHEDULABLE, GATED: contract.REASON_GATED}.get(
+        first.reason or "", contract.REASON_UNSCHEDULED
+    )
     return Obstacle(reason, word_of(first))
 
 
@@ -82,7 +101,13 @@ def of_refusals(refusals: Sequence[str]) -> Obstacle | None:
         return None
     quota = next((text for text in refusals if "exceeded quota" in text), None)
     text = quota or refusals[0]
-    reason = contract.REASON_QUOTA if quota else contract.REASON_INVALID_SPEC if " is invalid" in text else contract.REASON_FORBIDDEN
+    reason = (
+        contract.REASON_QUOTA
+        if quota
+        else contract.REASON_INVALID_SPEC
+        if " is invalid" in text
+        else contract.REASON_FORBIDDEN
+    )
     return Obstacle(reason, text)
 
 
@@ -95,7 +120,8 @@ def word_of(pod: PodView) -> str:
     return f"{pod.name}: " + ": ".join(word for word in (pod.reason, pod.message) if word)
 
 
-# --- Pods about which only events tell ---------------------------------------------------------------------------------
+# --- Pods about which only events tell
+# ---------------------------------------------------------------------------------
 
 LOOK_AFTER_S = 5.0
 """A pod that has a node and tells nothing for so long may have trouble that only its events name."""
@@ -109,16 +135,32 @@ def is_untold(pod: PodView, now: datetime) -> bool:
 
 
 def look_again_at(pods: Iterable[PodView], now: datetime) -> datetime | None:
-    """When the events of such pods should be looked at next; a pod that comes up or speaks asks for a look by itself."""
-    ages = [elapsed(now, since) for pod in pods if (_is_silent(pod) or pod.from_event) and (since := _since(pod)) is not None]
+    """When the events of such pods should be looked at next; a pod that comes up or speaks asks for a look by
+    itself.
+    """
+    ages = [
+        elapsed(now, since)
+        for pod in pods
+        if (_is_silent(pod) or pod.from_event) and (since := _since(pod)) is not None
+    ]
     if not ages:
         return None
-    pauses = [LOOK_AFTER_S - age if age < LOOK_AFTER_S else min(max(age / 2, LOOK_EVERY_S[0]), LOOK_EVERY_S[1]) for age in ages]
+    pauses = [
+        LOOK_AFTER_S - age if age < LOOK_AFTER_S else min(max(age / 2, LOOK_EVERY_S[0]), LOOK_EVERY_S[1])
+        for age in ages
+    ]
     return after(now, min(pauses))
 
 
 def _is_silent(pod: PodView) -> bool:
-    return pod.owned and pod.scheduled and pod.phase is PodPhase.PENDING and not pod.deleting and not pod.reason and not pod.message
+    return (
+        pod.owned
+        and pod.scheduled
+        and pod.phase is PodPhase.PENDING
+        and not pod.deleting
+        and not pod.reason
+        and not pod.message
+    )
 
 
 def _since(pod: PodView) -> datetime | None:

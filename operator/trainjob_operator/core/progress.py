@@ -1,7 +1,7 @@
 """What the agents of the running attempt say of its training: where it stands, its checkpoints, what it resumed from.
 
-Called by the rules, and once more when an attempt ends. Nothing here is a verdict; a change of progress alone is written
-at most once in PROGRESS_EVERY_S. Words about older attempts do not enter (`Turn.word`).
+Called by the rules, and once more when an attempt ends. Nothing here is a verdict; a change of progress alone is
+written at most once in PROGRESS_EVERY_S. Words about older attempts do not enter (`Turn.word`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def note_attempt(turn: Turn) -> None:
     run = next((view.run for view in words if view is not None and view.run is not None), attempt.run)
     source = next((view.resumed_from for view in words if view is not None and view.resumed_from), attempt.resumed_from)
     started = attempt.running_at
-    if started is None and members and (_plain_runs(turn) if turn.plain else all(view is not None and view.joined for view in words)):
+    if (
+        started is None
+        and members
+        and (_plain_runs(turn) if turn.plain else all(view is not None and view.joined for view in words))
+    ):
         started = turn.now
     seen = {"run": run, "resumed_from": source[:URI_LIMIT] if source else None, "running_at": started}
     if seen != {name: getattr(attempt, name) for name in seen}:
@@ -51,7 +55,9 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
     if turn.running is None:
         return None
-    leader = next((view for slot in turn.members() if (view := turn.word(slot)) is not None and view.progress), None) or _leader(turn)
+    leader = next(
+        (view for slot in turn.members() if (view := turn.word(slot)) is not None and view.progress), None
+    ) or _leader(turn)
     if leader is None:
         return None
     old = turn.status.progress
@@ -67,8 +73,8 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
 
 
 def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> bool:
-    """Whether the newest attempt brought a report that none before it had reached, by what is written or by the word of rank 0's agent.
-    Asked before its end is written."""
+    """Whether the newest attempt brought a report that none before it had reached, by what is written or by the word
+    of rank 0's agent. Asked before its end is written."""
     before = status.history[-1].position if status.history else 0
     told = _count(leader.progress.get("position")) if leader is not None and leader.progress else None
     return max(status.progress.position, told or 0) > (before or 0)
@@ -83,7 +89,9 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
     """The old progress itself if nothing but time has passed."""
     old = turn.status.progress
     step, total = _count(report.get("step")), _count(report.get("total_steps"))
-    metrics = {name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)}
+    metrics = {
+        name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)
+    }
     fresh = Progress(
         position=max(old.position, _count(report.get("position")) or 0),
         step=step,
@@ -111,7 +119,9 @@ def _count(value: int | None) -> int | None:
 def _checkpoints(old: CheckpointStatus, view: AgentView) -> CheckpointStatus:
     latest = _checkpoint(view.latest, view) or old.latest
     best = _checkpoint(view.best, view) or old.best
-    return CheckpointStatus(latest=latest, best=best, count=_count(view.checkpoint_count) or 0 if view.latest else old.count)
+    return CheckpointStatus(
+        latest=latest, best=best, count=_count(view.checkpoint_count) or 0 if view.latest else old.count
+    )
 
 
 def _checkpoint(report: CheckpointReport | None, view: AgentView) -> CheckpointView | None:

@@ -13,23 +13,29 @@ from trainjob_operator.core.conditions import condition, counting_pods, headline
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after, aware, elapsed
-from trainjob_operator.core.naming import parse_slots, selector
 from trainjob_operator.core.obstacles import look_again_at
-from trainjob_operator.core.sizing import is_synced
+from trainjob_operator.core.pods.naming import parse_slots, selector
+from trainjob_operator.core.size.sizing import is_synced
 from trainjob_operator.core.turn import Turn
 
 USUAL_EVERY_S = (5.0, 30.0)
-"""What a start shows of itself is written by itself after 5 s, and then ever more rarely: after 15 s, 45 s, then every 30 s."""
+"""What a start shows of itself is written by itself after 5 s, and then ever more rarely: after 15 s, 45 s, then
+every 30 s.
+"""
 
 
 def close(turn: Turn) -> TrainJobStatus:
-    """The status that this turn wants written: conditions, phase and counts brought in line with what the rules decided."""
+    """The status that this turn wants written: conditions, phase and counts brought in line with what the rules
+    decided.
+    """
     _note_scheduled(turn)
     _look_again(turn)
     workers = _workers(turn)
     says = what_is_said(turn, workers)
     generation = turn.job.metadata.generation
-    conditions = [condition(turn.status.condition(type_), type_, said, turn.now, generation) for type_, said in says.items()]
+    conditions = [
+        condition(turn.status.condition(type_), type_, said, turn.now, generation) for type_, said in says.items()
+    ]
     turn.change(
         observed_generation=generation,
         phase=phase(turn),
@@ -43,13 +49,20 @@ def close(turn: Turn) -> TrainJobStatus:
 
 
 def _put_off_the_usual(turn: Turn) -> None:
-    """Of a start on its usual way (pods made, placed, coming up one by one) not each step is worth a write: it goes with the next that is."""
+    """Of a start on its usual way (pods made, placed, coming up one by one) not each step is worth a write: it goes
+    with the next that is.
+    """
     old, new = turn.job.status, turn.status
-    told = old.conditions != new.conditions or old.workers.model_copy(update={"counted_at": None}) != new.workers.model_copy(update={"counted_at": None})
+    told = old.conditions != new.conditions or old.workers.model_copy(
+        update={"counted_at": None}
+    ) != new.workers.model_copy(update={"counted_at": None})
     if not told:
         return
     if old.workers.counted_at is not None and _is_the_usual(turn, old, new):
-        due = after(old.workers.counted_at, min(max(USUAL_EVERY_S[0], 2 * elapsed(old.workers.counted_at, _start_of(new))), USUAL_EVERY_S[1]))
+        due = after(
+            old.workers.counted_at,
+            min(max(USUAL_EVERY_S[0], 2 * elapsed(old.workers.counted_at, _start_of(new))), USUAL_EVERY_S[1]),
+        )
         if turn.now < due:
             turn.status = old
             turn.wake(due)
@@ -59,7 +72,9 @@ def _put_off_the_usual(turn: Turn) -> None:
 
 def _is_the_usual(turn: Turn, old: TrainJobStatus, new: TrainJobStatus) -> bool:
     """Whether nothing differs but counts, and conditions that turned from one usual state of a start to another."""
-    for before, after_ in zip(old.conditions, new.conditions, strict=True) if len(old.conditions) == len(new.conditions) else ():
+    for before, after_ in (
+        zip(old.conditions, new.conditions, strict=True) if len(old.conditions) == len(new.conditions) else ()
+    ):
         if before.observed_generation != after_.observed_generation or _verdict(before) != _verdict(after_):
             return False
     shown = {"conditions": new.conditions, "workers": new.workers, "reason": new.reason}
@@ -106,7 +121,8 @@ def phase(turn: Turn) -> str:
 _FRESH_STARTS = (contract.REASON_STARTED, contract.REASON_RESUMED, contract.REASON_SUSPENDED)
 
 
-# --- Counts ----------------------------------------------------------------------------------------------------------------
+# --- Counts
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _note_scheduled(turn: Turn) -> None:
@@ -146,7 +162,15 @@ def _ready(turn: Turn) -> int:
     if turn.outcome is not None or turn.spec.suspend:
         return 0
     if turn.plain:
-        return sum(1 for pod in counting_pods(turn) if pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready))
+        return sum(
+            1
+            for pod in counting_pods(turn)
+            if pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready)
+        )
     members = turn.members() if turn.running is not None and turn.running.running_at is not None else ()
     # Ranks that run need no word from their agents: after a restart of the operator these are silent for a moment.
-    return sum(1 for slot in parse_slots(turn.status.slots) if slot in turn.kids.live and (slot in members or is_synced(turn, slot)))
+    return sum(
+        1
+        for slot in parse_slots(turn.status.slots)
+        if slot in turn.kids.live and (slot in members or is_synced(turn, slot))
+    )

@@ -15,7 +15,7 @@ from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobSpec, TrainJobStatu
 from trainjob_operator.core.children import Children, sort_children
 from trainjob_operator.core.model import AgentView, Event, Observed
 from trainjob_operator.core.moments import aware
-from trainjob_operator.core.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots
 
 EVENT_LIMIT = 1000
 """Characters of an event's message; the API takes 1024."""

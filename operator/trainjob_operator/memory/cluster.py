@@ -1,7 +1,7 @@
 """The `Cluster` verbs over the in-memory store, and the verbs of everybody else: a user, a scheduler, a kubelet.
 
-The operator's verbs are coroutines and pass the fault hook; those of the world around it are plain calls. Used by the local
-backend, whose kubelet turns pods into processes, and by tests and the simulator.
+The operator's verbs are coroutines and pass the fault hook; those of the world around it are plain calls. Used by the
+local backend, whose kubelet turns pods into processes, and by tests and the simulator.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class MemoryCluster:
         self.faults = faults
         self._store = ObjectStore(clock, new_uid)
 
-    # --- The operator's verbs (Cluster) ---------------------------------------------------------------------------------
+    # --- The operator's verbs (Cluster)
+    # ---------------------------------------------------------------------------------
 
     async def get_job(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -75,10 +76,14 @@ class MemoryCluster:
         def change(job: Manifest) -> None:
             current = job["metadata"]["resourceVersion"]
             if current != resource_version:
-                raise Conflict(f"TrainJob {namespace}/{name} has changed: resourceVersion is {current}, not {resource_version}")
+                raise Conflict(
+                    f"TrainJob {namespace}/{name} has changed: resourceVersion is {current}, not {resource_version}"
+                )
             job["status"] = merge(job.get("status") or {}, status)
 
-        return await self._served("patch_job_status", namespace, name, lambda: self._store.update(JOB, namespace, name, change))
+        return await self._served(
+            "patch_job_status", namespace, name, lambda: self._store.update(JOB, namespace, name, change)
+        )
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """See Cluster."""
@@ -86,7 +91,9 @@ class MemoryCluster:
 
     async def list_pods(self, namespace: str, job: str) -> list[Manifest]:
         """See Cluster."""
-        return await self._served("list_pods", namespace, job, lambda: self._store.select(POD, namespace, (contract.LABEL_JOB, job)))
+        return await self._served(
+            "list_pods", namespace, job, lambda: self._store.select(POD, namespace, (contract.LABEL_JOB, job))
+        )
 
     async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
         """See Cluster."""
@@ -99,7 +106,9 @@ class MemoryCluster:
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """See Cluster."""
-        await self._served("delete_pod", namespace, name, lambda: self._store.delete(POD, namespace, name, uid, grace_s))
+        await self._served(
+            "delete_pod", namespace, name, lambda: self._store.delete(POD, namespace, name, uid, grace_s)
+        )
 
     async def get_service(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -107,8 +116,15 @@ class MemoryCluster:
 
     async def create_service(self, namespace: str, service: Manifest) -> Manifest:
         """See Cluster."""
-        new = {"apiVersion": "v1", "kind": SERVICE, **service, "metadata": {**service["metadata"], "namespace": namespace}}
-        return await self._served("create_service", namespace, service["metadata"]["name"], lambda: self._store.create(SERVICE, new))
+        new = {
+            "apiVersion": "v1",
+            "kind": SERVICE,
+            **service,
+            "metadata": {**service["metadata"], "namespace": namespace},
+        }
+        return await self._served(
+            "create_service", namespace, service["metadata"]["name"], lambda: self._store.create(SERVICE, new)
+        )
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """See Cluster. Times and count are set here, as the Kubernetes implementation does."""
@@ -122,7 +138,9 @@ class MemoryCluster:
             named = (about.get("kind"), about.get("name")) == (POD, name)
             return named and (warnings_of is None or (event.get("type"), about.get("uid")) == ("Warning", warnings_of))
 
-        return await self._served("list_pod_events", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)])
+        return await self._served(
+            "list_pod_events", namespace, name, lambda: [event for event in self.events(namespace) if about_pod(event)]
+        )
 
     async def get_node(self, name: str) -> Manifest:
         """See Cluster."""
@@ -138,11 +156,15 @@ class MemoryCluster:
     # --- A user's verbs ----------------------------------------------------------------------------------------------
 
     def create_job(self, document: Manifest) -> Manifest:
-        """Create a TrainJob from its manifest; a status in it is dropped, as the status subresource does. Raises Conflict."""
+        """Create a TrainJob from its manifest; a status in it is dropped, as the status subresource does. Raises
+        Conflict.
+        """
         return self._store.create(JOB, {"apiVersion": contract.API_VERSION, "kind": JOB, **document, "status": {}})
 
     def update_job_spec(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """Merge `patch` into the spec (None removes a field) and raise the generation if that changed it. Raises NotFound."""
+        """Merge `patch` into the spec (None removes a field) and raise the generation if that changed it. Raises
+        NotFound.
+        """
 
         def change(job: Manifest) -> None:
             spec = merge(job["spec"], patch)
@@ -172,13 +194,16 @@ class MemoryCluster:
 
         return self._store.update(JOB, namespace, name, change)
 
-    # --- A scheduler's and a kubelet's verbs -----------------------------------------------------------------------------
+    # --- A scheduler's and a kubelet's verbs
+    # -----------------------------------------------------------------------------
 
     def add_node(self, name: str, spec: Manifest | None = None) -> Manifest:
         """A node that is Ready; pods may name others, which then are gone. Raises Conflict."""
         metadata = {"name": name, "namespace": CLUSTER_SCOPE}
         ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
-        return self._store.create(NODE, {"apiVersion": "v1", "kind": NODE, "metadata": metadata, "spec": spec or {}, "status": ready})
+        return self._store.create(
+            NODE, {"apiVersion": "v1", "kind": NODE, "metadata": metadata, "spec": spec or {}, "status": ready}
+        )
 
     def set_node_ready(self, name: str, status: str, reason: str) -> Manifest:
         """The node controller's verdict: the condition Ready. Raises NotFound."""
@@ -225,7 +250,9 @@ class MemoryCluster:
         return self._store.update(POD, namespace, name, change)
 
     def finalize_pod_deletion(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """A deleted pod's processes have ended: the object goes. Raises NotFound, Conflict unless it is being deleted (and has that UID)."""
+        """A deleted pod's processes have ended: the object goes. Raises NotFound, Conflict unless it is being
+        deleted (and has that UID).
+        """
         metadata = self._store.get(POD, namespace, name)["metadata"]
         if "deletionTimestamp" not in metadata or (uid is not None and metadata["uid"] != uid):
             raise Conflict(f"Pod {namespace}/{name} (UID {metadata['uid']}) is not being deleted")
@@ -234,8 +261,8 @@ class MemoryCluster:
     async def watch_objects(self) -> AsyncIterator[ObjectChange]:
         """Every change of every object (TrainJob, Pod, Service, Event), starting with what there is as ADDED.
 
-        A deleted pod on a node is seen MODIFIED (deletionTimestamp, deletionGracePeriodSeconds) and, once finalized, DELETED;
-        one that goes at once is seen MODIFIED with grace 0 and DELETED.
+        A deleted pod on a node is seen MODIFIED (deletionTimestamp, deletionGracePeriodSeconds) and, once finalized,
+        DELETED; one that goes at once is seen MODIFIED with grace 0 and DELETED.
         """
         feed = self._store.open_feed()
         try:
@@ -244,7 +271,8 @@ class MemoryCluster:
         finally:
             self._store.close_feed(feed)
 
-    # --- Snapshots -------------------------------------------------------------------------------------------------------
+    # --- Snapshots
+    # -------------------------------------------------------------------------------------------------------
 
     def job(self, namespace: str, name: str) -> Manifest:
         """The TrainJob as it is now. Raises NotFound."""
@@ -262,7 +290,8 @@ class MemoryCluster:
         """All events."""
         return self._store.select(EVENT, namespace)
 
-    # --- Inside ------------------------------------------------------------------------------------------------------------
+    # --- Inside
+    # ------------------------------------------------------------------------------------------------------------
 
     def _record(self, namespace: str, event: Manifest) -> None:
         now = self._store.timestamp()
@@ -271,10 +300,14 @@ class MemoryCluster:
             self._store.create(EVENT, {**first, "firstTimestamp": now, "lastTimestamp": now, "count": 1})
         except Conflict:
             again = {"lastTimestamp": now}
-            self._store.update(EVENT, namespace, event["metadata"]["name"], lambda known: known.update(again, count=known["count"] + 1))
+            self._store.update(
+                EVENT, namespace, event["metadata"]["name"], lambda known: known.update(again, count=known["count"] + 1)
+            )
 
     async def _served(self, verb: str, namespace: str, name: str, effect: Callable[[], T]) -> T:
-        """Carry a verb out between the two questions to the fault hook. An API call is never instant: others run meanwhile."""
+        """Carry a verb out between the two questions to the fault hook. An API call is never instant: others run
+        meanwhile.
+        """
         call = Call(verb, namespace, name)
         await asyncio.sleep(0)
         if self.faults is not None:

@@ -1,7 +1,8 @@
 """Objects in memory with the promises that an API server gives: versions, generations, preconditions, owners, watches.
 
 Used by `memory/cluster.py` alone. Everything is copied on the way in and on the way out, and a stored object is never
-changed in place, so that nobody holds a reference into the store. It knows no fault injection and awaits nothing but changes.
+changed in place, so that nobody holds a reference into the store. It knows no fault injection and awaits nothing but
+changes.
 """
 
 from __future__ import annotations
@@ -83,8 +84,14 @@ class ObjectStore:
         return copy_json(self._find(kind, namespace, name))
 
     def select(self, kind: str, namespace: str | None = None, label: tuple[str, str] | None = None) -> list[Manifest]:
-        """Copies of all objects of a kind, in the order of their names; narrowed to a namespace and one label's value."""
-        return [copy_json(found) for address, found in sorted(self._objects.items()) if _selected(address, found, kind, namespace, label)]
+        """Copies of all objects of a kind, in the order of their names; narrowed to a namespace and one label's
+        value.
+        """
+        return [
+            copy_json(found)
+            for address, found in sorted(self._objects.items())
+            if _selected(address, found, kind, namespace, label)
+        ]
 
     def open_feed(self) -> ChangeFeed:
         """A feed that starts with everything there is."""
@@ -99,7 +106,9 @@ class ObjectStore:
     # --- Writing -----------------------------------------------------------------------------------------------------
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        """Store a new object under the name in its metadata. Raises Conflict when the name is taken, Rejected when it has none."""
+        """Store a new object under the name in its metadata. Raises Conflict when the name is taken, Rejected when
+        it has none.
+        """
         created = copy_json(manifest)
         metadata = created.setdefault("metadata", {})
         name = metadata.get("name")
@@ -139,7 +148,9 @@ class ObjectStore:
             raise Conflict(f"precondition failed: {kind} {namespace}/{name} has UID {metadata['uid']}, not {uid}")
         grace = _grace(found, grace_s) if kind == POD else 0
         if grace > 0:
-            if grace < metadata.get("deletionGracePeriodSeconds", grace + 1):  # a second delete can only shorten the first
+            if grace < metadata.get(
+                "deletionGracePeriodSeconds", grace + 1
+            ):  # a second delete can only shorten the first
                 self.update(kind, namespace, name, lambda pod: _mark_deleted(pod, self._clock.now(), grace))
             return
         if kind == POD:
@@ -161,7 +172,8 @@ class ObjectStore:
         """Now, as metadata has it."""
         return _text(self._clock.now())
 
-    # --- Inside --------------------------------------------------------------------------------------------------------
+    # --- Inside
+    # --------------------------------------------------------------------------------------------------------
 
     def _find(self, kind: str, namespace: str, name: str) -> Manifest:
         try:
@@ -189,7 +201,9 @@ class ObjectStore:
         return any(found["metadata"]["uid"] in owners for found in self._objects.values())
 
 
-def _selected(address: Address, found: Manifest, kind: str, namespace: str | None, label: tuple[str, str] | None) -> bool:
+def _selected(
+    address: Address, found: Manifest, kind: str, namespace: str | None, label: tuple[str, str] | None
+) -> bool:
     if address[0] != kind or (namespace is not None and address[1] != namespace):
         return False
     return label is None or found["metadata"].get("labels", {}).get(label[0]) == label[1]

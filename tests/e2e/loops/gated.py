@@ -17,7 +17,9 @@ import trainjob
 
 
 def resumed(rank: int) -> int:
-    """The step to begin with; each rank has a file of its own in a checkpoint, which new ranks of a larger world lack."""
+    """The step to begin with; each rank has a file of its own in a checkpoint, which new ranks of a larger world
+    lack.
+    """
     checkpoint = trainjob.get_checkpoint()
     if checkpoint is None:
         return 0
@@ -41,7 +43,13 @@ def report(args: argparse.Namespace, rank: int, step: int) -> None:
         with open(os.path.join(folder, f"part-{rank}"), "w") as file:
             file.write(f"{step} " + "x" * 10_000)
         checkpoint = trainjob.Checkpoint.from_directory(folder)
-        trainjob.report({"loss": 1 / (step + 1)}, checkpoint=checkpoint, checkpoint_upload_mode=args.mode, step=step + 1, total_steps=args.steps)
+        trainjob.report(
+            {"loss": 1 / (step + 1)},
+            checkpoint=checkpoint,
+            checkpoint_upload_mode=args.mode,
+            step=step + 1,
+            total_steps=args.steps,
+        )
 
 
 def trouble(args: argparse.Namespace, rank: int, step: int) -> None:
@@ -67,7 +75,11 @@ def main() -> None:
     notes = os.path.join(args.folder, f"acknowledged-{rank}")
     gates = {int(gate) for gate in args.gates.split(",") if gate}
     start = resumed(rank)
-    print(f"rank {rank} of {context.get_world_size()} attempt {attempt}: from step {start}, acknowledged {last_acknowledged(notes)}", flush=True)
+    print(
+        f"rank {rank} of {context.get_world_size()} attempt {attempt}: from step {start}, acknowledged "
+        f"{last_acknowledged(notes)}",
+        flush=True,
+    )
     for step in range(start, args.steps):
         while step in gates and not os.path.exists(os.path.join(args.folder, f"go-{step}")):
             time.sleep(0.02)

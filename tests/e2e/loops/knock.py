@@ -1,9 +1,11 @@
-"""Run inside a worker's container by test_refusals.py: says to the coordinator what the test wants it to, as a rogue program in a pod could.
+"""Run inside a worker's container by test_refusals.py: says to the coordinator what the test wants it to, as a rogue
+program in a pod could.
 
     knock.py JSON
 
-JSON: `token` (absent: the pod's own; empty: none), `report` (fields put over an honest report of this pod), `body` (text instead of the
-report), `bytes` (of spaces behind it), `times`. Prints [status, answer] of the last request as JSON.
+JSON: `token` (absent: the pod's own; empty: none), `report` (fields put over an honest report of this pod), `body`
+(text instead of the report), `bytes` (of spaces behind it), `times`. Prints [status, answer] of the last request as
+JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def main() -> None:
     body += " " * asked.get("bytes", 0)
     url = urlsplit(os.environ["TRAINJOB_COORDINATOR"])
     connection = http.client.HTTPSConnection(
-        url.hostname, url.port, timeout=30, context=ssl.create_default_context(cadata=os.environ["TRAINJOB_COORDINATOR_CA"])
+        url.hostname,
+        url.port,
+        timeout=30,
+        context=ssl.create_default_context(cadata=os.environ["TRAINJOB_COORDINATOR_CA"]),
     )
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     for _ in range(asked.get("times", 1)):

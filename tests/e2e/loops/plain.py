@@ -1,4 +1,5 @@
-"""A script that knows nothing of TrainJob: it joins its process group from the environment, and keeps its own checkpoint.
+"""A script that knows nothing of TrainJob: it joins its process group from the environment, and keeps its own
+checkpoint.
 
     plain.py FOLDER [--steps N] [--fail-at STEP]
 

@@ -3,7 +3,16 @@
 import sys
 import tempfile
 
-from trainjob import Checkpoint, FailureConfig, RunConfig, ScalingConfig, UserCallback, get_checkpoint, get_context, report
+from trainjob import (
+    Checkpoint,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    UserCallback,
+    get_checkpoint,
+    get_context,
+    report,
+)
 from trainjob.torch import TorchTrainer
 
 
@@ -34,7 +43,11 @@ if __name__ == "__main__":
         train_func,
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(
-            name="Stop_Me", storage_path=sys.argv[1], stop={"mean_accuracy": 0.6}, callbacks=[logger], failure_config=FailureConfig(max_failures=-1)
+            name="Stop_Me",
+            storage_path=sys.argv[1],
+            stop={"mean_accuracy": 0.6},
+            callbacks=[logger],
+            failure_config=FailureConfig(max_failures=-1),
         ),
     )
     result = trainer.fit()

@@ -4,7 +4,15 @@ import sys
 
 import torch
 
-from trainjob import Checkpoint, FailureConfig, RunConfig, ScalingConfig, get_checkpoint, get_context, report  # was: from ray.air import session, ...
+from trainjob import (
+    Checkpoint,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    get_checkpoint,
+    get_context,
+    report,
+)  # was: from ray.air import session, ...
 from trainjob.torch import TorchTrainer  # was: from ray.train.torch import TorchTrainer
 
 
@@ -19,7 +27,10 @@ def train_loop_per_worker(config):
         if epoch == 2 and checkpoint is None and get_context().get_world_rank() == 1:
             raise RuntimeError("a flaky disk")
         weights = weights + config["lr"]
-        report({"epoch": epoch, "total": weights.sum().item()}, checkpoint=Checkpoint.from_dict({"weights": weights, "epoch": epoch}))
+        report(
+            {"epoch": epoch, "total": weights.sum().item()},
+            checkpoint=Checkpoint.from_dict({"weights": weights, "epoch": epoch}),
+        )
 
 
 if __name__ == "__main__":

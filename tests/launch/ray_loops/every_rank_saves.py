@@ -22,7 +22,12 @@ def train_func(config):
 
 
 if __name__ == "__main__":
-    trainer = TorchTrainer(train_func, train_loop_config={}, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(storage_path=sys.argv[1]))
+    trainer = TorchTrainer(
+        train_func,
+        train_loop_config={},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=sys.argv[1]),
+    )
     result = trainer.fit()
     with result.checkpoint.as_directory() as directory:
         names = sorted(name for name in os.listdir(directory) if not name.startswith("."))

@@ -54,7 +54,11 @@ if __name__ == "__main__":
         train_func,
         train_loop_config={"lr": 0.1, "num_epochs": 8, "checkpoint_freq": 2},
         scaling_config=ray.train.ScalingConfig(num_workers=2),
-        run_config=ray.train.RunConfig(name="train_fault_tolerance_example", storage_path=sys.argv[1], failure_config=ray.train.FailureConfig(max_failures=2)),
+        run_config=ray.train.RunConfig(
+            name="train_fault_tolerance_example",
+            storage_path=sys.argv[1],
+            failure_config=ray.train.FailureConfig(max_failures=2),
+        ),
     )
     result = trainer.fit()
     assert result.metrics["epoch"] == 7

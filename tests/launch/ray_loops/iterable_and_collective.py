@@ -1,4 +1,6 @@
-"""Iterable data, prepare_model without DDP, barrier and broadcast from ray.train.collective, evaluation on rank 0 alone."""
+"""Iterable data, prepare_model without DDP, barrier and broadcast from ray.train.collective, evaluation on rank 0
+alone.
+"""
 
 import sys
 
@@ -21,7 +23,9 @@ def train_func(config):
     rank, world_size = context.get_world_rank(), context.get_world_size()
     experiment = ray.train.collective.broadcast_from_rank_zero({"seed": 41 + rank})
     assert experiment == {"seed": 41}
-    loader = ray.train.torch.prepare_data_loader(DataLoader(Numbers(rank, world_size), batch_size=4), add_dist_sampler=False)
+    loader = ray.train.torch.prepare_data_loader(
+        DataLoader(Numbers(rank, world_size), batch_size=4), add_dist_sampler=False
+    )
     model = ray.train.torch.prepare_model(torch.nn.Linear(1, 1), parallel_strategy=None)
     seen = 0
     for batch in loader:
@@ -36,7 +40,9 @@ def train_func(config):
 if __name__ == "__main__":
     result = ray.train.torch.TorchTrainer(
         train_func,
-        scaling_config=ray.train.ScalingConfig(num_workers=2, trainer_resources={"CPU": 1}, placement_strategy="SPREAD"),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=2, trainer_resources={"CPU": 1}, placement_strategy="SPREAD"
+        ),
         run_config=ray.train.RunConfig(name="iterable", storage_path=sys.argv[1]),
     ).fit()
     assert result.metrics == {"seen": 8, "name": "iterable"}

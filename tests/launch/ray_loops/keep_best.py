@@ -28,7 +28,9 @@ if __name__ == "__main__":
     run_config = RunConfig(
         name="keep-best",
         storage_path=sys.argv[1],
-        checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="accuracy", checkpoint_score_order="max"),
+        checkpoint_config=CheckpointConfig(
+            num_to_keep=2, checkpoint_score_attribute="accuracy", checkpoint_score_order="max"
+        ),
     )
     result = TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
     kept = [metrics["accuracy"] for _, metrics in result.best_checkpoints]

@@ -1,4 +1,6 @@
-"""The quick start as it stands in many repositories: image classifier, prepare_*, rank 0 saves in a temporary directory."""
+"""The quick start as it stands in many repositories: image classifier, prepare_*, rank 0 saves in a temporary
+directory.
+"""
 
 import os
 import sys
@@ -48,7 +50,9 @@ def train_func():
 
 if __name__ == "__main__":
     scaling_config = ray.train.ScalingConfig(num_workers=2, use_gpu=False)
-    trainer = ray.train.torch.TorchTrainer(train_func, scaling_config=scaling_config, run_config=ray.train.RunConfig(storage_path=sys.argv[1]))
+    trainer = ray.train.torch.TorchTrainer(
+        train_func, scaling_config=scaling_config, run_config=ray.train.RunConfig(storage_path=sys.argv[1])
+    )
     result = trainer.fit()
 
     with result.checkpoint.as_directory() as checkpoint_dir:

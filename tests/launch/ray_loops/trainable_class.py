@@ -16,7 +16,9 @@ class Experiment:
     def __call__(self, config):
         context = ray.train.get_context()
         dataset = TensorDataset(torch.arange(20, dtype=torch.float32))
-        sampler = DistributedSampler(dataset, num_replicas=context.get_world_size(), rank=context.get_world_rank(), shuffle=False)
+        sampler = DistributedSampler(
+            dataset, num_replicas=context.get_world_size(), rank=context.get_world_rank(), shuffle=False
+        )
         device = ray.train.torch.get_device()
         for epoch in range(config["epochs"]):
             sampler.set_epoch(epoch)
@@ -25,7 +27,9 @@ class Experiment:
                 total += batch.to(device).sum()
             dist.all_reduce(total)
             self.losses.append(total.item())
-            ray.train.report({"total": total.item(), "losses": len(self.losses), "local_rank": context.get_local_rank()})
+            ray.train.report(
+                {"total": total.item(), "losses": len(self.losses), "local_rank": context.get_local_rank()}
+            )
 
 
 if __name__ == "__main__":

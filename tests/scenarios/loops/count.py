@@ -2,8 +2,8 @@
 
     count.py NOTES [--steps N] [--pause S] [--every N] [--score S,S,...] [--mode ASYNC|SYNC]
 
-Each rank appends `attempt step level` to NOTES/rank-<r> after each report() that carried a checkpoint, in one write, so that
-the note is there even if the rank is killed right after it. At its start it notes where it resumed.
+Each rank appends `attempt step level` to NOTES/rank-<r> after each report() that carried a checkpoint, in one write, so
+that the note is there even if the rank is killed right after it. At its start it notes where it resumed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             save(folder, rank, step)
             faults.point("report", step)
-            trainjob.report(metrics, checkpoint=trainjob.Checkpoint.from_directory(folder), checkpoint_upload_mode=args.mode, step=step, total_steps=args.steps)
+            trainjob.report(
+                metrics,
+                checkpoint=trainjob.Checkpoint.from_directory(folder),
+                checkpoint_upload_mode=args.mode,
+                step=step,
+                total_steps=args.steps,
+            )
         note(args.notes, rank, f"{attempt} saved {step}")
     faults.point("end")
     if rank == 0:

@@ -1,4 +1,5 @@
-"""A DDP loop on digits-like data under enable_reproducibility: reports in the middle of epochs, notes each step's loss bit for bit.
+"""A DDP loop on digits-like data under enable_reproducibility: reports in the middle of epochs, notes each step's loss
+bit for bit.
 
 ddp.py NOTES [--epochs N]
 """
@@ -77,7 +78,10 @@ def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int, ep
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if dist.get_rank() == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "epoch": epoch}, os.path.join(folder, "state.pt"))
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "epoch": epoch},
+                os.path.join(folder, "state.pt"),
+            )
             checkpoint = trainjob.Checkpoint.from_directory(folder)
         trainjob.report({"step": step}, checkpoint=checkpoint, step=step, epoch=epoch)
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.path and sys.path[0] == os.getcwd() and not os.path.samefile(sys.path[0], os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))):
+if (
+    sys.path
+    and sys.path[0] == os.getcwd()
+    and not os.path.samefile(sys.path[0], os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+):
     # `-m` put the user's folder there: a queue.py in it must not become ours.
     del sys.path[0]
 
@@ -29,7 +33,10 @@ def main() -> int:
         print(f"agent | {error}", file=sys.stderr)
         return contract.EXIT_BAD_CONFIG
     except OSError as error:
-        print(f"agent | The work folder cannot be used: {error}. It must be a volume that this container may write.", file=sys.stderr)
+        print(
+            f"agent | The work folder cannot be used: {error}. It must be a volume that this container may write.",
+            file=sys.stderr,
+        )
         return contract.EXIT_BAD_CONFIG
     return asyncio.run(_run(config))
 

@@ -1,7 +1,7 @@
 """The agent itself: which instruction it follows, what it reports, how it ends. Made by `__main__`.
 
-The coordinator's instruction is a whole state: the newest one counts, whatever was being done for an older one is cancelled. What takes
-long to import comes after the first report is on its way.
+The coordinator's instruction is a whole state: the newest one counts, whatever was being done for an older one is
+cancelled. What takes long to import comes after the first report is on its way.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
 
-from trainjob.agent import farewell, peer_protocol
 from trainjob.agent.boot import BootNotes
 from trainjob.agent.config import AgentConfig
-from trainjob.agent.output import Console
-from trainjob.agent.peers import PeerServer
-from trainjob.agent.reaper import Reaper, signal_group
-from trainjob.agent.sync import Sync
+from trainjob.agent.control import farewell
+from trainjob.agent.control.sync import Sync
+from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
-    from trainjob.agent.attempt import Attempt
-    from trainjob.agent.files import FileServer
-    from trainjob.agent.frames import FrameConnection
+    from trainjob.agent.attempts.attempt import Attempt
+    from trainjob.agent.restoring.files import FileServer
     from trainjob.agent.site import Site
+    from trainjob.agent.wire.frames import FrameConnection
 
 DRAIN_S = 25.0
 """From SIGTERM to our end: below the 30 s that a pod has by default."""
@@ -94,7 +95,11 @@ class Agent:
 
     def report(self) -> contract.AgentReport:
         """Everything we observe, whole."""
-        config, attempt, leader = self._config, self._attempt, self._attempt.leader if self._attempt is not None else None
+        config, attempt, leader = (
+            self._config,
+            self._attempt,
+            self._attempt.leader if self._attempt is not None else None,
+        )
         collectives, commits = (leader.collectives, leader.commits) if leader is not None else (None, None)
         return {
             "namespace": config.namespace,
@@ -122,36 +127,46 @@ class Agent:
             "best": commits.best if commits is not None else None,
             "checkpoint_count": commits.count if commits is not None else 0,
             "warning": self._warning,
-            "checkpoint_trouble": commits.trouble[: contract.MESSAGE_LIMIT] if commits is not None and commits.trouble is not None else None,
+            "checkpoint_trouble": commits.trouble[: contract.MESSAGE_LIMIT]
+            if commits is not None and commits.trouble is not None
+            else None,
         }
 
-    # -- preparation ------------------------------------------------------------------------------------------------------
+    # -- preparation
+    # ------------------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """What the first report need not wait for."""
         await asyncio.sleep(0)
-        from trainjob.agent.rank_calls import SocketFolder
-        from trainjob.agent.saving import Saving
         from trainjob.agent.site import Site
-        from trainjob.agent.storage import StorageChild
+        from trainjob.agent.storing.saving import Saving
+        from trainjob.agent.storing.storage import StorageChild
+        from trainjob.agent.wire.rank_calls import SocketFolder
 
         config = self._config
-        storage = None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
+        storage = (
+            None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
+        )
         if storage is not None:
             storage.start()
         saving = Saving(os.path.join(config.work_dir, "staging"), storage, self._uploads_changed)
         folder = SocketFolder(config.work_dir, config.pod_uid)
-        self._site = Site(config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn)
+        self._site = Site(
+            config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn
+        )
 
     def _uploads_changed(self, drained: bool) -> None:
-        """Only once the ranks have ended does anybody wait for the uploads; while they run each checkpoint drains them."""
+        """Only once the ranks have ended does anybody wait for the uploads; while they run each checkpoint drains
+        them.
+        """
         self._sync.changed(drained and (self._attempt is None or not self._attempt.alive))
 
     def _warn(self, text: Optional[str]) -> None:
         self._warning = None if text is None else text[: contract.MESSAGE_LIMIT]
         self._sync.changed(False)
 
-    # -- instructions -----------------------------------------------------------------------------------------------------
+    # -- instructions
+    # -----------------------------------------------------------------------------------------------------
 
     def _instructed(self, instruction: contract.Instruction) -> None:
         if instruction == self._instruction:
@@ -191,7 +206,7 @@ class Agent:
             self._end(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
 
     async def _run_attempt(self, instruction: contract.Instruction) -> None:
-        from trainjob.agent.attempt import Attempt
+        from trainjob.agent.attempts.attempt import Attempt
 
         number, current = int(instruction["attempt"]), self._attempt
         if current is not None and number < current.number:
@@ -226,7 +241,8 @@ class Agent:
     def _moved(self) -> int:
         return self._site.saving.moved if self._site is not None else 0
 
-    # -- the end ----------------------------------------------------------------------------------------------------------
+    # -- the end
+    # ----------------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         """SIGTERM: this pod goes away."""
@@ -245,7 +261,10 @@ class Agent:
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
             self._end(int(told["exit_code"]), str(told.get("reason") or ""))
         else:
-            self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_REMOVED, "its pod was told to end (SIGTERM)")
+            self._end(
+                contract.EXIT_OK if self.report()["completed"] else contract.EXIT_REMOVED,
+                "its pod was told to end (SIGTERM)",
+            )
 
     def _parent_fd_readable(self) -> None:
         assert self._config.parent_fd is not None
@@ -276,7 +295,9 @@ class Agent:
     async def _watch_loneliness(self) -> None:
         while True:
             await asyncio.sleep(LONELY_POLL_S)
-            idle = (self._attempt is None or not self._attempt.alive) and (self._site is None or not self._site.saving.waiting)
+            idle = (self._attempt is None or not self._attempt.alive) and (
+                self._site is None or not self._site.saving.waiting
+            )
             if idle and self._sync.alone_for(self._loop.time()) > LONELY_S:
                 why = f"no coordinator for {LONELY_S:.0f} s, and nothing left to do"
                 self._console.say(why)
@@ -316,7 +337,8 @@ class Agent:
 
         shutil.rmtree(folder, ignore_errors=True)
 
-    # -- signals, files, faults ---------------------------------------------------------------------------------------------
+    # -- signals, files, faults
+    # ---------------------------------------------------------------------------------------------
 
     def _interrupted(self) -> None:
         if self._config.parent_fd is None:
@@ -336,7 +358,7 @@ class Agent:
                 signal_group(rank.pid, number)
 
     def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
-        from trainjob.agent import files
+        from trainjob.agent.restoring import files
 
         if message["op"] != peer_protocol.GET:
             raise ValueError("only files are served on this connection")

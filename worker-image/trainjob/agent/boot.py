@@ -1,7 +1,8 @@
-"""What outlives the agent's process in the pod's own volume: how often it started, and the last attempt it forked ranks for.
+"""What outlives the agent's process in the pod's own volume: how often it started, and the last attempt it forked ranks
+for.
 
-Called by `agent`. The boot number lets the coordinator order messages; the attempt note is why no attempt is started twice.
-Both need to survive the process, not the machine: a pod does not come back after its node did.
+Called by `agent`. The boot number lets the coordinator order messages; the attempt note is why no attempt is started
+twice. Both need to survive the process, not the machine: a pod does not come back after its node did.
 """
 
 from __future__ import annotations

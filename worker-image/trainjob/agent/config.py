@@ -64,7 +64,9 @@ class AgentConfig:
     barrier_warn_s: float
     spec: JobPart
     code: Optional[str]
-    """Key of the packed code in the job's folder on storage; None: whatever there is to run is in the image or on a volume."""
+    """Key of the packed code in the job's folder on storage; None: whatever there is to run is in the image or on a
+    volume.
+    """
     command: Tuple[str, ...]
     """The user's own."""
 
@@ -94,7 +96,9 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
     )
     if reader.problems:
         raise BadConfig(
-            "The agent's environment is not usable: " + "; ".join(reader.problems) + ". The operator (or the launcher) sets it: is it of the same version?"
+            "The agent's environment is not usable: "
+            + "; ".join(reader.problems)
+            + ". The operator (or the launcher) sets it: is it of the same version?"
         )
     return config
 
@@ -151,8 +155,16 @@ class _Reader:
                 self.problems.append(f"{name}={value!r} is no URL of the form http://host:port")
             return Endpoint(False, "", 0, "")
         if scheme == "https" and importlib.util.find_spec("_ssl") is None:
-            self.problems.append(f"{name} is an https URL, but this image's Python was built without TLS (no module ssl): use another one")
-        return Endpoint(scheme == "https", host.strip("[]"), int(port) if port else (443 if scheme == "https" else 80), "/" + path if path else "")
+            self.problems.append(
+                f"{name} is an https URL, but this image's Python was built without TLS (no module ssl): use another "
+                "one"
+            )
+        return Endpoint(
+            scheme == "https",
+            host.strip("[]"),
+            int(port) if port else (443 if scheme == "https" else 80),
+            "/" + path if path else "",
+        )
 
     def authority(self, name: str) -> Optional[str]:
         text = self._environ.get(name, "").strip()

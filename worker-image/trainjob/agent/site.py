@@ -1,4 +1,6 @@
-"""What the parts of one agent share: its configuration, its output, its children, its storage. Made once by `agent`, passed down."""
+"""What the parts of one agent share: its configuration, its output, its children, its storage. Made once by `agent`,
+passed down.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Optional
 
 from trainjob.agent.config import AgentConfig
-from trainjob.agent.output import Console
-from trainjob.agent.reaper import Reaper
-from trainjob.agent.storage import StorageChild
+from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.storing.storage import StorageChild
 
 if TYPE_CHECKING:
-    from trainjob.agent.saving import Saving
+    from trainjob.agent.storing.saving import Saving
 
 
 @dataclass

@@ -58,8 +58,16 @@ _NEXT_MOUNT = "Look at the mount (findmnt -T {folder})."
 _WRITING: Dict[int, Tuple[str, str, str]] = {
     errno.ENOSPC: (FULL, "the file system is full", _NEXT_SPACE),
     errno.EDQUOT: (FULL, "the quota is used up", _NEXT_SPACE),
-    errno.EFBIG: (FULL, "the file is larger than this process or file system may write", "Look at the limit (ulimit -f)."),
-    errno.EROFS: (READ_ONLY, "the file system is mounted read-only", "Mount it writable, or name another folder (findmnt -T {folder})."),
+    errno.EFBIG: (
+        FULL,
+        "the file is larger than this process or file system may write",
+        "Look at the limit (ulimit -f).",
+    ),
+    errno.EROFS: (
+        READ_ONLY,
+        "the file system is mounted read-only",
+        "Mount it writable, or name another folder (findmnt -T {folder}).",
+    ),
     errno.EACCES: (READ_ONLY, "user {uid} may not write there", _NEXT_RIGHTS),
     errno.EPERM: (READ_ONLY, "user {uid} may not write there, or the file system cannot do this", _NEXT_RIGHTS),
     errno.ENOTDIR: (READ_ONLY, "a file is in the way of a folder", "Move it away (ls -ld {folder})."),
@@ -87,8 +95,15 @@ def explain(error: OSError, doing: str, path: str, *, writing: bool) -> Tuple[st
         folder = os.path.dirname(folder)
     kind, cause, then = (_WRITING if writing else _READING).get(code) or _ALWAYS.get(code) or _UNKNOWN
     fields = {"folder": _quoted(folder), "path": _quoted(path), "uid": os.geteuid()}
-    return kind, f"cannot {doing} {path}: {error.strerror or error}; likely {cause.format(**fields)}. {then.format(**fields)}"
+    return (
+        kind,
+        f"cannot {doing} {path}: {error.strerror or error}; likely {cause.format(**fields)}. {then.format(**fields)}",
+    )
 
 
 def _quoted(path: str) -> str:
-    return path if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else "'" + path.replace("'", "'\\''") + "'"
+    return (
+        path
+        if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum()
+        else "'" + path.replace("'", "'\\''") + "'"
+    )

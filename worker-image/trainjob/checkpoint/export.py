@@ -1,7 +1,8 @@
-"""Bringing a checkpoint into a folder of the user's: verified, gone on with where it was cut off, never over files of somebody else.
+"""Bringing a checkpoint into a folder of the user's: verified, gone on with where it was cut off, never over files of
+somebody else.
 
-Called by the command line (`tj checkpoints download`, `tj model get`). A note in the folder says, while it is incomplete, which checkpoint it is to become.
-Nothing is marked on storage here. Raises StoreError.
+Called by the command line (`tj checkpoints download`, `tj model get`). A note in the folder says, while it is
+incomplete, which checkpoint it is to become. Nothing is marked on storage here. Raises StoreError.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import shutil
 from fnmatch import fnmatchcase
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from trainjob.checkpoint import errors, layout, stored, transfer
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.manifest import FileEntry, Manifest
-from trainjob.checkpoint.path_store import PathStore
-from trainjob.checkpoint.store import Store, Stored
-from trainjob.checkpoint.transfer import Progress
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.manifest import FileEntry, Manifest
+from trainjob.checkpoint.stores import transfer
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.checkpoint.stores.store import Store, Stored
+from trainjob.checkpoint.stores.transfer import Progress
 
 NOTE = ".trainjob-download.json"
 """In a folder whose download has not ended."""
@@ -38,15 +42,23 @@ class Export(NamedTuple):
 
 
 def select(manifest: Manifest, patterns: Sequence[str], whole: bool) -> List[FileEntry]:
-    """The user's files whose path or name matches one of the patterns (none: all of them, and with `whole` the library's own)."""
+    """The user's files whose path or name matches one of the patterns (none: all of them, and with `whole` the
+    library's own).
+    """
     entries = [e for e in manifest.entries if whole or not layout.is_own(e.path)]
     if not patterns:
         return entries
-    return [e for e in entries if any(fnmatchcase(e.path, pattern) or fnmatchcase(os.path.basename(e.path), pattern) for pattern in patterns)]
+    return [
+        e
+        for e in entries
+        if any(fnmatchcase(e.path, pattern) or fnmatchcase(os.path.basename(e.path), pattern) for pattern in patterns)
+    ]
 
 
 def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileEntry]:
-    """Make the folder ready; the files that it lacks. What a download that was cut off has brought stays, as far as it compares."""
+    """Make the folder ready; the files that it lacks. What a download that was cut off has brought stays, as far as
+    it compares.
+    """
     target = export.target
     try:
         there = sorted(os.listdir(target)) if os.path.lexists(target) else []
@@ -58,12 +70,17 @@ def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileE
         if note is not None and note != _note(export):
             raise StoreError(
                 errors.CONFLICT,
-                f"{target} holds a part of checkpoint {note.get('id')} ({note.get('uri')}), whose download was cut off. Name another folder, or remove that one.",
+                f"{target} holds a part of checkpoint {note.get('id')} ({note.get('uri')}), whose download was cut "
+                "off. Name another folder, or remove that one.",
             )
         lacking = _lacking(export, progress)
         if note is None and lacking:
             shown = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
-            raise StoreError(errors.CONFLICT, f"{target} is not empty ({shown}) and no download of this checkpoint. Name a folder that is new or empty.")
+            raise StoreError(
+                errors.CONFLICT,
+                f"{target} is not empty ({shown}) and no download of this checkpoint. Name a folder that is new or "
+                "empty.",
+            )
     if lacking:
         _room(export, lacking)
         _write_note(export)
@@ -85,7 +102,9 @@ def _lacking(export: Export, progress: Progress) -> List[FileEntry]:
     lacking: List[FileEntry] = []
 
     def look(entry: FileEntry) -> None:
-        same = here.size(entry.path) == entry.size and here.checksum(entry.path, progress, entry.algorithm) == Stored(*entry[1:4])
+        same = here.size(entry.path) == entry.size and here.checksum(entry.path, progress, entry.algorithm) == Stored(
+            *entry[1:4]
+        )
         if not same:
             lacking.append(entry)
 
@@ -105,7 +124,8 @@ def _room(export: Export, lacking: Sequence[FileEntry]) -> None:
     if needed > free:
         raise StoreError(
             errors.FULL,
-            f"{export.target} has {free / 2**30:.1f} GiB free and the checkpoint needs {needed / 2**30:.1f} GiB. Free space there, or name a folder elsewhere.",
+            f"{export.target} has {free / 2**30:.1f} GiB free and the checkpoint needs {needed / 2**30:.1f} GiB. "
+            "Free space there, or name a folder elsewhere.",
         )
 
 

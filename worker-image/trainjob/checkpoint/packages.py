@@ -1,7 +1,8 @@
 """Makes boto3 importable in the storage child: the image's own, else the one that the runtime image brings.
 
-Called by `child.main` before anything else, and by nothing that runs in a user's process: what lies in this folder is for the storage child
-alone. The set is taken whole or not at all, so that no boto3 meets a botocore that is not its own.
+Called by `child.main` before anything else, and by nothing that runs in a user's process: what lies in this folder is
+for the storage child alone. The set is taken whole or not at all, so that no boto3 meets a botocore that is not its
+own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ OLDEST = (1, 40)
 
 
 def use(beside: Optional[str] = None) -> Optional[str]:
-    """Put the folder on sys.path if it is there and needed; returns it then. `beside`: the library's folder, absent: this one's."""
+    """Put the folder on sys.path if it is there and needed; returns it then. `beside`: the library's folder, absent:
+    this one's.
+    """
     library = beside or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     folder = os.path.join(os.path.dirname(library), contract.RUNTIME_PACKAGES)
     if not os.path.isdir(os.path.join(folder, "boto3")) or _own() >= OLDEST:
@@ -35,5 +38,9 @@ def _own() -> Tuple[int, ...]:
         return ()
     site = os.path.dirname(os.path.dirname(found.origin))
     names: List[str] = os.listdir(site)
-    versions = [tuple(int(part) for part in match.group(1).split(".")) for match in (re.match(r"boto3-(\d+\.\d+)[.\d]*[-.]", name) for name in names) if match]
+    versions = [
+        tuple(int(part) for part in match.group(1).split("."))
+        for match in (re.match(r"boto3-(\d+\.\d+)[.\d]*[-.]", name) for name in names)
+        if match
+    ]
     return max(versions, default=())

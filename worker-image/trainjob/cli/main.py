@@ -1,6 +1,7 @@
 """Entry point of `tj`: parse, import the one command that was asked for, turn its error into words and an exit code.
 
-Must import nothing but the parser, and what costs as little, at module level: the start-up time of every command is measured here.
+Must import nothing but the parser, and what costs as little, at module level: the start-up time of every command is
+measured here.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the top loop: whatever it is, the shell gets a sentence and a code
         if os.environ.get(DEBUG):
             raise
-        _say(f"tj: unexpected {type(error).__name__}: {error}", f"next: run it again with {DEBUG}=1 for the traceback, and report it")
+        _say(
+            f"tj: unexpected {type(error).__name__}: {error}",
+            f"next: run it again with {DEBUG}=1 for the traceback, and report it",
+        )
         return CLI_ERROR
 
 
@@ -49,9 +53,17 @@ def _dispatch(argv: list[str]) -> int:
         return CLI_USAGE
     unknown = grammar.late_words(args, unknown)
     if unknown:
-        raise CommandError(f"unknown: {' '.join(unknown)}", next_step=_for_unknown(args.command, getattr(args, "script", None), unknown), code=CLI_USAGE)
+        raise CommandError(
+            f"unknown: {' '.join(unknown)}",
+            next_step=_for_unknown(args.command, getattr(args, "script", None), unknown),
+            code=CLI_USAGE,
+        )
     if args.command not in ("run", "submit") and script_args:
-        raise CommandError(f"`tj {args.command}` takes nothing after --", next_step=f"`tj {args.command} --help` shows the options", code=CLI_USAGE)
+        raise CommandError(
+            f"`tj {args.command}` takes nothing after --",
+            next_step=f"`tj {args.command} --help` shows the options",
+            code=CLI_USAGE,
+        )
     args.script_args = script_args
     module, _, function = args.entry.partition(":")
     command: Callable[..., int] = getattr(import_module(module), function)

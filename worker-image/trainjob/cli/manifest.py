@@ -1,7 +1,7 @@
 """TrainJob manifests on disk: read the YAML, find the TrainJobs, put command-line options over what they say.
 
-Used by `run`, `submit` and `validate`. Whether a job makes sense is trainjob_api.validation's business; here only what stands
-between a file and a document.
+Used by `run`, `submit` and `validate`. Whether a job makes sense is trainjob_api.validation's business; here only what
+stands between a file and a document.
 """
 
 from __future__ import annotations
@@ -17,28 +17,40 @@ Document = dict[str, Any]
 
 
 def script_or_file(script: str | None, file: str | None, *, verb: str, forms: str) -> None:
-    """A job comes from a script or from a manifest: from one of them. `forms`: what to type instead. Raises CommandError."""
+    """A job comes from a script or from a manifest: from one of them. `forms`: what to type instead. Raises
+    CommandError.
+    """
     if script is None and file is None:
-        raise CommandError(f"there is nothing to {verb}", next_step=f"name a script or a manifest: {forms}", code=CLI_USAGE)
+        raise CommandError(
+            f"there is nothing to {verb}", next_step=f"name a script or a manifest: {forms}", code=CLI_USAGE
+        )
     if script is not None and file is not None:
         raise CommandError(f"a script ({script}) or a manifest (-f {file}), not both", next_step=forms, code=CLI_USAGE)
 
 
 def read(file: str, others: list[str] | None = None) -> list[Document]:
-    """The TrainJobs of a manifest, in its order; documents of other kinds are skipped, their kinds go to `others`. Raises CommandError."""
+    """The TrainJobs of a manifest, in its order; documents of other kinds are skipped, their kinds go to `others`.
+    Raises CommandError.
+    """
     import yaml
 
     text = _text(file)
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
-        raise CommandError(f"{file} is not YAML: {_where(error)}", next_step=f"correct {file}; indentation and quotes are the usual causes") from None
+        raise CommandError(
+            f"{file} is not YAML: {_where(error)}",
+            next_step=f"correct {file}; indentation and quotes are the usual causes",
+        ) from None
     jobs = [document for document in documents if isinstance(document, dict) and _is_trainjob(document)]
     if others is not None:
         others += [_kind(document) for document in documents if document not in jobs]
     if not jobs:
         kinds = ", ".join(sorted({_kind(document) for document in documents})) or "nothing"
-        raise CommandError(f"{file} holds no TrainJob (found: {kinds})", next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        raise CommandError(
+            f"{file} holds no TrainJob (found: {kinds})",
+            next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`",
+        )
     return jobs
 
 
@@ -46,7 +58,10 @@ def read_one(file: str) -> Document:
     """The only TrainJob of a manifest."""
     jobs = read(file)
     if len(jobs) > 1:
-        raise CommandError(f"{file} holds {len(jobs)} TrainJobs; one is run at a time", next_step="put the one to run into a file of its own")
+        raise CommandError(
+            f"{file} holds {len(jobs)} TrainJobs; one is run at a time",
+            next_step="put the one to run into a file of its own",
+        )
     return jobs[0]
 
 
@@ -60,7 +75,9 @@ def _text(file: str) -> str:
     except UnicodeDecodeError:
         raise CommandError(f"{file} is not UTF-8 text", next_step="check that -f names a YAML manifest") from None
     except OSError as error:
-        raise CommandError(f"{file} cannot be read: {error.strerror}", next_step=f"`ls -l {file}` shows what it is and who may read it") from None
+        raise CommandError(
+            f"{file} cannot be read: {error.strerror}", next_step=f"`ls -l {file}` shows what it is and who may read it"
+        ) from None
 
 
 def _is_trainjob(document: Document) -> bool:
@@ -69,7 +86,11 @@ def _is_trainjob(document: Document) -> bool:
 
 
 def _kind(document: object) -> str:
-    return str(document.get("kind") or "a mapping without kind") if isinstance(document, dict) else f"a {type(document).__name__}"
+    return (
+        str(document.get("kind") or "a mapping without kind")
+        if isinstance(document, dict)
+        else f"a {type(document).__name__}"
+    )
 
 
 def _where(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""Command-line options put over a TrainJob document, and what validation says of it in the words of the command line; pure.
+"""Command-line options put over a TrainJob document, and what validation says of it in the words of the command line;
+pure.
 
 `run` and `submit` use it for scripts and manifests alike, so that an option means the same in all of them.
 """
@@ -57,17 +58,24 @@ def overlay(document: Document, options: Options) -> Document:
 
 
 def parse(document: Document, options: Options, *, command: str, file: str | None) -> TrainJob:
-    """The TrainJob of a document with the options in it (`file`: of the manifest it came from). Raises CommandError: what an option brought is named by it."""
+    """The TrainJob of a document with the options in it (`file`: of the manifest it came from). Raises CommandError:
+    what an option brought is named by it.
+    """
     try:
         return parse_trainjob(document)
     except InvalidTrainJob as error:
         given = _given(options)
         flags = [_flags(problem, given) for problem in error.problems]
-        named = [replace(problem, field=f"{', '.join(of)} ({problem.field})") if of else problem for problem, of in zip(error.problems, flags, strict=True)]
+        named = [
+            replace(problem, field=f"{', '.join(of)} ({problem.field})") if of else problem
+            for problem, of in zip(error.problems, flags, strict=True)
+        ]
         usage = file is None or all(flags)
         raise CommandError(
             str(InvalidTrainJob(named, error.name)),
-            next_step=f"`tj {command} --help` shows the options" if usage else f"`tj validate -f {file}` checks it again",
+            next_step=f"`tj {command} --help` shows the options"
+            if usage
+            else f"`tj validate -f {file}` checks it again",
             code=contract.CLI_USAGE if usage else contract.CLI_ERROR,
         ) from None
 

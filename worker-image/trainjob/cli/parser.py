@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from trainjob.cli import checkpoints_parser, cluster_parser
 from trainjob.cli.argument_parser import Parser, checkpoint_rules
 from trainjob.cli.argument_types import assignment, at_least
+from trainjob.cli.checkpoints import parser as checkpoints_parser
+from trainjob.cli.cluster import cluster_parser
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands
@@ -51,7 +52,13 @@ With -f the job comes from a manifest, and the options given beside it win over 
 
 def build() -> Parser:
     """The parser of `tj` with all commands."""
-    parser = Parser(prog="tj", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = Parser(
+        prog="tj",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="store_true", help="print the version and end")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     _add_run(commands)
@@ -62,7 +69,9 @@ def build() -> Parser:
 
 
 def late_words(args: argparse.Namespace, unknown: list[str]) -> list[str]:
-    """What is really unknown: argparse takes no further words of a list once an option stood between them (`show JOB -n team ID`)."""
+    """What is really unknown: argparse takes no further words of a list once an option stood between them (`show JOB
+    -n team ID`).
+    """
     if not hasattr(args, "ids") or any(word.startswith("-") for word in unknown):
         return unknown
     args.ids = [*args.ids, *unknown]
@@ -80,33 +89,71 @@ def _add_run(commands: Commands) -> None:
         allow_abbrev=False,
     )
     run.set_defaults(entry="trainjob.cli.run:run")
-    run.add_argument("script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory")
+    run.add_argument(
+        "script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory"
+    )
     what = run.add_argument_group("what runs")
     what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
-    what.add_argument("-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)")
-    what.add_argument("--local", action="store_true", help="with -f: run the manifest on this machine, without its image")
-    what.add_argument("--name", metavar="NAME", help="name of the job; the same name goes on where its last run stopped (default: a new one each time)")
-    what.add_argument("--env", metavar="K=V", type=assignment, action="append", default=[], help="set an environment variable of the ranks; may be given again")
+    what.add_argument(
+        "-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)"
+    )
+    what.add_argument(
+        "--local", action="store_true", help="with -f: run the manifest on this machine, without its image"
+    )
+    what.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of the job; the same name goes on where its last run stopped (default: a new one each time)",
+    )
+    what.add_argument(
+        "--env",
+        metavar="K=V",
+        type=assignment,
+        action="append",
+        default=[],
+        help="set an environment variable of the ranks; may be given again",
+    )
     size = run.add_argument_group("how large")
-    size.add_argument("--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)")
+    size.add_argument(
+        "--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)"
+    )
     size.add_argument("--processes-per-worker", metavar="N", type=at_least(1), help="ranks in each worker (default: 1)")
     saved = run.add_argument_group("what is saved, and what it survives")
     saved.add_argument(
-        "--storage", metavar="PATH", help="folder for checkpoints and history, relative to this directory, or s3://bucket/folder (default: ~/trainjob_results)"
+        "--storage",
+        metavar="PATH",
+        help="folder for checkpoints and history, relative to this directory, or s3://bucket/folder (default: "
+        "~/trainjob_results)",
     )
     checkpoint_rules(saved)
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
-    saved.add_argument("--max-failures", metavar="N", type=at_least(-1), help="failures that are answered with a restart; -1: no limit (default: 3)")
+    saved.add_argument(
+        "--max-failures",
+        metavar="N",
+        type=at_least(-1),
+        help="failures that are answered with a restart; -1: no limit (default: 3)",
+    )
     shown = run.add_argument_group("how it is shown")
-    shown.add_argument("--plain", action="store_true", help="one line per change instead of the live panel; so it is without a terminal and where CI is set")
+    shown.add_argument(
+        "--plain",
+        action="store_true",
+        help="one line per change instead of the live panel; so it is without a terminal and where CI is set",
+    )
 
 
 def _add_validate(commands: Commands) -> None:
     validate = commands.add_parser(
         "validate",
         help="check a TrainJob manifest without running it",
-        description="Check the TrainJobs in a manifest: every field's name, type and meaning. Ends with 0 if all are valid, 1 if not.",
+        description="Check the TrainJobs in a manifest: every field's name, type and meaning. Ends with 0 if all are "
+        "valid, 1 if not.",
         allow_abbrev=False,
     )
     validate.set_defaults(entry="trainjob.cli.validate:validate")
-    validate.add_argument("-f", "--file", metavar="FILE", required=True, help="the manifest (- reads standard input); other kinds of objects in it are skipped")
+    validate.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        required=True,
+        help="the manifest (- reads standard input); other kinds of objects in it are skipped",
+    )

@@ -1,7 +1,7 @@
 """`tj run`: make a TrainJob of a script or a manifest, run it on this machine, show it, and end with the right code.
 
-The job itself is driven by `trainjob.launch.local`; what is decided here is only what to run, how to show it and what to
-say at the end.
+The job itself is driven by `trainjob.launch.local.backend`; what is decided here is only what to run, how to show it
+and what to say at the end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli import display as displays
-from trainjob.cli import failure, manifest, overlay, wording
+from trainjob.cli import manifest, overlay
 from trainjob.cli.errors import CommandError
+from trainjob.cli.screen import display as displays
+from trainjob.cli.screen import failure, wording
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob_api import defaults
@@ -23,7 +24,7 @@ from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_U
 from trainjob_api.v1alpha1 import TrainJob
 
 if TYPE_CHECKING:
-    from trainjob.launch.local import LocalEvent, LocalOutcome
+    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 
 ASK_S = 4.0
 """How long a job that was stopped is asked for its newest checkpoint."""
@@ -33,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
     started = time.monotonic()
     job = build(args)
-    from trainjob.launch.local import run_job  # half a second of imports, which wrong usage does not have to wait for
+    from trainjob.launch.local.backend import (
+        run_job,
+    )  # half a second of imports, which wrong usage does not have to wait for
 
     display = displays.choose(plain=args.plain)
     show = Show(display, job)
@@ -62,7 +65,9 @@ def _document(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    manifest.script_or_file(args.script, args.file, verb="run", forms="tj run train.py --workers 2, or tj run -f FILE --local")
+    manifest.script_or_file(
+        args.script, args.file, verb="run", forms="tj run train.py --workers 2, or tj run -f FILE --local"
+    )
     if args.file is not None and not args.local:
         raise CommandError(
             "`tj run` runs manifests on this machine, and only when told so",
@@ -71,10 +76,16 @@ def _check(args: argparse.Namespace) -> None:
         )
     if "://" in (args.storage or "").removeprefix("file://") and not jobs.is_s3(args.storage):
         raise CommandError(
-            f"--storage {args.storage}: this version stores on paths and at s3://", next_step="give a folder: --storage ./checkpoints", code=CLI_USAGE
+            f"--storage {args.storage}: this version stores on paths and at s3://",
+            next_step="give a folder: --storage ./checkpoints",
+            code=CLI_USAGE,
         )
     if args.file is not None and args.script_args:
-        raise CommandError("a manifest takes nothing after --", next_step=f"put the arguments into the container's command in {args.file}", code=CLI_USAGE)
+        raise CommandError(
+            "a manifest takes nothing after --",
+            next_step=f"put the arguments into the container's command in {args.file}",
+            code=CLI_USAGE,
+        )
 
 
 def _options(args: argparse.Namespace) -> overlay.Options:
@@ -95,13 +106,20 @@ def _options(args: argparse.Namespace) -> overlay.Options:
 def opening(job: TrainJob) -> str:
     """What is about to run, and where it saves."""
     spec = job.spec
-    size = f"{wording.count(spec.workers, 'worker')} with {wording.count(defaults.processes_per_worker(spec), 'process')} each"
+    size = (
+        f"{wording.count(spec.workers, 'worker')} with "
+        f"{wording.count(defaults.processes_per_worker(spec), 'process')} each"
+    )
     folder = defaults.job_storage(job)
-    return f"{job.metadata.name}: {size}; " + (f"checkpoints in {folder}" if folder else "no storage: checkpoints are gone when this command ends")
+    return f"{job.metadata.name}: {size}; " + (
+        f"checkpoints in {folder}" if folder else "no storage: checkpoints are gone when this command ends"
+    )
 
 
 class Show:
-    """The launcher's listener: passes what happens to the display, after one line about what is run and where it saves."""
+    """The launcher's listener: passes what happens to the display, after one line about what is run and where it
+    saves.
+    """
 
     def __init__(self, display: displays.Display, job: TrainJob) -> None:
         self._display, self._opening = display, opening(job)
@@ -121,7 +139,11 @@ class Show:
 
 def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     """How to run this again so that it goes on where it stopped."""
-    words = ["tj", "run", *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script])]
+    words = [
+        "tj",
+        "run",
+        *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script]),
+    ]
     words += ["--name", job.metadata.name]
     for option in ("workers", "processes_per_worker", "storage", "keep", "on_upload_failure", "max_failures"):
         value = getattr(args, option)
@@ -130,7 +152,11 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     for name, value in args.env:
         words += ["--env", f"{name}={value}"]
     words += ["--", *args.script_args] if args.script_args else []
-    return failure.Retry(command=shlex.join(words), script=args.script or args.file, storage=defaults.job_storage(job) or "the storage path")
+    return failure.Retry(
+        command=shlex.join(words),
+        script=args.script or args.file,
+        storage=defaults.job_storage(job) or "the storage path",
+    )
 
 
 def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int:
@@ -162,22 +188,29 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
     stored, trouble = newest(outcome.storage) if outcome.storage else (None, "")
     latest = stored or (shown.id if shown else None)
     if trouble:
-        saved = f"checkpoint {latest} is saved, perhaps a newer one" if latest else "whether something was saved is not known"
+        saved = (
+            f"checkpoint {latest} is saved, perhaps a newer one"
+            if latest
+            else "whether something was saved is not known"
+        )
         saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
     else:
         saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
     return [
         f"{name} was stopped; {saved}",
-        f"next: `{again.command}` {'goes on from it' if latest else 'goes on from what is there' if trouble else 'starts again'}",
+        f"next: `{again.command}` "
+        f"{'goes on from it' if latest else 'goes on from what is there' if trouble else 'starts again'}",
     ]
 
 
 def newest(storage: str) -> tuple[str | None, str]:
-    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is always a moment behind it.
+    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is
+    always a moment behind it.
 
-    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that is left behind.
+    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that
+    is left behind.
     """
-    from trainjob.checkpoint import catalogue
+    from trainjob.checkpoint.choice import catalogue
     from trainjob.checkpoint.errors import StoreError
 
     answer: list[tuple[str | None, str]] = []

@@ -1,4 +1,6 @@
-"""Writing to streams whose reader may go away at any time (`| head`). Standard library only; for `main` and the displays."""
+"""Writing to streams whose reader may go away at any time (`| head`). Standard library only; for `main` and the
+displays.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import TextIO
 
 
 def write(stream: TextIO, text: str) -> None:
-    """A line, or several. Once the reader has gone nothing is said any more: what the command does is worth more than its lines."""
+    """A line, or several. Once the reader has gone nothing is said any more: what the command does is worth more
+    than its lines.
+    """
     try:
         stream.write(text + "\n")
         stream.flush()

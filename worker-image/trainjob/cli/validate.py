@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from trainjob.cli import manifest, wording
+from trainjob.cli import manifest
 from trainjob.cli.errors import CommandError
+from trainjob.cli.screen import wording
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_OK
 from trainjob_api.v1alpha1 import TrainJob
@@ -24,7 +25,9 @@ def validate(args: argparse.Namespace) -> int:
             print(f"{args.file}: {summary(job)}")
     if faults:
         text = "\n".join(faults)
-        raise CommandError(f"{args.file} is not valid\n{text}", next_step=f"correct the lines above, then `tj validate -f {args.file}`")
+        raise CommandError(
+            f"{args.file} is not valid\n{text}", next_step=f"correct the lines above, then `tj validate -f {args.file}`"
+        )
     return CLI_OK
 
 
@@ -36,7 +39,9 @@ def summary(job: TrainJob) -> str:
         [
             f"TrainJob {job.metadata.name} is valid",
             f"{wording.count(spec.workers, 'worker')} with {wording.count(processes, 'process')} each",
-            f"checkpoints in {spec.checkpoint.storage}" if spec.checkpoint.storage else "no storage: checkpoints survive processes, not pods",
+            f"checkpoints in {spec.checkpoint.storage}"
+            if spec.checkpoint.storage
+            else "no storage: checkpoints survive processes, not pods",
             "restarts without limit" if most < 0 else f"up to {wording.count(most, 'restart')}",
         ]
     )

@@ -14,11 +14,16 @@ def absent(theirs: str, name: str, known: Iterable[str], hints: Mapping[str, str
     there = sorted(known)
     close = get_close_matches(name, there, n=1, cutoff=0.5)
     nearest = f"the nearest thing is {theirs}.{close[0]}" if close else f"{theirs} has {', '.join(there)}"
-    return AttributeError(f"{theirs}.{name} has no counterpart in TrainJob; {nearest}. Everything that is there is documented under `trainjob`.")
+    return AttributeError(
+        f"{theirs}.{name} has no counterpart in TrainJob; {nearest}. Everything that is there is documented under "
+        "`trainjob`."
+    )
 
 
 def names(theirs: str, homes: Mapping[str, str], hints: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: `homes` says in which of our modules a name lives; a name that is its own module maps to it."""
+    """A module's `__getattr__`: `homes` says in which of our modules a name lives; a name that is its own module
+    maps to it.
+    """
 
     def find(name: str) -> Any:
         home = homes.get(name)

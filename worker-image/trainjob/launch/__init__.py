@@ -1,7 +1,7 @@
 """From a training function or script to a running job: the trainer's face, the local backend, and the way to a cluster.
 
 The names are loaded when they are first used (PEP 562): `trainjob.launch.worker` runs in every rank and
-`trainjob.launch.pod` in every agent, and neither may pay for what the launcher needs (aiohttp, pydantic).
+`trainjob.launch.local.pod` in every agent, and neither may pay for what the launcher needs (aiohttp, pydantic).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainjob.launch.callbacks import RunContext, UserCallback
-    from trainjob.launch.cluster_run import ClusterRun
-    from trainjob.launch.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+    from trainjob.launch.cluster.cluster_run import ClusterRun
+    from trainjob.launch.cluster.kubernetes import Kubernetes
     from trainjob.launch.errors import ConfigError, LaunchError
-    from trainjob.launch.kubernetes import Kubernetes
-    from trainjob.launch.result import Result
+    from trainjob.launch.handover.callbacks import RunContext, UserCallback
+    from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+    from trainjob.launch.outcome.result import Result
+    from trainjob.launch.outcome.verdict import TrainingFailedError
     from trainjob.launch.trainer import TorchTrainer
-    from trainjob.launch.verdict import TrainingFailedError
 
 __all__ = [
     "CheckpointConfig",
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "callbacks": ("RunContext", "UserCallback"),
-    "cluster_run": ("ClusterRun",),
-    "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
+    "handover.callbacks": ("RunContext", "UserCallback"),
+    "cluster.cluster_run": ("ClusterRun",),
+    "handover.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
     "errors": ("ConfigError", "LaunchError"),
-    "kubernetes": ("Kubernetes",),
-    "result": ("Result",),
+    "cluster.kubernetes": ("Kubernetes",),
+    "outcome.result": ("Result",),
     "trainer": ("TorchTrainer",),
-    "verdict": ("TrainingFailedError",),
+    "outcome.verdict": ("TrainingFailedError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

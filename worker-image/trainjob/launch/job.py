@@ -1,6 +1,7 @@
 """Builds the TrainJob that a trainer or `tj run script.py` stands for.
 
-Called by `trainer.py` and the command line. Pure: touches no file and starts nothing; `local.py` checks what the machine has.
+Called by `trainer.py` and the command line. Pure: touches no file and starts nothing; `local.py` checks what the
+machine has.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob.launch.config import CheckpointConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.errors import ConfigError
+from trainjob.launch.handover.config import CheckpointConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Metadata, Rendezvous, TrainJob, TrainJobSpec
 
@@ -28,7 +29,13 @@ GPUS_PER_POD = 8
 
 PRODUCTS: Mapping[str, tuple[str, ...]] = {
     "A10G": ("NVIDIA-A10G",),
-    "A100": ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A100-PCIE-80GB"),
+    "A100": (
+        "NVIDIA-A100-SXM4-40GB",
+        "NVIDIA-A100-SXM4-80GB",
+        "NVIDIA-A100-PCIE-40GB",
+        "NVIDIA-A100-80GB-PCIe",
+        "NVIDIA-A100-PCIE-80GB",
+    ),
     "A100-40G": ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB"),
     "A100-80G": ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A100-PCIE-80GB"),
     "H100": ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe", "NVIDIA-H100-NVL"),
@@ -38,7 +45,9 @@ PRODUCTS: Mapping[str, tuple[str, ...]] = {
     "T4": ("Tesla-T4",),
     "V100": ("Tesla-V100-SXM2-16GB", "Tesla-V100-SXM2-32GB", "Tesla-V100-PCIE-16GB", "Tesla-V100-PCIE-32GB"),
 }
-"""Ray's names of GPU models -> the node label's values by NVIDIA's feature discovery; other names are taken as label values."""
+"""Ray's names of GPU models -> the node label's values by NVIDIA's feature discovery; other names are taken as label
+values.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +75,16 @@ def from_script(script: ScriptJob) -> TrainJob:
         workers=script.workers,
         processes_per_worker="auto",
         template={"spec": {"containers": [container]}},
-        checkpoint=CheckpointSpec(storage=storage_root(script.storage) if script.storage else None, resume_from=script.resume_from, keep=script.keep),
+        checkpoint=CheckpointSpec(
+            storage=storage_root(script.storage) if script.storage else None,
+            resume_from=script.resume_from,
+            keep=script.keep,
+        ),
         failure_policy=FailurePolicy(max_failures=script.max_failures),
     )
-    return TrainJob(metadata=Metadata(name=job_name(script.name) if script.name else unique_name(_stem(script.command))), spec=spec)
+    return TrainJob(
+        metadata=Metadata(name=job_name(script.name) if script.name else unique_name(_stem(script.command))), spec=spec
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +102,9 @@ class TrainerJob:
 def from_trainer(trainer: TrainerJob) -> TrainJob:
     """The TrainJob of a TorchTrainer. Raises ConfigError for a size that cannot be packed into pods."""
     workers, processes = pack(trainer.scaling)
-    pod_spec: dict[str, Any] = {"containers": [_container(trainer.command, trainer.run.environment, resources(trainer.scaling, processes))]}
+    pod_spec: dict[str, Any] = {
+        "containers": [_container(trainer.command, trainer.run.environment, resources(trainer.scaling, processes))]
+    }
     if trainer.scaling.label_selector:
         pod_spec["nodeSelector"] = dict(trainer.scaling.label_selector)
     wanted = affinity(trainer.scaling, trainer.name, workers)
@@ -98,7 +115,10 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
         workers=workers,
         processes_per_worker=processes,
         template={"spec": pod_spec},
-        rendezvous=Rendezvous(backend="auto" if trainer.torch.backend is None else _backend(trainer.torch.backend), timeout_seconds=trainer.torch.timeout_s),
+        rendezvous=Rendezvous(
+            backend="auto" if trainer.torch.backend is None else _backend(trainer.torch.backend),
+            timeout_seconds=trainer.torch.timeout_s,
+        ),
         checkpoint=CheckpointSpec(
             storage=storage_root(trainer.run.storage_path or DEFAULT_STORAGE),
             resume_from=trainer.resume_from,
@@ -114,15 +134,23 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
 
 
 def pack(scaling: ScalingConfig) -> tuple[int, int]:
-    """(pods, ranks in each). On the CPU a pod per rank; ranks with one GPU share pods, ranks with more have their own."""
+    """(pods, ranks in each). On the CPU a pod per rank; ranks with one GPU share pods, ranks with more have their
+    own.
+    """
     if scaling.gpus_per_worker != 1:
         if scaling.gpus_per_pod not in (None, scaling.gpus_per_worker):
-            raise ConfigError("ScalingConfig.gpus_per_pod", scaling.gpus_per_pod, "ranks with several GPUs have a pod each: leave it out")
+            raise ConfigError(
+                "ScalingConfig.gpus_per_pod",
+                scaling.gpus_per_pod,
+                "ranks with several GPUs have a pod each: leave it out",
+            )
         return scaling.num_workers, 1
     if scaling.gpus_per_pod is not None:
         if scaling.num_workers % scaling.gpus_per_pod and scaling.num_workers > scaling.gpus_per_pod:
             raise ConfigError(
-                "ScalingConfig.gpus_per_pod", scaling.gpus_per_pod, f"give a number that divides num_workers={scaling.num_workers}: all pods are alike"
+                "ScalingConfig.gpus_per_pod",
+                scaling.gpus_per_pod,
+                f"give a number that divides num_workers={scaling.num_workers}: all pods are alike",
             )
         each = min(scaling.gpus_per_pod, scaling.num_workers)
     else:
@@ -142,7 +170,9 @@ def resources(scaling: ScalingConfig, ranks: int) -> dict[str, dict[str, str]]:
         elif name not in ("CPU", "GPU", "memory") and amount:
             if "/" not in name:
                 raise ConfigError(
-                    f"ScalingConfig.resources_per_worker[{name!r}]", amount, "an extended resource has a full name, such as example.com/fpga; leave others out"
+                    f"ScalingConfig.resources_per_worker[{name!r}]",
+                    amount,
+                    "an extended resource has a full name, such as example.com/fpga; leave others out",
                 )
             limits[name] = _quantity(amount * ranks)
     if scaling.gpus_per_worker:
@@ -163,14 +193,17 @@ def affinity(scaling: ScalingConfig, name: str, pods: int) -> dict[str, Any]:
         if scaling.placement_strategy.startswith("STRICT"):
             found[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
         else:
-            found[kind] = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+            found[kind] = {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+            }
     return found
 
 
 def job_name(text: str) -> str:
     """The name of the object for a name that a person gave: itself when it is one, else made of its letters and digits.
 
-    Names that would fall together ("Run A", "run-a") get a few digits of their hash; the same text gives the same name always.
+    Names that would fall together ("Run A", "run-a") get a few digits of their hash; the same text gives the same name
+    always.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", text.lower().replace("_", "-")).strip("-")
     if not name or not name[0].isalpha():

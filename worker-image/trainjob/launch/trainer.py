@@ -1,7 +1,8 @@
 """`TorchTrainer`: Ray Train's face on a TrainJob that this machine runs, or a cluster.
 
 User code calls it. It checks its arguments, packs the training function, builds the TrainJob (`job.py`), has it run
-(`local.py`; on a cluster `cluster_run.py` does all of it) and reads what it left (`result.py`); what happens to a failing job is the operator's decision alone.
+(`local.py`; on a cluster `cluster_run.py` does all of it) and reads what it left (`result.py`); what happens to a
+failing job is the operator's decision alone.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
-from trainjob.launch import payload, stored, verdict, worker
-from trainjob.launch.callbacks import RunContext
-from trainjob.launch.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError, LaunchError
-from trainjob.launch.reports import Follower
-from trainjob.launch.stored import Settings
+from trainjob.launch.handover import payload
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.outcome import stored, verdict
+from trainjob.launch.outcome.reports import Follower
+from trainjob.launch.outcome.stored import Settings
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from trainjob.launch.cluster_run import ClusterRun
-    from trainjob.launch.kubernetes import Kubernetes
-    from trainjob.launch.local import LocalEvent, LocalOutcome
-    from trainjob.launch.result import Result
+    from trainjob.launch.cluster.cluster_run import ClusterRun
+    from trainjob.launch.cluster.kubernetes import Kubernetes
+    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+    from trainjob.launch.outcome.result import Result
     from trainjob_api.v1alpha1 import Failure, TrainJob
 
 _POLL_S = 0.5
@@ -53,13 +56,18 @@ class TorchTrainer:
         metadata: Mapping[str, Any] | None = None,
         backend: Kubernetes | None = None,
     ) -> None:
-        """`train_loop_per_worker` is `f()`, `f(config)`, or a class or object that is called like that; it runs in every rank."""
+        """`train_loop_per_worker` is `f()`, `f(config)`, or a class or object that is called like that; it runs in
+        every rank.
+        """
         worker.check_loop(train_loop_per_worker)
         if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
             raise ConfigError("train_loop_config", train_loop_config, "give a dict")
         if datasets:
             raise ConfigError(
-                "datasets", sorted(datasets), "there is no Ray Data here: make the dataset in the training function and use trainjob.torch.prepare_data_loader"
+                "datasets",
+                sorted(datasets),
+                "there is no Ray Data here: make the dataset in the training function and use "
+                "trainjob.torch.prepare_data_loader",
             )
         for name, given in (("dataset_config", dataset_config), ("metadata", metadata)):
             if given is not None:
@@ -78,19 +86,24 @@ class TorchTrainer:
     def fit(self) -> Result:
         """Train to the end. Raises TrainingFailedError with the first cause when the job failed.
 
-        Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job goes on, and a line says how to get back to it.
+        Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job goes on, and a line says
+        how to get back to it.
         """
         if self._backend is None:
             return _Fit(self._settings).run()
-        from trainjob.launch import cluster_run
+        from trainjob.launch.cluster import cluster_run
 
         return cluster_run.fit(self._settings, self._backend)
 
     def submit(self) -> ClusterRun:
         """Start the job on the cluster of `backend=Kubernetes(...)` and return at once."""
         if self._backend is None:
-            raise ConfigError("backend", None, "submit() starts a job on a cluster: give backend=trainjob.Kubernetes(image=...), or call fit()")
-        from trainjob.launch import cluster_run
+            raise ConfigError(
+                "backend",
+                None,
+                "submit() starts a job on a cluster: give backend=trainjob.Kubernetes(image=...), or call fit()",
+            )
+        from trainjob.launch.cluster import cluster_run
 
         return cluster_run.submit(self._settings, self._backend)
 
@@ -105,18 +118,21 @@ class TorchTrainer:
         run_config: RunConfig | None = None,
         torch_config: TorchConfig | None = None,
     ) -> TorchTrainer:
-        """The trainer whose job stored in `path` (Result.path), to go on from its latest checkpoint. Arguments replace what was stored.
+        """The trainer whose job stored in `path` (Result.path), to go on from its latest checkpoint. Arguments replace
+        what was stored.
 
         Unpickles a file of that folder: only for folders of your own. Name and storage are those of the folder.
         """
         folder = stored.folder_of(path)
         if not cls.can_restore(folder):
             raise LaunchError(
-                f"{folder} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the Result.path of a run, <storage path>/{_NAMESPACE}/<name>"
+                f"{folder} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
+                f"Result.path of a run, <storage path>/{_NAMESPACE}/<name>"
             )
         if stored.completed(folder):
             raise LaunchError(
-                f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as resume_from_checkpoint to a new TorchTrainer"
+                f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as "
+                "resume_from_checkpoint to a new TorchTrainer"
             )
         before = stored.load(folder)
         storage, name = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
@@ -140,7 +156,9 @@ class _Fit:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         run = settings.run
-        self._name = jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+        self._name = (
+            jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+        )
         self._folder = os.path.join(jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE), _NAMESPACE, self._name)
         self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
         self._follower = Follower(self._folder)
@@ -151,9 +169,11 @@ class _Fit:
 
     def run(self) -> Result:
         """Build, run, read."""
-        from trainjob.launch.local import LocalOptions, run_job
+        from trainjob.launch.local.backend import LocalOptions, run_job
 
-        content = payload.Payload(train_loop=self._settings.loop, config=self._settings.config, stop=self._settings.run.stop)
+        content = payload.Payload(
+            train_loop=self._settings.loop, config=self._settings.config, stop=self._settings.run.stop
+        )
         body = payload.dumps(content)
         if self._settings.run.name and self._name != self._settings.run.name:
             self._say(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
@@ -166,7 +186,12 @@ class _Fit:
         command = (*jobs.escaped((sys.executable, "-m", "trainjob.launch.worker")), _PAYLOAD)
         settings = self._settings
         trainer = jobs.TrainerJob(
-            command=command, name=self._name, scaling=settings.scaling, run=settings.run, torch=settings.torch, resume_from=settings.resume_from
+            command=command,
+            name=self._name,
+            scaling=settings.scaling,
+            run=settings.run,
+            torch=settings.torch,
+            resume_from=settings.resume_from,
         )
         return jobs.from_trainer(trainer)
 
@@ -209,7 +234,9 @@ class _Fit:
             self._say(f"attempt {self._failure.attempt} failed: {verdict.describe(self._failure)}")
             error = verdict.failed_error(self._failure, "")
             for callback in self._settings.run.callbacks:
-                callback.after_exception(self._context, {-1 if self._failure.rank is None else self._failure.rank: error})
+                callback.after_exception(
+                    self._context, {-1 if self._failure.rank is None else self._failure.rank: error}
+                )
         attempt = status.attempt
         if attempt is not None and attempt.number != self._attempt:
             self._attempt = attempt.number
@@ -230,7 +257,7 @@ class _Fit:
         if outcome.interrupted:
             self._say(f"stopped; a TorchTrainer with name={self._name!r} goes on from the latest checkpoint")
             raise KeyboardInterrupt
-        from trainjob.launch import result as results
+        from trainjob.launch.outcome import result as results
 
         if status.holds("Complete"):
             return results.read(self._folder, return_value=self._return_value())
@@ -263,7 +290,7 @@ def _of(kind: type[Any], name: str, given: Any) -> Any:
 def _of_backend(given: Kubernetes | None) -> Kubernetes | None:
     if given is None:
         return None
-    from trainjob.launch.kubernetes import Kubernetes
+    from trainjob.launch.cluster.kubernetes import Kubernetes
 
     return given if isinstance(given, Kubernetes) else _of(Kubernetes, "backend", given)
 
@@ -272,5 +299,7 @@ def _resume_from(checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return "auto"
     if not isinstance(checkpoint, Checkpoint):
-        raise ConfigError("resume_from_checkpoint", checkpoint, "give a trainjob.Checkpoint, for example Result.checkpoint")
+        raise ConfigError(
+            "resume_from_checkpoint", checkpoint, "give a trainjob.Checkpoint, for example Result.checkpoint"
+        )
     return checkpoint.path

@@ -1,4 +1,5 @@
-"""A rank of a TorchTrainer: `python -m trainjob.launch.worker <payload>`, started by the agent through `trainjob.session.rank`.
+"""A rank of a TorchTrainer: `python -m trainjob.launch.worker <payload>`, started by the agent through
+`trainjob.session.rank`.
 
 Brings the process group up, runs the user's training function, takes the group down. Everything about restarts, reports
 and errors is the session's and the agent's; nothing is caught here.
@@ -18,20 +19,24 @@ from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob_api import contract
 
 if TYPE_CHECKING:
-    from trainjob.launch import payload
+    from trainjob.launch.handover import payload
 
 RETURN_LIMIT = 16 << 20
 """Bytes of a return value that goes through storage."""
 CLOUDPICKLE = "cloudpickle.zip"
-"""Beside a payload on a cluster: the launcher's own copy, so that both sides have the same version and the image needs none."""
+"""Beside a payload on a cluster: the launcher's own copy, so that both sides have the same version and the image
+needs none.
+"""
 
 
 def main(arguments: list[str]) -> None:
     """Run the payload of that path as this rank."""
     if len(arguments) != 1:
-        raise LaunchError("usage: python -m trainjob.launch.worker PAYLOAD (the trainer starts this, through the agent)")
+        raise LaunchError(
+            "usage: python -m trainjob.launch.worker PAYLOAD (the trainer starts this, through the agent)"
+        )
     check_python(arguments[0])
-    from trainjob.launch import payload  # not before: it is written for the launcher's Python
+    from trainjob.launch.handover import payload  # not before: it is written for the launcher's Python
 
     header = payload.read_header(arguments[0])
     sys.path.extend(entry for entry in header.sys_path if entry not in sys.path)
@@ -55,7 +60,8 @@ def check_python(path: str) -> None:
     version = ".".join(map(str, sys.version_info[:2]))
     if packed != version:
         raise LaunchError(
-            f"the training function was packed by Python {packed} and this rank runs {version}: use the same version in the launcher and in the image"
+            f"the training function was packed by Python {packed} and this rank runs {version}: use the same version "
+            "in the launcher and in the image"
         )
 
 
@@ -77,7 +83,10 @@ def start_process_group(header: payload.Header) -> None:
     from trainjob.torch.group import init_process_group
 
     if header.use_gpu and not torch.cuda.is_available():
-        raise LaunchError("ScalingConfig.use_gpu=True, but torch sees no GPU in this rank: is this a CPU build of torch, or is CUDA_VISIBLE_DEVICES empty?")
+        raise LaunchError(
+            "ScalingConfig.use_gpu=True, but torch sees no GPU in this rank: is this a CPU build of torch, or is "
+            "CUDA_VISIBLE_DEVICES empty?"
+        )
     if header.use_gpu:
         # Device selection without `prepare_model`, as Ray Train offers it to accelerate.
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
@@ -102,13 +111,21 @@ def call(loop: Callable[..., Any], config: Mapping[str, Any] | None) -> Any:
 def check_loop(loop: object) -> None:
     """Refuse what `call` could not call, in the launcher rather than in every rank."""
     if not callable(loop):
-        raise ConfigError("train_loop_per_worker", loop, "give a function f() or f(config), or a class whose instances are called like that")
+        raise ConfigError(
+            "train_loop_per_worker",
+            loop,
+            "give a function f() or f(config), or a class whose instances are called like that",
+        )
     if not inspect.isclass(loop):
         takes_config(loop)
         return
     method = next((vars(base)["__call__"] for base in loop.__mro__ if "__call__" in vars(base)), None)
     if method is None:
-        raise ConfigError("train_loop_per_worker", loop, "its instances cannot be called: give the class a method __call__(self, config)")
+        raise ConfigError(
+            "train_loop_per_worker",
+            loop,
+            "its instances cannot be called: give the class a method __call__(self, config)",
+        )
     _positional(method, skip=1)
 
 
@@ -128,7 +145,8 @@ def _positional(function: Callable[..., Any], skip: int) -> bool:
         raise ConfigError(
             "train_loop_per_worker",
             function,
-            f"it needs the arguments {', '.join(required)}: write it as f() or f(config), and pass values in train_loop_config",
+            f"it needs the arguments {', '.join(required)}: write it as f() or f(config), and pass values in "
+            "train_loop_config",
         )
     return bool(places)
 
@@ -143,23 +161,37 @@ def install_stop(criterion: Callable[..., bool] | Mapping[str, float] | None) ->
 
 
 def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[[Mapping[str, Any]], bool]:
-    """One function of the metrics: thresholds are reached with >=; functions of (trial, metrics), as Ray Tune has them, get both."""
+    """One function of the metrics: thresholds are reached with >=; functions of (trial, metrics), as Ray Tune has
+    them, get both.
+    """
     if isinstance(criterion, Mapping):
         thresholds = dict(criterion)
-        return lambda metrics: any(isinstance(metrics.get(name), int | float) and metrics[name] >= least for name, least in thresholds.items())
-    places = [p for p in inspect.signature(criterion).parameters.values() if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return lambda metrics: any(
+            isinstance(metrics.get(name), int | float) and metrics[name] >= least for name, least in thresholds.items()
+        )
+    places = [
+        p
+        for p in inspect.signature(criterion).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     if len(places) == 2:
         return lambda metrics: bool(criterion(os.environ.get("TRAINJOB_JOB", ""), metrics))
     return lambda metrics: bool(criterion(metrics))
 
 
 def _hand_over(launchers: str | None, returned: Any) -> None:
-    """Rank 0's return value: to the launcher on this machine, else to the agent, which brings it to the job's storage with the end of the run."""
+    """Rank 0's return value: to the launcher on this machine, else to the agent, which brings it to the job's
+    storage with the end of the run.
+    """
     if launchers is not None:
         _leave(launchers, returned)
     elif not os.environ.get(contract.ENV_STORAGE):
         if returned is not None:
-            print("the return value of the training function is not kept: the job has no storage (RunConfig.storage_path)", file=sys.stderr)
+            print(
+                "the return value of the training function is not kept: the job has no storage "
+                "(RunConfig.storage_path)",
+                file=sys.stderr,
+            )
     elif path := os.environ.get(contract.ENV_RETURN_FILE):
         # Another attempt's must not count.
         with contextlib.suppress(FileNotFoundError):
@@ -168,7 +200,9 @@ def _hand_over(launchers: str | None, returned: Any) -> None:
 
 
 def _leave(path: str, returned: Any, limit: int | None = None) -> None:
-    """What rank 0's function returned, for Result.return_value; an object that cannot travel is left out with a line."""
+    """What rank 0's function returned, for Result.return_value; an object that cannot travel is left out with a
+    line.
+    """
     if returned is None:
         return
     import cloudpickle
@@ -180,7 +214,8 @@ def _leave(path: str, returned: Any, limit: int | None = None) -> None:
         return
     if limit is not None and len(body) > limit:
         print(
-            f"the return value of the training function is not kept: {len(body) >> 20} MiB are more than {limit >> 20} MiB; save it in a checkpoint",
+            f"the return value of the training function is not kept: {len(body) >> 20} MiB are more than "
+            f"{limit >> 20} MiB; save it in a checkpoint",
             file=sys.stderr,
         )
         return

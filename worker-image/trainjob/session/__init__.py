@@ -10,4 +10,6 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 stop_criterion: Optional[Callable[[Dict[str, Any]], bool]] = None
-"""Set by the launcher's worker main: rank 0 asks it with each report's metrics; when it says True, every rank ends with exit code 0 inside that report()."""
+"""Set by the launcher's worker main: rank 0 asks it with each report's metrics; when it says True, every rank ends
+with exit code 0 inside that report().
+"""

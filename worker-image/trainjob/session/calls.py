@@ -32,7 +32,9 @@ class CheckpointUploadMode(str, Enum):
     """When report() with a checkpoint returns, and what it has promised by then."""
 
     ASYNC = contract.UPLOAD_ASYNC
-    """Once every rank's files are staged with its agent: they survive the ranks; the upload goes on in the background."""
+    """Once every rank's files are staged with its agent: they survive the ranks; the upload goes on in the
+    background.
+    """
     SYNC = contract.UPLOAD_SYNC
     """Once the checkpoint is committed to storage: it survives pods and nodes."""
     NO_UPLOAD = contract.UPLOAD_NONE
@@ -81,12 +83,17 @@ def report(
         "total_steps": _whole("total_steps", total_steps),
         "epoch": _whole("epoch", epoch),
         "checkpoint": None,
-        "stop": bool(session.stop_criterion(dict(values))) if session.stop_criterion is not None and who.rank == 0 else False,
+        "stop": bool(session.stop_criterion(dict(values)))
+        if session.stop_criterion is not None and who.rank == 0
+        else False,
     }
     if checkpoint is not None:
         fields["checkpoint"] = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
     if checkpoint_dir_name is not None:
-        _warn_once("checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none is ever overwritten.")
+        _warn_once(
+            "checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none "
+            "is ever overwritten."
+        )
     line.flush()
     reply, _ = line.collective(contract.KIND_REPORT, fields, rank_state.collect(who.world_size))
     for text in reply.get("warnings") or ():
@@ -99,7 +106,9 @@ def report(
 
 
 def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
-    """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's. Lost only if the rank is killed within 0.2 s."""
+    """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's. Lost only
+    if the rank is killed within 0.2 s.
+    """
     link().add_row(plain(metrics, "log"), step if step is None else _whole("step", step))
 
 
@@ -111,7 +120,8 @@ def get_context() -> TrainContext:
 def get_checkpoint() -> Optional[Checkpoint]:
     """The newest checkpoint: the one this attempt resumes from, or None; after a report() with a checkpoint, that one.
 
-    The first call also brings back this rank's state (data position, random numbers) from the checkpoint that is resumed.
+    The first call also brings back this rank's state (data position, random numbers) from the checkpoint that is
+    resumed.
     """
     line = link()
     if not _position.asked:
@@ -138,12 +148,16 @@ def _lazily(found: Mapping[str, Any]) -> Optional[Brought]:
 
 
 def barrier(timeout_s: Optional[float] = None) -> None:
-    """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit), BarrierMismatchError."""
+    """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit),
+    BarrierMismatchError.
+    """
     link().collective(contract.KIND_BARRIER, {"timeout_s": _timeout(timeout_s)})
 
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
-    """Rank 0's `data` on every rank (what the others pass is ignored). Pickled: meant for small things, warns over 1 MiB."""
+    """Rank 0's `data` on every rank (what the others pass is ignored). Pickled: meant for small things, warns over 1
+    MiB.
+    """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
     _, answer = line.collective(contract.KIND_BROADCAST, {"timeout_s": _timeout(timeout_s)}, blob)
@@ -160,10 +174,13 @@ def reset() -> None:
     _warned.clear()
 
 
-def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]) -> Dict[str, Any]:
+def _offer(
+    checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]
+) -> Dict[str, Any]:
     if not isinstance(checkpoint, Checkpoint):
         raise CheckpointError(
-            f"report(checkpoint=...) needs a Checkpoint, got {type(checkpoint).__name__}: use Checkpoint.from_directory(path) or from_dict(data)."
+            f"report(checkpoint=...) needs a Checkpoint, got {type(checkpoint).__name__}: use "
+            "Checkpoint.from_directory(path) or from_dict(data)."
         )
     chosen = _mode(mode)
     if delete is None:
@@ -185,10 +202,13 @@ def _pickled(data: Any) -> bytes:
     try:
         blob = pickle.dumps(data, protocol=4)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise ValueError(f"broadcast_from_rank_zero: data of type {type(data).__name__} cannot be pickled: {error}") from error
+        raise ValueError(
+            f"broadcast_from_rank_zero: data of type {type(data).__name__} cannot be pickled: {error}"
+        ) from error
     if len(blob) > BROADCAST_WARN_BYTES:
         _warn_once(
-            f"broadcast_from_rank_zero sends {len(blob) / 2**20:.1f} MiB through the agents; it is meant for small things. Use torch.distributed.broadcast for tensors."
+            f"broadcast_from_rank_zero sends {len(blob) / 2**20:.1f} MiB through the agents; it is meant for small "
+            "things. Use torch.distributed.broadcast for tensors."
         )
     return blob
 

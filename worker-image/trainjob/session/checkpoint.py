@@ -1,8 +1,9 @@
 """`Checkpoint`: a handle on a folder, before report() takes it over and after it came back.
 
 User code makes one with from_directory() or from_dict(); `calls` hands it to the agent and makes those that
-get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop.
-It copies nothing by itself and never changes a folder that was committed; files of one at s3:// are brought here when they are first asked for.
+get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop. It
+copies nothing by itself and never changes a folder that was committed; files of one at s3:// are brought here when they
+are first asked for.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ _S3 = "s3://"
 class Checkpoint:
     """A folder with a training state.
 
-    `path` is local (a plain or file:// path), or an s3:// URI for one that was opened outside of a job. For one that came from get_checkpoint() or a Result, `id` names it
-    ("run-attempt-index") and `step`, `epoch`, `metrics`, `world_size` say where it was taken; else these are None.
+    `path` is local (a plain or file:// path), or an s3:// URI for one that was opened outside of a job. For one that
+    came from get_checkpoint() or a Result, `id` names it ("run-attempt-index") and `step`, `epoch`, `metrics`,
+    `world_size` say where it was taken; else these are None.
     """
 
     def __init__(self, path: str, filesystem: Optional[Any] = None) -> None:
         if filesystem is not None:
-            raise CheckpointError("Checkpoint(filesystem=...) is not supported: give the path of a folder that this machine can read.")
+            raise CheckpointError(
+                "Checkpoint(filesystem=...) is not supported: give the path of a folder that this machine can read."
+            )
         self._path: Optional[str] = _local(path)
         self.id: Optional[str] = None
         self.uri: Optional[str] = None
@@ -46,7 +50,9 @@ class Checkpoint:
         self.world_size: Optional[int] = None
         self._contents: Optional[Contents] = None
         self.owned = False
-        """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last handle."""
+        """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last
+        handle.
+        """
 
     def __repr__(self) -> str:
         name = f"id={self.id!r}, " if self.id else ""
@@ -55,7 +61,9 @@ class Checkpoint:
 
     @property
     def path(self) -> str:
-        """Where it lies. Of one whose files the agent brings when they are asked for, a folder with all of them, once they are here."""
+        """Where it lies. Of one whose files the agent brings when they are asked for, a folder with all of them,
+        once they are here.
+        """
         if self._path is None:
             self._path = self._contents_of().folder()
         return self._path
@@ -78,7 +86,10 @@ class Checkpoint:
             with open(os.path.join(folder, DICT_FILE), "wb") as file:
                 pickle.dump(dict(data), file, protocol=4)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"Checkpoint.from_dict: a value cannot be pickled: {error}. Save it into a folder and use from_directory().") from error
+            raise CheckpointError(
+                f"Checkpoint.from_dict: a value cannot be pickled: {error}. Save it into a folder and use "
+                "from_directory()."
+            ) from error
         except OSError as error:
             raise CheckpointError(f"Checkpoint.from_dict cannot write to {folder}: {error}") from error
         return checkpoint
@@ -96,7 +107,10 @@ class Checkpoint:
     def to_dict(self) -> Dict[str, Any]:
         """What from_dict() was given. Unpickles: only for checkpoints of your own."""
         if not self._contents_of().has(DICT_FILE):
-            raise CheckpointError(f"{self!r} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with as_directory().")
+            raise CheckpointError(
+                f"{self!r} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with "
+                "as_directory()."
+            )
         with self.open(DICT_FILE) as file:
             data: Dict[str, Any] = pickle.load(file)
         return data
@@ -106,7 +120,9 @@ class Checkpoint:
         return self._contents_of().files()
 
     def bring(self, paths: Iterable[str]) -> None:
-        """Get several of its files in one go, side by side, for the open() calls that follow. Raises what open() raises."""
+        """Get several of its files in one go, side by side, for the open() calls that follow. Raises what open()
+        raises.
+        """
         contents, names = self._contents_of(), list(dict.fromkeys(map(os.path.normpath, paths)))
         for name in names:
             if not contents.has(name):
@@ -114,7 +130,8 @@ class Checkpoint:
         contents.bring(names)
 
     def open(self, path: Union[str, os.PathLike[str]]) -> BinaryIO:
-        """One of its files, to be read: brought here alone if it is not here yet, and compared with the manifest if there is one.
+        """One of its files, to be read: brought here alone if it is not here yet, and compared with the manifest if
+        there is one.
 
         Raises CheckpointError when there is no such file, or when it is damaged.
         """
@@ -124,15 +141,21 @@ class Checkpoint:
         try:
             return open(local, "rb")
         except OSError as error:
-            raise CheckpointError(f"{local}, which is {name} of {self!r}, cannot be read: {error.strerror or error}") from error
+            raise CheckpointError(
+                f"{local}, which is {name} of {self!r}, cannot be read: {error.strerror or error}"
+            ) from error
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The folder itself, without a copy (of one at s3:// the copy that was brought here): read from it, write nothing into it."""
+        """The folder itself, without a copy (of one at s3:// the copy that was brought here): read from it, write
+        nothing into it.
+        """
         yield self._folder()
 
     def to_directory(self, path: Optional[str] = None) -> str:
-        """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete); returns it."""
+        """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete);
+        returns it.
+        """
         source = self._folder()
         target = os.path.abspath(os.path.expanduser(path)) if path else tempfile.mkdtemp(prefix="trainjob-checkpoint-")
         try:
@@ -162,7 +185,8 @@ class Checkpoint:
         """Replace the metadata (JSON values); before report()."""
         if self.id is not None or os.path.isdir(os.path.join(self._folder(), OWN_FOLDER)):
             raise CheckpointError(
-                f"{self!r} is a committed checkpoint and is not changed any more: set its metadata before report(), or copy it with to_directory()."
+                f"{self!r} is a committed checkpoint and is not changed any more: set its metadata before report(), "
+                "or copy it with to_directory()."
             )
         try:
             text = json.dumps(dict(metadata))
@@ -188,7 +212,8 @@ class Checkpoint:
     def _there(self) -> str:
         if not os.path.isdir(self.path):
             raise CheckpointError(
-                f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns the saved one), or retention (keep) deleted it."
+                f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns "
+                "the saved one), or retention (keep) deleted it."
             )
         return self.path
 
@@ -200,9 +225,15 @@ class Checkpoint:
 def _no_such_file(what: str, name: str, known: List[str]) -> str:
     if not known:
         return f"{what} has no file {name!r}: it is empty."
-    near = difflib.get_close_matches(name, known, 3, 0.5) or [path for path in known if os.path.basename(path) == os.path.basename(name)][:3]
+    near = (
+        difflib.get_close_matches(name, known, 3, 0.5)
+        or [path for path in known if os.path.basename(path) == os.path.basename(name)][:3]
+    )
     listed = ", ".join(repr(path) for path in near or known[:3])
-    return f"{what} has no file {name!r}. {'The nearest' if near else 'It begins with'}: {listed}; files() lists all {len(known)}."
+    return (
+        f"{what} has no file {name!r}. {'The nearest' if near else 'It begins with'}: {listed}; files() lists all "
+        f"{len(known)}."
+    )
 
 
 def _local(path: str) -> str:
@@ -212,5 +243,8 @@ def _local(path: str) -> str:
     elif text.startswith(_S3):
         return text.rstrip("/")
     elif "://" in text:
-        raise CheckpointError(f"Checkpoint path {text!r} is not on this machine: only paths and s3:// can be opened here; copy the folder first.")
+        raise CheckpointError(
+            f"Checkpoint path {text!r} is not on this machine: only paths and s3:// can be opened here; copy the "
+            "folder first."
+        )
     return os.path.abspath(os.path.expanduser(text))

@@ -1,7 +1,8 @@
 """Where the files of a checkpoint handle come from, for `Checkpoint.files()`, `open()` and `as_directory()`.
 
-Three kinds: a plain folder, a checkpoint that was committed to a path or a bucket, and one that a worker's agent brings (`Brought`). Of a committed
-one, each file is compared with the manifest before it is handed out. Made by `checkpoint` alone; changes nothing that is stored.
+Three kinds: a plain folder, a checkpoint that was committed to a path or a bucket, and one that a worker's agent brings
+(`Brought`). Of a committed one, each file is compared with the manifest before it is handed out. Made by `checkpoint`
+alone; changes nothing that is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Prot
 from trainjob.session.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from trainjob.checkpoint.manifest import FileEntry
+    from trainjob.checkpoint.records.manifest import FileEntry
 
 OWN_FOLDER = ".trainjob"
 
@@ -53,14 +54,18 @@ def of_the_user(path: str) -> bool:
 
 
 class Once:
-    """Does a piece of work once per name, however many threads ask for it; what failed is tried anew by the next who asks."""
+    """Does a piece of work once per name, however many threads ask for it; what failed is tried anew by the next who
+    asks.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._begun: Dict[str, Future[None]] = {}
 
     def __call__(self, names: Iterable[str], work: Callable[[List[str]], None]) -> None:
-        """`work` on those that nobody has begun; returns when all of them are done. Raises what it raised, to whoever waits for it."""
+        """`work` on those that nobody has begun; returns when all of them are done. Raises what it raised, to
+        whoever waits for it.
+        """
         with self._lock:
             others = [self._begun[name] for name in names if name in self._begun]
             mine = [name for name in names if name not in self._begun]
@@ -97,7 +102,11 @@ class PlainFolder:
 
     def has(self, path: str) -> bool:
         """Without looking at the others."""
-        return not os.path.isabs(path) and path.split(os.sep)[0] not in (os.pardir, OWN_FOLDER) and os.path.isfile(os.path.join(self._path, path))
+        return (
+            not os.path.isabs(path)
+            and path.split(os.sep)[0] not in (os.pardir, OWN_FOLDER)
+            and os.path.isfile(os.path.join(self._path, path))
+        )
 
     def bring(self, paths: Sequence[str]) -> None:
         """They are here."""
@@ -144,7 +153,7 @@ class Committed:
         return self._place()
 
     def _bring(self, paths: List[str]) -> None:
-        from trainjob.checkpoint import catalogue
+        from trainjob.checkpoint.choice import catalogue
         from trainjob.checkpoint.errors import StoreError
 
         entries = self._entries()
@@ -154,7 +163,7 @@ class Committed:
             raise CheckpointError(f"The checkpoint {self._uri} cannot be brought here: {error}") from error
 
     def _entries(self) -> Dict[str, FileEntry]:
-        from trainjob.checkpoint import catalogue
+        from trainjob.checkpoint.choice import catalogue
         from trainjob.checkpoint.errors import StoreError
 
         with self._lock:
@@ -180,7 +189,9 @@ class Brought:
     """What an attempt resumes from: this worker's agent brings its files, each once for all ranks."""
 
     def __init__(self, listing: str, fetch: Callable[[Optional[List[str]]], str]) -> None:
-        """`listing`: JSON file with the paths of all files. `fetch` gives the folder with the files that are named (None: all)."""
+        """`listing`: JSON file with the paths of all files. `fetch` gives the folder with the files that are named
+        (None: all).
+        """
         self._listing = listing
         self._fetch = fetch
         self._once = Once()
@@ -220,5 +231,8 @@ class Brought:
                 with open(self._listing, encoding="utf-8") as file:
                     self._names = set(filter(of_the_user, json.load(file)))
             except OSError as error:
-                raise CheckpointError(f"What is in the checkpoint cannot be read any more: {error}. It goes with the attempt that resumed from it.") from error
+                raise CheckpointError(
+                    f"What is in the checkpoint cannot be read any more: {error}. It goes with the attempt that "
+                    "resumed from it."
+                ) from error
         return self._names

@@ -13,7 +13,8 @@ from trainjob.session.errors import NotInWorkerError, TrainJobError
 from trainjob_api import contract
 
 HOW_TO_RUN = (
-    "Run the script with `tj run train.py --workers 2`, or the function with `TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()`."
+    "Run the script with `tj run train.py --workers 2`, or the function with `TorchTrainer(train_func, "
+    "scaling_config=ScalingConfig(num_workers=2)).fit()`."
 )
 
 
@@ -90,12 +91,17 @@ def read(environ: Mapping[str, str]) -> TrainContext:
     """The context in `environ`. Raises NotInWorkerError when no agent started this process."""
     socket_path = environ.get(contract.ENV_AGENT_SOCKET)
     if not socket_path:
-        raise NotInWorkerError(f"This process is no worker of a TrainJob: no agent started it ({contract.ENV_AGENT_SOCKET} is not set). {HOW_TO_RUN}")
+        raise NotInWorkerError(
+            f"This process is no worker of a TrainJob: no agent started it ({contract.ENV_AGENT_SOCKET} is not set). "
+            f"{HOW_TO_RUN}"
+        )
     owner = environ.get(contract.ENV_RANK_PID)
     if owner and owner != str(os.getpid()):
         raise NotInWorkerError(
-            f"This process (pid {os.getpid()}) was started by rank {environ.get(contract.ENV_RANK, '?')} (pid {owner}) and is no rank itself. "
-            "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child processes."
+            f"This process (pid {os.getpid()}) was started by rank {environ.get(contract.ENV_RANK, '?')} (pid "
+            f"{owner}) and is no rank itself. "
+            "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child "
+            "processes."
         )
     world_size = _number(environ, contract.ENV_WORLD_SIZE, 1)
     return TrainContext(
@@ -120,4 +126,7 @@ def _number(environ: Mapping[str, str], name: str, absent: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise TrainJobError(f"The environment variable {name}={text!r} is no number. The agent sets it for each rank: do not overwrite it.") from None
+        raise TrainJobError(
+            f"The environment variable {name}={text!r} is no number. The agent sets it for each rank: do not "
+            "overwrite it."
+        ) from None

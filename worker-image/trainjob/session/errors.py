@@ -1,6 +1,7 @@
 """The errors that the session raises in user code. Each carries the agent's own words; none is raised for control flow.
 
-Imported by everything in `trainjob.session` and by users (`trainjob.errors`). Must not import anything of ours but the contract.
+Imported by everything in `trainjob.session` and by users (`trainjob.errors`). Must not import anything of ours but the
+contract.
 """
 
 from __future__ import annotations

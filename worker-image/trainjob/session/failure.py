@@ -1,4 +1,5 @@
-"""How a rank's exception is told: the traceback as the user wants to read it, and whether it only speaks of a lost peer.
+"""How a rank's exception is told: the traceback as the user wants to read it, and whether it only speaks of a lost
+peer.
 
 Called by `rank` (exceptions that leave the script) and by the launcher's worker main. The full traceback goes to stderr
 as always; what is made here is the short form for the job's status. Must not raise, whatever the exception does.
@@ -32,17 +33,23 @@ _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 # What the back-ends say when a peer or the store went away. OSError itself is no sign: user code has sockets too.
 _COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
 _COMMUNICATION_TEXT = re.compile(
-    r"Connection closed by peer|Connection reset by peer|gloo.*(Broken pipe|Connection refused|timed? ?out)|Application timeout caused pair closure|"
-    r"Timed out waiting \d+ ?ms for (recv|send)|Socket Timeout|client socket has (timed out|failed to connect)|failed to recv, got 0 bytes|"
-    r"NCCL (communicator was aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
-    r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting for clients|"
+    r"Connection closed by peer|Connection reset by peer|gloo.*(Broken pipe|Connection refused|timed? "
+    r"?out)|Application timeout caused pair closure|"
+    r"Timed out waiting \d+ ?ms for (recv|send)|Socket Timeout|client socket has (timed out|failed to "
+    r"connect)|failed to recv, got 0 bytes|"
+    r"NCCL (communicator was "
+    r"aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
+    r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting "
+    r"for clients|"
     r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out",
     re.DOTALL,
 )
 
 
 def is_communication(error: BaseException) -> bool:
-    """True when `error`, or what it was raised from, speaks of a lost peer: another rank's end is then the likely cause."""
+    """True when `error`, or what it was raised from, speaks of a lost peer: another rank's end is then the likely
+    cause.
+    """
     current: Optional[BaseException] = error
     for _ in range(CHAIN_LIMIT):
         if current is None:
@@ -51,7 +58,11 @@ def is_communication(error: BaseException) -> bool:
             return True
         if type(current).__name__ in _COMMUNICATION_TYPES:
             return True
-        if isinstance(current, RuntimeError) and not isinstance(current, errors.TrainJobError) and _COMMUNICATION_TEXT.search(_text(current)):
+        if (
+            isinstance(current, RuntimeError)
+            and not isinstance(current, errors.TrainJobError)
+            and _COMMUNICATION_TEXT.search(_text(current))
+        ):
             return True
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return False
@@ -78,7 +89,9 @@ def format_traceback(error: BaseException, limit: int = contract.TRACEBACK_LIMIT
 
 
 def own_frames_dropped(tb: Optional[TracebackType]) -> Optional[TracebackType]:
-    """The traceback from the first frame that is not a rank's boot, for printing: as `python script.py` would show it."""
+    """The traceback from the first frame that is not a rank's boot, for printing: as `python script.py` would show
+    it.
+    """
     first = tb
     while first is not None and _is_wrapper(first.tb_frame.f_code.co_filename):
         first = first.tb_next

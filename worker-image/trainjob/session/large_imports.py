@@ -1,7 +1,8 @@
 """Imports of torch without the garbage collector, which finds nothing in them and takes a sixth of their time.
 
-Called by `rank` at boot. What such an import made counts as old afterwards. It is not left frozen (`gc.freeze`), for with it would be what the user's
-program has by then, and a model among that could never be collected. Must not import torch, nor hold for anything but the modules named here.
+Called by `rank` at boot. What such an import made counts as old afterwards. It is not left frozen (`gc.freeze`), for
+with it would be what the user's program has by then, and a model among that could never be collected. Must not import
+torch, nor hold for anything but the modules named here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def _quietly(run: Callable[[types.ModuleType], None]) -> Callable[[types.ModuleT
         try:
             run(module)
         finally:
-            # A user's loop that keeps the collector off for itself finds it off; inside another large import it stays off.
+            # A user's loop that keeps the collector off for itself finds it off; inside another large import it stays
+            # off.
             if was_on:
                 _make_old()
                 gc.enable()
@@ -47,7 +49,9 @@ def _quietly(run: Callable[[types.ModuleType], None]) -> Callable[[types.ModuleT
 
 
 def _make_old() -> None:
-    """To the oldest generation with everything, by way of the frozen ones: else the next young collection goes through it all."""
+    """To the oldest generation with everything, by way of the frozen ones: else the next young collection goes
+    through it all.
+    """
     if not gc.get_freeze_count():  # what the user's program froze stays frozen
         gc.freeze()
         gc.unfreeze()

@@ -64,7 +64,9 @@ class Link:
                 raise _lost(message["op"], error) from None
 
     def collective(self, kind: str, fields: Dict[str, Any], blob: bytes = b"") -> wire.Frame:
-        """One call that all ranks make together: sends it with its number, waits for the release. Raises CollectiveError, AgentLostError."""
+        """One call that all ranks make together: sends it with its number, waits for the release. Raises
+        CollectiveError, AgentLostError.
+        """
         with self._calling:
             self._collectives += 1
             message: wire.Message = {"op": contract.OP_COLLECTIVE, "n": self._collectives, "kind": kind}
@@ -72,7 +74,9 @@ class Link:
             return self._exchange(message, blob)
 
     def restore(self, checkpoint_id: Optional[str]) -> Optional[Dict[str, Any]]:
-        """The attempt's own checkpoint (None) or a released one: verified and on local disk (`path`), or to be fetched (`listing`); None: there is none."""
+        """The attempt's own checkpoint (None) or a released one: verified and on local disk (`path`), or to be
+        fetched (`listing`); None: there is none.
+        """
         with self._calling:
             reply, _ = self._exchange({"op": contract.OP_RESTORE, "id": checkpoint_id}, b"")
         found: Optional[Dict[str, Any]] = reply.get("checkpoint")
@@ -159,13 +163,16 @@ def _connect(path: str) -> socket.socket:
         sock.settimeout(None)
     except OSError as error:
         sock.close()
-        raise errors.AgentLostError(f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it.") from None
+        raise errors.AgentLostError(
+            f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it."
+        ) from None
     return sock
 
 
 def _lost(operation: str, error: OSError) -> errors.AgentLostError:
     return errors.AgentLostError(
-        f"The agent of this worker closed the connection during '{operation}' ({error}): the pod is being stopped, or the agent died. Its own log says why."
+        f"The agent of this worker closed the connection during '{operation}' ({error}): the pod is being stopped, "
+        "or the agent died. Its own log says why."
     )
 
 
@@ -185,7 +192,8 @@ def _open() -> Link:
         if _link is None:
             if _forked_from is not None:
                 raise errors.NotInWorkerError(
-                    f"This process (pid {os.getpid()}) is a forked child of rank process {_forked_from} and no rank itself (a DataLoader worker?). "
+                    f"This process (pid {os.getpid()}) is a forked child of rank process {_forked_from} and no rank "
+                    "itself (a DataLoader worker?). "
                     "Call report(), log(), barrier() and get_checkpoint() in the rank's own process."
                 )
             # Before the hello: whoever hears it may ask for our stacks, and the signal kills who does not handle it.
@@ -211,7 +219,9 @@ def _tell_of_exceptions() -> None:
 
 
 def tell_agent(kind: str, error: BaseException) -> None:
-    """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an agent (a boot by hand) nobody is told."""
+    """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an
+    agent (a boot by hand) nobody is told.
+    """
     from trainjob.session import failure  # here: a rank that does not fail needs none of it
 
     if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):

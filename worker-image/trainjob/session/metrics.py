@@ -1,4 +1,5 @@
-"""Metrics as they travel: what a user hands to report() or log() becomes plain JSON values, or a ValueError that names the key.
+"""Metrics as they travel: what a user hands to report() or log() becomes plain JSON values, or a ValueError that names
+the key.
 
 Called by `calls.report` and `calls.log` (the latter for every training step: the common types take the short way).
 Knows tensors only by their `.item()`, so that it needs neither torch nor numpy.
@@ -21,10 +22,14 @@ def plain(metrics: Mapping[str, Any], call: str = "report") -> Dict[str, Plain]:
     NumPy and torch values of one element become Python numbers. Raises ValueError naming the key and the way out.
     """
     if not isinstance(metrics, Mapping):
-        raise ValueError(f"{call}(metrics) needs a dict such as {{'loss': 0.1}}, got {type(metrics).__name__}: {metrics!r:.80}")
+        raise ValueError(
+            f"{call}(metrics) needs a dict such as {{'loss': 0.1}}, got {type(metrics).__name__}: {metrics!r:.80}"
+        )
     out: Dict[str, Plain] = {}
     for key, value in metrics.items():
-        out[key if type(key) is str else str(key)] = value if type(value) in _PLAIN_TYPES else _convert(value, (key,), call)
+        out[key if type(key) is str else str(key)] = (
+            value if type(value) in _PLAIN_TYPES else _convert(value, (key,), call)
+        )
     return out
 
 
@@ -38,12 +43,17 @@ def _convert(value: Any, path: Tuple[Any, ...], call: str) -> Plain:
     if isinstance(value, numbers.Real):
         return float(value)
     if len(path) >= _DEPTH_LIMIT:
-        raise ValueError(f"{_name(path, call)} is nested more than {_DEPTH_LIMIT} levels deep (does the dict contain itself?)")
+        raise ValueError(
+            f"{_name(path, call)} is nested more than {_DEPTH_LIMIT} levels deep (does the dict contain itself?)"
+        )
     if isinstance(value, Mapping):
         return {str(key): _convert(item, (*path, key), call) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_convert(item, (*path, index), call) for index, item in enumerate(value)]
-    raise ValueError(f"{_name(path, call)} is a {type(value).__name__}: metrics are numbers, strings, bools, and dicts or lists of these")
+    raise ValueError(
+        f"{_name(path, call)} is a {type(value).__name__}: metrics are numbers, strings, bools, and dicts or lists "
+        "of these"
+    )
 
 
 def _scalar(value: Any, path: Tuple[Any, ...], call: str) -> Plain:
@@ -53,13 +63,17 @@ def _scalar(value: Any, path: Tuple[Any, ...], call: str) -> Plain:
         count *= length
     if count != 1:
         raise ValueError(
-            f"{_name(path, call)} is a {type(value).__name__} of shape {shape} with {count} elements: give one number per key, for example "
+            f"{_name(path, call)} is a {type(value).__name__} of shape {shape} with {count} elements: give one "
+            "number per key, for example "
             f"value.mean().item(), or put the tensor into a checkpoint"
         )
     item = value.item()
     if isinstance(item, (bool, int, float, str)):
         return item
-    raise ValueError(f"{_name(path, call)} holds a {type(item).__name__}: metrics are numbers, strings, bools, and dicts or lists of these")
+    raise ValueError(
+        f"{_name(path, call)} holds a {type(item).__name__}: metrics are numbers, strings, bools, and dicts or lists "
+        "of these"
+    )
 
 
 def _name(path: Tuple[Any, ...], call: str) -> str:

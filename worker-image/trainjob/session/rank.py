@@ -97,7 +97,9 @@ def _prepare_script(path: str, arguments: List[str]) -> Tuple[types.CodeType, ty
     _set_first_path(os.path.dirname(os.path.realpath(path)))
     module = types.ModuleType("__main__")
     # No __spec__: multiprocessing's spawn then runs the file again by its path, as for any script.
-    module.__dict__.update(__file__=full, __spec__=None, __package__=None, __cached__=None, __loader__=SourceFileLoader("__main__", full))
+    module.__dict__.update(
+        __file__=full, __spec__=None, __package__=None, __cached__=None, __loader__=SourceFileLoader("__main__", full)
+    )
     return code, module
 
 
@@ -129,7 +131,9 @@ def _from_spec(spec: Any, name: str) -> Tuple[types.CodeType, types.ModuleType]:
     if code is None:
         raise StartError(f"{name!r} has no Python code that could be run")
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=spec.origin, __spec__=spec, __package__=spec.parent, __cached__=spec.cached, __loader__=spec.loader)
+    module.__dict__.update(
+        __file__=spec.origin, __spec__=spec, __package__=spec.parent, __cached__=spec.cached, __loader__=spec.loader
+    )
     return code, module
 
 

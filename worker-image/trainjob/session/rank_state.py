@@ -49,7 +49,9 @@ def register(name: str, get: Callable[[], Any], set: Callable[[Saved], None]) ->
 
 
 def numbered(kind: str) -> str:
-    """A new name for the next provider of a kind: "kind-0", "kind-1", ... in the order of creation, the same in each attempt."""
+    """A new name for the next provider of a kind: "kind-0", "kind-1", ... in the order of creation, the same in each
+    attempt.
+    """
     _counts[kind] = _counts.get(kind, -1) + 1
     return f"{kind}-{_counts[kind]}"
 
@@ -69,14 +71,18 @@ def collect(world_size: int) -> bytes:
 
 
 def load(path: str) -> None:
-    """Read states from the file of a checkpoint that holds this rank's (or those of rank 0) and hand them to their providers."""
+    """Read states from the file of a checkpoint that holds this rank's (or those of rank 0) and hand them to their
+    providers.
+    """
     owner = int(os.path.basename(path)[len("rank-") : -len(".state")])
     try:
         with open(path, "rb") as file:
             content = pickle.load(file)
         world_size, states = content["world_size"], content["states"]
     except (OSError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ImportError, AttributeError) as error:
-        raise CheckpointError(f"The state of rank {owner} in {path} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointError(
+            f"The state of rank {owner} in {path} cannot be read: {type(error).__name__}: {error}"
+        ) from error
     for name, state in states.items():
         saved = _loaded[name] = Saved(state, owner, world_size)
         if name in _providers:

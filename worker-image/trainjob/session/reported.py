@@ -1,6 +1,7 @@
 """get_all_reported_checkpoints(): what the run has saved so far, as storage has it. Exported lazily by `trainjob`.
 
-The agents answer from the same reading of the job's folder as Result and the command line. No collective: any rank may ask, alone.
+The agents answer from the same reading of the job's folder as Result and the command line. No collective: any rank may
+ask, alone.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ class ReportedCheckpoint(NamedTuple):
     metrics: Dict[str, Any]
 
 
-def get_all_reported_checkpoints(consistency_mode: Any = None, timeout_s: Optional[float] = None) -> List[ReportedCheckpoint]:
-    """All checkpoints of this run that are on storage and whole, oldest first; those that retention removed are not among them.
+def get_all_reported_checkpoints(
+    consistency_mode: Any = None, timeout_s: Optional[float] = None
+) -> List[ReportedCheckpoint]:
+    """All checkpoints of this run that are on storage and whole, oldest first; those that retention removed are not
+    among them.
 
-    Waits until what was reported before is stored (or given up), no longer than `timeout_s`; then whatever is there is returned. A job
-    without storage has its newest one alone. `consistency_mode` is accepted for Ray Train's sake: everything in the list is committed.
+    Waits until what was reported before is stored (or given up), no longer than `timeout_s`; then whatever is there is
+    returned. A job without storage has its newest one alone. `consistency_mode` is accepted for Ray Train's sake:
+    everything in the list is committed.
 
     Raises StorageError when storage cannot be read.
     """

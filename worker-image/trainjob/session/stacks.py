@@ -15,14 +15,17 @@ _registered = False
 
 
 def make_readable() -> None:
-    """Have STACK_SIGNAL write the stacks into ENV_STACK_FILE, once per process; a crash leaves its own in the rank's log."""
+    """Have STACK_SIGNAL write the stacks into ENV_STACK_FILE, once per process; a crash leaves its own in the rank's
+    log.
+    """
     global _registered
     if _registered:
         return
     _registered = True
     path = os.environ.get(contract.ENV_STACK_FILE)
     if path:
-        # Kept open for the life of the process: faulthandler writes to the bare descriptor from inside a signal handler.
+        # Kept open for the life of the process: faulthandler writes to the bare descriptor from inside a signal
+        # handler.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=True)
     if not faulthandler.is_enabled():

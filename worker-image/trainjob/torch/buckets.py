@@ -56,11 +56,17 @@ def _pass_zeros(wrapped: DistributedDataParallel) -> None:
 
 def _reduced_parameters(wrapped: DistributedDataParallel) -> List[torch.nn.Parameter]:
     ignored = wrapped.parameters_to_ignore
-    return [parameter for name, parameter in wrapped.module.named_parameters() if parameter.requires_grad and name not in ignored]
+    return [
+        parameter
+        for name, parameter in wrapped.module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    ]
 
 
 def _has_sparse_gradients(model: torch.nn.Module) -> bool:
-    return any(isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse for module in model.modules())
+    return any(
+        isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse for module in model.modules()
+    )
 
 
 def _has_gradient_hooks(model: torch.nn.Module) -> bool:

@@ -56,7 +56,9 @@ def prepare_data_loader(
     if add_dist_sampler and not isinstance(loader.dataset, IterableDataset):
         samplers.distribute(loader, here.rank, here.world_size)
     device = get_device() if move_to_device else torch.device("cpu")
-    loader.__dict__["_preparation"] = _Preparation(loader, device, auto_transfer, drawn_from_generators=not add_dist_sampler)
+    loader.__dict__["_preparation"] = _Preparation(
+        loader, device, auto_transfer, drawn_from_generators=not add_dist_sampler
+    )
     return loader
 
 
@@ -85,14 +87,18 @@ def _prepared_class(base: type) -> Type[Any]:
 class _Preparation:
     """What a prepared loader carries. Holds it weakly: a loader that the user drops is dropped from the checkpoints."""
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device, auto_transfer: bool, drawn_from_generators: bool) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], device: torch.device, auto_transfer: bool, drawn_from_generators: bool
+    ) -> None:
         self._loader = weakref.ref(loader)
         self._device = device
         self._auto_transfer = auto_transfer
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._keep_generators = drawn_from_generators or self._iterable or loader.generator is not None
         self._setters = samplers.epoch_setters(loader)
-        self._last_set: Dict[int, int] = {id(setter): setter.epoch for setter in self._setters if isinstance(getattr(setter, "epoch", None), int)}
+        self._last_set: Dict[int, int] = {
+            id(setter): setter.epoch for setter in self._setters if isinstance(getattr(setter, "epoch", None), int)
+        }
         self._indices = samplers.Resumable(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
         self._seeded = samplers.SeededDataset(loader.dataset)
         self.chosen_epoch: Optional[int] = next((epoch for epoch in self._last_set.values() if epoch), None)
@@ -104,7 +110,8 @@ class _Preparation:
     def _resume(self, saved: rank_state.Saved) -> None:
         if not self.position.restore(saved.state, saved.world_size, place().world_size):
             warnings.warn(
-                f"The checkpoint was taken with {saved.world_size} ranks inside an epoch: less than one batch of each rank is seen again in it.",
+                f"The checkpoint was taken with {saved.world_size} ranks inside an epoch: less than one batch of "
+                "each rank is seen again in it.",
                 stacklevel=2,
             )
 
@@ -116,7 +123,11 @@ class _Preparation:
         self._set_epoch(run.epoch)
         batches = self._start(loader, make_iterator, run)
         skip = run.skip if self._iterable else 0
-        seeded = self._batches_in_place(loader, batches, run, skip) if reproducible.seed() is not None and loader.num_workers == 0 else batches
+        seeded = (
+            self._batches_in_place(loader, batches, run, skip)
+            if reproducible.seed() is not None and loader.num_workers == 0
+            else batches
+        )
         for _ in islice(seeded, skip):
             pass  # an IterableDataset has no indices to leave out
         if self._device.type != "cpu":
@@ -164,7 +175,9 @@ class _Preparation:
             if not self._iterable:
                 self._indices.skip = run.skip
                 in_workers = seed is not None and loader.num_workers > 0
-                self._indices.seeds = (lambda number: reproducible.derived(rank, self._name, run.epoch, number)) if in_workers else None
+                self._indices.seeds = (
+                    (lambda number: reproducible.derived(rank, self._name, run.epoch, number)) if in_workers else None
+                )
                 stack.enter_context(self._substituted(loader, in_workers))
             batches: Iterator[Any] = make_iterator()
         return batches
@@ -182,8 +195,12 @@ class _Preparation:
         finally:
             loader.__dict__.update(kept)
 
-    def _batches_in_place(self, loader: DataLoader[Any], batches: Iterator[Any], run: Pass, skipped: int) -> Iterator[Any]:
-        """Load each batch in this process from a seed of its own, and leave the generators as the training step had them."""
+    def _batches_in_place(
+        self, loader: DataLoader[Any], batches: Iterator[Any], run: Pass, skipped: int
+    ) -> Iterator[Any]:
+        """Load each batch in this process from a seed of its own, and leave the generators as the training step had
+        them.
+        """
         rank, number = place().rank, run.skip - skipped
         while True:
             with reproducible.drawing_from(reproducible.derived(rank, self._name, run.epoch, number)):
@@ -201,7 +218,9 @@ def _generators(generator: Optional[torch.Generator]) -> Dict[str, Any]:
 
 @contextmanager
 def _generators_at(start: Dict[str, Any], generator: Optional[torch.Generator]) -> Iterator[None]:
-    """torch's generator as noted inside the block and as it was after it; the loader's own goes on from the noted state."""
+    """torch's generator as noted inside the block and as it was after it; the loader's own goes on from the noted
+    state.
+    """
     kept = torch.get_rng_state()
     torch.set_rng_state(start["torch"])
     if generator is not None and start["own"] is not None:

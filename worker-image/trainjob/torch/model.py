@@ -35,7 +35,10 @@ def prepare_model(
     import torch
 
     if parallel_strategy not in (None, *STRATEGIES):
-        raise ValueError(f"parallel_strategy={parallel_strategy!r}: one of {', '.join(map(repr, STRATEGIES))}, or None for no wrapping")
+        raise ValueError(
+            f"parallel_strategy={parallel_strategy!r}: one of {', '.join(map(repr, STRATEGIES))}, or None for no "
+            "wrapping"
+        )
     device = get_device() if isinstance(move_to_device, bool) else torch.device(move_to_device)
     if device.type == "cuda":
         # Collectives and `.cuda()` of user code go to the current device: without this, every rank's to GPU 0.
@@ -95,7 +98,9 @@ def _blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
             container = isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict))
             if not inside or container:
                 yield from members(child)
-            elif any(True for _ in child.parameters()) and not any(id(parameter) in shared for parameter in child.parameters()):
+            elif any(True for _ in child.parameters()) and not any(
+                id(parameter) in shared for parameter in child.parameters()
+            ):
                 yield child
 
     yield from members(model)

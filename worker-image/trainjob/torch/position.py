@@ -1,4 +1,5 @@
-"""Where a data loader stands: the epoch, and how many batches of it were handed out. Pure; knows neither torch nor ranks.
+"""Where a data loader stands: the epoch, and how many batches of it were handed out. Pure; knows neither torch nor
+ranks.
 
 Used by `loader`, one `Position` per prepared loader. The rules, which `prepare_data_loader` documents for users:
 
@@ -6,7 +7,8 @@ Used by `loader`, one `Position` per prepared loader. The rules, which `prepare_
 - A checkpoint that was reported while an iteration was going on resumes in that epoch, at the next batch (also when
   the last batch had been handed out: the resumed iteration is then empty, and what follows the loop runs). One reported
   after the iteration had ended resumes with the next epoch.
-- An iteration given up after its first batch, without a report in between, was a look at the data (`next(iter(loader))`)
+- An iteration given up after its first batch, without a report in between, was a look at the data
+  (`next(iter(loader))`)
   and does not count.
 - An epoch number that the user sets wins; if it is not the unfinished epoch, it starts from its first batch.
 """
@@ -40,7 +42,9 @@ class Position:
         """No iteration has counted yet: the first one is `_epoch` itself."""
         self._start: Any = None
         self._resume: Optional[Pass] = None
-        """What the next iteration is: the unfinished epoch of the checkpoint, until it has gone on for good, or one that was only looked at."""
+        """What the next iteration is: the unfinished epoch of the checkpoint, until it has gone on for good, or one
+        that was only looked at.
+        """
         self._run: Optional[Pass] = None
         self._in_pass = 0
         self._saved_in_pass = False
@@ -92,11 +96,24 @@ class Position:
         self._saved_in_pass = True
         if self._resume is not None and not self._open:
             # Not iterated since: still where the checkpoint before, or the look, stood.
-            return {"epoch": self._resume.epoch, "handed": self._resume.skip, "open": True, "fresh": False, "start": self._resume.start}
-        return {"epoch": self._epoch, "handed": self._handed, "open": self._open, "fresh": self._fresh, "start": self._start if self._open else None}
+            return {
+                "epoch": self._resume.epoch,
+                "handed": self._resume.skip,
+                "open": True,
+                "fresh": False,
+                "start": self._resume.start,
+            }
+        return {
+            "epoch": self._epoch,
+            "handed": self._handed,
+            "open": self._open,
+            "fresh": self._fresh,
+            "start": self._start if self._open else None,
+        }
 
     def restore(self, saved: Dict[str, Any], old_world_size: int, world_size: int) -> bool:
-        """Continue from a checkpoint. False: the number of ranks changed and some batches of the epoch will be seen again.
+        """Continue from a checkpoint. False: the number of ranks changed and some batches of the epoch will be seen
+        again.
 
         With another number of ranks the same samples were handed out in other batches: `handed` batches on each of the
         old ranks are `handed * old / new` on each of the new ones.

@@ -123,12 +123,13 @@ def _take(cuda: bool = True) -> Dict[str, Any]:
     import torch
 
     numpy = _numpy()
+    on_gpu = cuda and torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
         "numpy": None if numpy is None else numpy.random.get_state(),
         "torch": torch.get_rng_state(),
         # Of the current device: asking the others would put a context on each of them.
-        "cuda": torch.cuda.get_rng_state() if cuda and torch.cuda.is_available() and torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
+        "cuda": torch.cuda.get_rng_state() if on_gpu else None,
     }
 
 
@@ -148,7 +149,8 @@ def _bring_back(saved: rank_state.Saved) -> None:
     here = place()
     if saved.world_size != here.world_size:
         warnings.warn(
-            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: random states are not brought back, and losses will not repeat bit for bit.",
+            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: random "
+            "states are not brought back, and losses will not repeat bit for bit.",
             stacklevel=2,
         )
         return

@@ -1,7 +1,8 @@
-"""Index order for prepared data loaders: each rank's share, the same order for the same epoch, and skipping without loading.
+"""Index order for prepared data loaders: each rank's share, the same order for the same epoch, and skipping without
+loading.
 
-Used by `loader` alone. Samplers of torch itself become `DistributedSampler`; a user's own sampler or batch sampler keeps
-its order and is dealt out in turn (`Share`). Nothing here touches the data.
+Used by `loader` alone. Samplers of torch itself become `DistributedSampler`; a user's own sampler or batch sampler
+keeps its order and is dealt out in turn (`Share`). Nothing here touches the data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from trainjob.torch import reproducible
 
 
 class Numbered(NamedTuple):
-    """What a data loader's worker process is sent under enable_reproducibility(): the indices and the seed of this batch."""
+    """What a data loader's worker process is sent under enable_reproducibility(): the indices and the seed of this
+    batch.
+    """
 
     indices: Any
     seed: int
@@ -24,8 +27,8 @@ class Numbered(NamedTuple):
 class Share(Sampler[Any]):
     """Every `world_size`-th item of a user's own sampler (or batch sampler), the same number on each rank.
 
-    All ranks draw the same order: python's, numpy's and torch's generators, and the sampler's own `generator`, are seeded
-    with the epoch while it is drawn. The order is padded from its beginning, as DistributedSampler does.
+    All ranks draw the same order: python's, numpy's and torch's generators, and the sampler's own `generator`, are
+    seeded with the epoch while it is drawn. The order is padded from its beginning, as DistributedSampler does.
     """
 
     def __init__(self, inner: Iterable[Any], rank: int, world_size: int) -> None:
@@ -158,7 +161,11 @@ def _share_of(sampler: Any, dataset: Any, rank: int, world_size: int) -> Any:
 
 
 def _is_distributed(sampler: Any) -> bool:
-    return isinstance(sampler, DistributedSampler) or hasattr(sampler, "num_replicas") or hasattr(getattr(sampler, "sampler", None), "num_replicas")
+    return (
+        isinstance(sampler, DistributedSampler)
+        or hasattr(sampler, "num_replicas")
+        or hasattr(getattr(sampler, "sampler", None), "num_replicas")
+    )
 
 
 def _order_seed() -> int:

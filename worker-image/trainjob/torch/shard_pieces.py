@@ -1,12 +1,13 @@
-"""How a rank's part of a sharded state becomes files: tensors are cut into pieces, and pieces of like position share a file.
+"""How a rank's part of a sharded state becomes files: tensors are cut into pieces, and pieces of like position share a
+file.
 
 Pure plan arithmetic on torch's write items, used by `shard_writer`. Reads and writes nothing.
 
-The aim is that a rank of another world size brings few bytes that it does not need. A shard is cut into 2^n pieces along the
-dimension that it is a shard of: where that divides evenly, FSDP's shards at twice and four times the world size are whole pieces. The
-first quarters of all shards lie in other files than the second, so that a rank that needs half of every shard needs half of the files.
-Entries that are too small to be cut lie by themselves, and so does each large top-level entry (model, optimizer), so that one can be
-loaded without the other.
+The aim is that a rank of another world size brings few bytes that it does not need. A shard is cut into 2^n pieces
+along the dimension that it is a shard of: where that divides evenly, FSDP's shards at twice and four times the world
+size are whole pieces. The first quarters of all shards lie in other files than the second, so that a rank that needs
+half of every shard needs half of the files. Entries that are too small to be cut lie by themselves, and so does each
+large top-level entry (model, optimizer), so that one can be loaded without the other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _OWN = 4
 
 @dataclass(frozen=True)
 class Piece(WriteItem):
-    """Rows `start` to `start + length` along `dim` of the tensor or shard that `whole` writes. Travels to the coordinator and back with the plan."""
+    """Rows `start` to `start + length` along `dim` of the tensor or shard that `whole` writes. Travels to the
+    coordinator and back with the plan.
+    """
 
     # All are given; the defaults are there because those of WriteItem have some.
     whole: WriteItem = None  # type: ignore[assignment]
@@ -39,9 +42,11 @@ class Piece(WriteItem):
     length: int = 0
 
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        """This piece of the tensor that `whole` resolves to, without a copy; in memory that lies in one stretch, with a storage of its own.
+        """This piece of the tensor that `whole` resolves to, without a copy; in memory that lies in one stretch, with a
+        storage of its own.
 
-        torch.save writes storages, not views: torch would copy the piece of a larger one first, at three times the price of writing it.
+        torch.save writes storages, not views: torch would copy the piece of a larger one first, at three times the
+        price of writing it.
         """
         part = tensor.narrow(self.dim, self.start, self.length)
         if part.device.type != "cpu" or not part.is_contiguous():
@@ -59,12 +64,16 @@ class Piece(WriteItem):
 
 
 def split(items: Sequence[WriteItem], file_bytes: int) -> List[WriteItem]:
-    """The items with every large tensor cut into pieces of at most `file_bytes` (one row may be more) and at least a 64th of it."""
+    """The items with every large tensor cut into pieces of at most `file_bytes` (one row may be more) and at least a
+    64th of it.
+    """
     return [piece for item in items for piece in _cut(item, file_bytes)]
 
 
 def pack(items: Sequence[WriteItem], file_bytes: int) -> List[List[WriteItem]]:
-    """The items by file. A file holds at most `file_bytes` of tensors, unless a single item has more; the same items give the same files."""
+    """The items by file. A file holds at most `file_bytes` of tensors, unless a single item has more; the same items
+    give the same files.
+    """
     entries: Dict[str, int] = {}
     for item in items:
         entries[_entry(item)] = entries.get(_entry(item), 0) + _bytes(item)
@@ -97,7 +106,15 @@ def _piece(item: WriteItem, dim: int, start: int, length: int) -> Piece:
     place = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
     index = MetadataIndex(item.index.fqn, place.offsets)
     # SHARD also for a piece of a whole tensor: that is what has several chunks.
-    return Piece(index, WriteItemType.SHARD, tensor_data=replace(data, chunk=place), whole=item, dim=dim, start=start, length=length)
+    return Piece(
+        index,
+        WriteItemType.SHARD,
+        tensor_data=replace(data, chunk=place),
+        whole=item,
+        dim=dim,
+        start=start,
+        length=length,
+    )
 
 
 def _dimension(item: WriteItem, count: int) -> int:

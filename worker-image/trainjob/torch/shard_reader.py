@@ -1,7 +1,9 @@
-"""`ShardReader`: torch's FileSystemReader on a Checkpoint: of a sharded state only the files that hold this rank's ranges are brought.
+"""`ShardReader`: torch's FileSystemReader on a Checkpoint: of a sharded state only the files that hold this rank's
+ranges are brought.
 
-`sharded.load_sharded` uses it; users do who call torch.distributed.checkpoint themselves. Files come through `Checkpoint.open`: verified,
-and once for all ranks of a worker. Reads whatever torch.distributed.checkpoint saved into a folder. Must not know where checkpoints lie.
+`sharded.load_sharded` uses it; users do who call torch.distributed.checkpoint themselves. Files come through
+`Checkpoint.open`: verified, and once for all ranks of a worker. Reads whatever torch.distributed.checkpoint saved into
+a folder. Must not know where checkpoints lie.
 """
 
 from __future__ import annotations
@@ -34,13 +36,16 @@ _SHOWN = 3
 class ShardReader(FileSystemReader):
     """A StorageReader for `dcp.load(state, storage_reader=ShardReader(checkpoint))`.
 
-    Raises CheckpointError (inside of torch's CheckpointException) for a checkpoint that holds no sharded state, or not all ranks' parts of it.
-    The metadata and values that are no tensors are unpickled: only for checkpoints of your own.
+    Raises CheckpointError (inside of torch's CheckpointException) for a checkpoint that holds no sharded state, or not
+    all ranks' parts of it. The metadata and values that are no tensors are unpickled: only for checkpoints of your own.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         if not isinstance(checkpoint, Checkpoint):
-            raise CheckpointError(f"ShardReader needs a Checkpoint, got {type(checkpoint).__name__}: pass what trainjob.get_checkpoint() returned.")
+            raise CheckpointError(
+                f"ShardReader needs a Checkpoint, got {type(checkpoint).__name__}: pass what "
+                "trainjob.get_checkpoint() returned."
+            )
         super().__init__(called(checkpoint))
         self._checkpoint = checkpoint
         self._failed: Optional[Exception] = None
@@ -49,11 +54,14 @@ class ShardReader(FileSystemReader):
     def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
         """Called by torch when a checkpoint_id is given, which this cannot follow."""
         raise CheckpointError(
-            f"checkpoint_id={str(checkpoint_id)!r}: this reader has its checkpoint already. Give storage_reader=ShardReader(checkpoint) alone."
+            f"checkpoint_id={str(checkpoint_id)!r}: this reader has its checkpoint already. Give "
+            "storage_reader=ShardReader(checkpoint) alone."
         )
 
     def read_metadata(self) -> Metadata:
-        """What is saved, and where. A failure is kept for `set_up_storage_reader`: torch takes one from here for another format, and logs it twice."""
+        """What is saved, and where. A failure is kept for `set_up_storage_reader`: torch takes one from here for
+        another format, and logs it twice.
+        """
         try:
             metadata = self._read_metadata()
         except (CheckpointError, OSError) as error:
@@ -83,8 +91,10 @@ class ShardReader(FileSystemReader):
         name, here = called(self._checkpoint), set(self._checkpoint.files())
         if METADATA not in here:
             raise CheckpointError(
-                f"The checkpoint {name} holds no sharded state: no {METADATA} among its files ({_some(sorted(here))}). It was not saved by save_sharded() "
-                f"or torch.distributed.checkpoint: read its files in `with checkpoint.as_directory() as folder:`, or with to_dict() if from_dict() made it."
+                f"The checkpoint {name} holds no sharded state: no {METADATA} among its files "
+                f"({_some(sorted(here))}). It was not saved by save_sharded() "
+                "or torch.distributed.checkpoint: read its files in `with checkpoint.as_directory() as folder:`, or "
+                "with to_dict() if from_dict() made it."
             )
         try:
             with self._checkpoint.open(METADATA) as file:
@@ -92,15 +102,18 @@ class ShardReader(FileSystemReader):
             needed = {info.relative_path for info in metadata.storage_data.values()}
         except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError) as error:
             raise CheckpointError(
-                f"The {METADATA} of the checkpoint {name} cannot be read by torch {torch.__version__}: {type(error).__name__}: {error}. "
+                f"The {METADATA} of the checkpoint {name} cannot be read by torch {torch.__version__}: "
+                f"{type(error).__name__}: {error}. "
                 f"It is no metadata of torch.distributed.checkpoint, or that of a newer torch."
             ) from error
         lacking = sorted(needed - here)
         if lacking:
             ranks = sorted({int(found[1]) for found in (re.match(r"__(\d+)_", path) for path in lacking) if found})
             raise CheckpointError(
-                f"The checkpoint {name} lacks files of its sharded state ({_some(lacking)}): ranks {ranks} did not report theirs. "
-                f"Every rank has to pass what save_sharded() gave it to the same report(), not rank 0 alone. Resume from another checkpoint."
+                f"The checkpoint {name} lacks files of its sharded state ({_some(lacking)}): ranks {ranks} did not "
+                "report theirs. "
+                "Every rank has to pass what save_sharded() gave it to the same report(), not rank 0 alone. Resume "
+                "from another checkpoint."
             )
         found: Metadata = metadata
         return found
@@ -114,7 +127,9 @@ class ShardPlanner(DefaultLoadPlanner):
             return super().create_local_plan()
         except (RuntimeError, ValueError) as error:
             problems = self._lacking() + self._different()
-            raise CheckpointError("The state does not fit the checkpoint. " + " ".join(problems or [str(error)])) from error
+            raise CheckpointError(
+                "The state does not fit the checkpoint. " + " ".join(problems or [str(error)])
+            ) from error
 
     def _lacking(self) -> List[str]:
         saved = list(self._saved())
@@ -123,7 +138,10 @@ class ShardPlanner(DefaultLoadPlanner):
             return []
         near = difflib.get_close_matches(lacking[0], saved, n=2, cutoff=0.5)
         hint = f" (nearest to the first: {_some(near)})" if near else f" (it has {_some(sorted(saved))})"
-        return [f"The checkpoint does not have {_some(lacking)}{hint}. strict=False keeps what the state has for keys that the checkpoint lacks."]
+        return [
+            f"The checkpoint does not have {_some(lacking)}{hint}. strict=False keeps what the state has for keys "
+            "that the checkpoint lacks."
+        ]
 
     def _different(self) -> List[str]:
         found = []
@@ -132,9 +150,14 @@ class ShardPlanner(DefaultLoadPlanner):
             if not isinstance(saved, TensorStorageMetadata):
                 continue
             if not isinstance(value, torch.Tensor):
-                found.append(f"{key!r} is a tensor of shape {list(saved.size)} in the checkpoint and of type {type(value).__name__} in the state.")
+                found.append(
+                    f"{key!r} is a tensor of shape {list(saved.size)} in the checkpoint and of type "
+                    f"{type(value).__name__} in the state."
+                )
             elif value.size() != saved.size:
-                found.append(f"{key!r} has shape {list(saved.size)} in the checkpoint and {list(value.size())} in the state.")
+                found.append(
+                    f"{key!r} has shape {list(saved.size)} in the checkpoint and {list(value.size())} in the state."
+                )
         rest = len(found) - _SHOWN
         return found[:_SHOWN] + ([f"{rest} more do not fit."] if rest > 0 else [])
 

@@ -1,9 +1,10 @@
-"""`ShardWriter`: torch's FileSystemWriter for report(): each rank writes its part of a sharded state into a folder of its own.
+"""`ShardWriter`: torch's FileSystemWriter for report(): each rank writes its part of a sharded state into a folder of
+its own.
 
-`sharded.save_sharded` uses it; users do who call torch.distributed.checkpoint themselves. The folder lies under TMPDIR, in a worker next
-to the staging area, so that report() moves its files; names carry the rank, so that all ranks' folders make one checkpoint, and the
-coordinator's has `.metadata`. What is written is torch's own format: torch's readers and tools open a checkpoint's folder too.
-It must not know where checkpoints go.
+`sharded.save_sharded` uses it; users do who call torch.distributed.checkpoint themselves. The folder lies under TMPDIR,
+in a worker next to the staging area, so that report() moves its files; names carry the rank, so that all ranks' folders
+make one checkpoint, and the coordinator's has `.metadata`. What is written is torch's own format: torch's readers and
+tools open a checkpoint's folder too. It must not know where checkpoints go.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ from trainjob_api import contract
 
 
 class ShardWriter(FileSystemWriter):
-    """A StorageWriter for one `dcp.save` or `dcp.async_save`; afterwards `checkpoint()` is what this rank passes to report().
+    """A StorageWriter for one `dcp.save` or `dcp.async_save`; afterwards `checkpoint()` is what this rank passes to
+    report().
 
         writer = ShardWriter()
         dcp.save(state, storage_writer=writer)
         trainjob.report(metrics, checkpoint=writer.checkpoint())
 
-    Every rank makes one for each save and reports it in the same report(). `file_bytes` bounds the files (and is what reading them
-    back is rounded up to), `threads` write them. With `dcp.async_save` (thread type only) give it a process group of its own,
-    `process_group=dist.new_group(backend="gloo")` made once, and wait for its future on every rank at the same step before report().
-    Raises CheckpointError where the temporary folder cannot be made.
+    Every rank makes one for each save and reports it in the same report(). `file_bytes` bounds the files (and is what
+    reading them back is rounded up to), `threads` write them. With `dcp.async_save` (thread type only) give it a
+    process group of its own, `process_group=dist.new_group(backend="gloo")` made once, and wait for its future on every
+    rank at the same step before report(). Raises CheckpointError where the temporary folder cannot be made.
     """
 
     def __init__(self, *, file_bytes: int = shard_pieces.FILE_BYTES, threads: int = 1) -> None:
@@ -50,34 +52,51 @@ class ShardWriter(FileSystemWriter):
         try:
             folder = tempfile.mkdtemp(prefix="trainjob-shards-")
         except OSError as error:
-            raise CheckpointError(f"No temporary folder for this rank's part of a sharded state can be made: {error}. TMPDIR says where.") from error
+            raise CheckpointError(
+                f"No temporary folder for this rank's part of a sharded state can be made: {error}. TMPDIR says where."
+            ) from error
         self._checkpoint = Checkpoint.from_directory(folder)
         self._checkpoint.owned = True
         weakref.finalize(self._checkpoint, shutil.rmtree, folder, True)
         self._file_bytes = file_bytes
         self._began = self._written = self._given = False
-        # Staging takes the files from the page cache at once: what a flush would guard against, a crash of the node, loses staging too.
+        # Staging takes the files from the page cache at once: what a flush would guard against, a crash of the node,
+        # loses staging too.
         super().__init__(folder, sync_files=False, thread_count=threads)
 
     def checkpoint(self) -> Checkpoint:
-        """This rank's part, for report(), which takes the files over; unreported ones go with the handle. Raises CheckpointError before the save is done."""
+        """This rank's part, for report(), which takes the files over; unreported ones go with the handle. Raises
+        CheckpointError before the save is done.
+        """
         if not self._written:
-            raise CheckpointError("Nothing was saved with this ShardWriter yet: call dcp.save first, or wait for the future of dcp.async_save with result().")
+            raise CheckpointError(
+                "Nothing was saved with this ShardWriter yet: call dcp.save first, or wait for the future of "
+                "dcp.async_save with result()."
+            )
         if not self._given:
-            # Called before the folder is removed, the newest first; not at exit, where an exception between save and report is told already.
+            # Called before the folder is removed, the newest first; not at exit, where an exception between save and
+            # report is told already.
             weakref.finalize(self._checkpoint, _warn_unreported, self._checkpoint.path).atexit = False
             self._given = True
         return self._checkpoint
 
     def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
         """Called by torch when a checkpoint_id is given, which this cannot follow."""
-        raise CheckpointError(f"checkpoint_id={str(checkpoint_id)!r} cannot be chosen: report() names checkpoints. Give storage_writer=ShardWriter() alone.")
+        raise CheckpointError(
+            f"checkpoint_id={str(checkpoint_id)!r} cannot be chosen: report() names checkpoints. Give "
+            "storage_writer=ShardWriter() alone."
+        )
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if self._began:
-            raise CheckpointError("A ShardWriter saves once, since report() takes its folder: make a new one for each save.")
+            raise CheckpointError(
+                "A ShardWriter saves once, since report() takes its folder: make a new one for each save."
+            )
         if not kwargs.get("use_collectives", True):
-            raise CheckpointError("use_collectives=False is not supported: it gives each rank its own metadata, which no other number of ranks can load.")
+            raise CheckpointError(
+                "use_collectives=False is not supported: it gives each rank its own metadata, which no other number "
+                "of ranks can load."
+            )
         self._began = True
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
@@ -99,16 +118,21 @@ class ShardWriter(FileSystemWriter):
 
     def __getstate__(self) -> Dict[str, Any]:
         raise CheckpointError(
-            "A ShardWriter cannot be handed to another process (AsyncCheckpointerType.PROCESS): use the thread type. Uploads are in a process of their own anyway."
+            "A ShardWriter cannot be handed to another process (AsyncCheckpointerType.PROCESS): use the thread type. "
+            "Uploads are in a process of their own anyway."
         )
 
 
 def _warn_unreported(folder: str) -> None:
-    """In a worker, a part that went unreported is a checkpoint that lacks it: said when its handle goes, at the latest with the next save."""
+    """In a worker, a part that went unreported is a checkpoint that lacks it: said when its handle goes, at the
+    latest with the next save.
+    """
     if os.environ.get(contract.ENV_AGENT_SOCKET) and any(name.endswith(DEFAULT_SUFFIX) for name in _listed(folder)):
         warnings.warn(
-            "What save_sharded() wrote for this rank was not reported, and a checkpoint without it cannot be loaded: every rank has to pass its own part to the "
-            "same report(), not rank 0 alone. (Without harm if TMPDIR was set to another volume than the staging area's: report() copies then.)",
+            "What save_sharded() wrote for this rank was not reported, and a checkpoint without it cannot be loaded: "
+            "every rank has to pass its own part to the "
+            "same report(), not rank 0 alone. (Without harm if TMPDIR was set to another volume than the staging "
+            "area's: report() copies then.)",
             stacklevel=1,
         )
 
@@ -134,4 +158,6 @@ class _Resolver:
         try:
             return self._planner.resolve_data(item)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"The value of {item.index.fqn!r} cannot be pickled: {type(error).__name__}: {error}") from error
+            raise CheckpointError(
+                f"The value of {item.index.fqn!r} cannot be pickled: {type(error).__name__}: {error}"
+            ) from error

@@ -10,7 +10,10 @@ from trainjob.compat.absent import names
 _HOMES = dict.fromkeys(("init", "is_initialized", "shutdown"), __name__)
 _HOMES["train"] = f"{__name__}.train"
 _DATA = "read data with a torch DataLoader and ray.train.torch.prepare_data_loader"
-_TASKS = "TrainJob runs training functions on ranks, not tasks and actors; use multiprocessing or concurrent.futures inside a rank"
+_TASKS = (
+    "TrainJob runs training functions on ranks, not tasks and actors; use multiprocessing or concurrent.futures "
+    "inside a rank"
+)
 _HINTS = {
     "data": _DATA,
     "tune": "start one TrainJob per trial (`tj run`, TorchTrainer.fit()); ray.train.report gives the metrics",
@@ -39,7 +42,11 @@ def init(*args: Any, **kwargs: Any) -> None:
     """Accepted: there is nothing to connect to. Says so once."""
     global _initialized
     if not _initialized:
-        warnings.warn("ray.init() does nothing here: TrainJob has no cluster of its own to connect to; its arguments are not used.", stacklevel=2)
+        warnings.warn(
+            "ray.init() does nothing here: TrainJob has no cluster of its own to connect to; its arguments are not "
+            "used.",
+            stacklevel=2,
+        )
     _initialized = True
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from trainjob.compat.absent import names
 
-_OURS = "Checkpoint CheckpointConfig CheckpointUploadMode FailureConfig Result RunConfig ScalingConfig TrainContext TrainingFailedError UserCallback get_all_reported_checkpoints get_checkpoint get_context report"
+_OURS = (
+    "Checkpoint CheckpointConfig CheckpointUploadMode FailureConfig Result RunConfig ScalingConfig TrainContext "
+    "TrainingFailedError UserCallback get_all_reported_checkpoints get_checkpoint get_context report"
+)
 _HOMES = dict.fromkeys(_OURS.split(), "trainjob")
 _HOMES["torch"] = f"{__name__}.torch"
 _HOMES["collective"] = f"{__name__}.collective"

@@ -1,0 +1,1 @@
+"""What the agents of all jobs say, and what they are told."""

@@ -1,0 +1,323 @@
+"""Where agents sync: takes their reports, answers with instructions, and tells the reconciler whose job to look at.
+
+The reconciler commits what it read or wrote; the launcher or the operator's main starts the endpoint. Long polls,
+clocks and wake-ups are here; what is remembered and said is `roster.py`, bytes and sockets are `endpoint.py`. It never
+writes to the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from trainjob_api import contract
+from trainjob_api.contract import SyncReply
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, refusal
+from trainjob_operator.agents.rate_limit import RateLimit
+from trainjob_operator.agents.reports import BadReport, Report, parse_report
+from trainjob_operator.agents.roster import News, Outdated, Roster
+from trainjob_operator.agents.silence_watch import SilenceWatch
+from trainjob_operator.clock import Clock, wait_until
+from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
+from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.pods.naming import pod_name
+
+START_GRACE_S = 10.0
+"""So long after its start the coordinator takes no job's absence for granted: the first reads are under way."""
+PROGRESS_EVERY_S = 1.0
+"""Mere progress asks for a turn at most this often."""
+RECHECK_S = 0.005
+"""Reports that change what others are told (the leader's address) are gathered for so long before open polls are
+looked through.
+"""
+OWNER_TIMEOUT_S = 10.0
+TOKEN_RETRY_S = 5.0
+"""An agent whose token cannot be checked now is asked to wait so long."""
+FAREWELL_S = 0.05
+"""An agent that was told `exit` and has nothing left to do is held no longer: it only came to say its last word."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who a token belongs to."""
+
+    pod_uid: str | None = None
+    """The only pod that it may speak for; None: any pod of this installation."""
+    pod_name: str | None = None
+    namespace: str | None = None
+
+    @property
+    def key(self) -> JobKey | None:
+        """The only job that its pod can belong to: pods are named after their job and slot."""
+        return (
+            None
+            if self.pod_name is None or self.namespace is None
+            else (self.namespace, self.pod_name.rpartition("-")[0])
+        )
+
+    def objection(self, report: Report) -> str | None:
+        """Why this report is not its to make."""
+        if self.pod_uid not in (None, report.pod_uid):
+            return f"this token may not speak for the pod with UID {report.pod_uid}"
+        if self.namespace not in (None, report.namespace) or self.pod_name not in (
+            None,
+            pod_name(report.job, report.slot),
+        ):
+            return (
+                f"this token is of pod {self.namespace}/{self.pod_name}, which is not worker {report.slot} of "
+                f"TrainJob {report.namespace}/{report.job}"
+            )
+        return None
+
+
+Authenticate = Callable[[str], Awaitable[Caller | None]]
+"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is
+looked at.
+
+Raises ClusterError when that cannot be found out now; the agent is then asked to come again."""
+FindOwner = Callable[[JobKey], Awaitable[str | None]]
+"""A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
+EnqueueAfter = Callable[[JobKey, float], None]
+"""Ask for a turn of a job in so many seconds."""
+
+
+def bearer(token: str) -> Authenticate:
+    """One shared token for all agents: the local backend's check."""
+    expected = token.encode()
+
+    async def authenticate(shown: str) -> Caller | None:
+        return Caller() if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected) else None
+
+    return authenticate
+
+
+def owner_in(cluster: Cluster) -> FindOwner:
+    """Looks the job up in the cluster."""
+
+    async def find(key: JobKey) -> str | None:
+        try:
+            manifest = await cluster.get_job(*key)
+        except NotFound:
+            return None
+        return str(manifest["metadata"]["uid"])
+
+    return find
+
+
+@dataclass(eq=False)
+class _Poll:
+    """An open request of one pod."""
+
+    report: Report
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Coordinator:
+    """One per operator process. `transition` counts changes of leadership."""
+
+    def __init__(
+        self, *, clock: Clock, authenticate: Authenticate, find_owner: FindOwner, master_key: bytes, transition: int = 0
+    ) -> None:
+        self.listening_since = clock.now()
+        self.refusals: Counter[str] = Counter()
+        self.syncs = 0
+        """Requests whose body arrived, refused ones included."""
+        self._clock = clock
+        self._authenticate = authenticate
+        self._find_owner = find_owner
+        self._transition = transition
+        self._roster = Roster(master_key)
+        self._limit = RateLimit[JobKey]()
+        self._polls: dict[JobKey, dict[str, _Poll]] = {}
+        self._asked: set[tuple[JobKey, str]] = set()
+        """Pods whose next word is waited for."""
+        self._rechecks: set[JobKey] = set()
+        self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
+        self._enqueue: EnqueueAfter = lambda key, delay_s: None
+        self._grace_ends = clock.monotonic() + START_GRACE_S
+        self._closing = False
+        self._endpoint = Endpoint(self.serve, self._health, self._refused)
+
+    # --- For the reconciler
+    # ----------------------------------------------------------------------------------------------
+
+    def listen(self, enqueue: EnqueueAfter) -> None:
+        """Where to ask for turns."""
+        self._enqueue = enqueue
+
+    def views(self, key: JobKey) -> Mapping[str, AgentView]:
+        """What the job's agents last said, by pod UID."""
+        return self._roster.views(key)
+
+    def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
+        """The job as it was read or written: from now on agents are answered from it, those who wait at once."""
+        if self._roster.commit(job, pods, self._clock.now()):
+            self._recheck(job.key)
+        self._silence.watch(job.key)
+
+    def connected(self) -> int:
+        """Agents whose poll is open now."""
+        return sum(len(polls) for polls in self._polls.values())
+
+    def unknown(self) -> int:
+        """Connections on which nobody has shown a good token yet."""
+        return self._endpoint.unknown
+
+    def forget(self, key: JobKey) -> None:
+        """A read found no such job: its agents are sent home."""
+        self._roster.forget(key)
+        self._asked = {asked for asked in self._asked if asked[0] != key}
+        self._recheck(key)
+        self._silence.forget(key)
+
+    # --- For agents
+    # ---------------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:
+        """Listen for agents, with TLS if there is a context; the base URL for them (port 0: any free one)."""
+        return await self._endpoint.start(host, port, ssl_context)
+
+    async def stop(self) -> None:
+        """Answer the open polls with what they are to do now, and close."""
+        self._closing = True
+        self._silence.close()
+        for polls in list(self._polls.values()):
+            for poll in polls.values():
+                poll.answered.set()
+        await self._endpoint.stop()
+
+    async def serve(self, token: str, body: bytes, known: Known = lambda: None) -> Answer:
+        """One request: authenticate, parse, sync. Everything but the socket, which hears by `known` that the token
+        is good.
+        """
+        self.syncs += 1
+        try:
+            caller = await self._authenticate(token)
+        except ClusterError:
+            self._refused("token not checked")
+            return refusal(
+                503, "the operator cannot have tokens checked now: the API server does not answer it", TOKEN_RETRY_S
+            )
+        if caller is None:
+            self._refused("wrong token")
+            return refusal(
+                401, "the bearer token is not accepted: it is expired, not of a pod, or not for this installation"
+            )
+        known()
+        if caller.key is not None and caller.pod_uid is not None:
+            wait_s = self._limit.admit(caller.key, caller.pod_uid, self._clock.monotonic())
+            if wait_s > 0.0:
+                self._refused("too often")
+                return refusal(429, f"TrainJob {'/'.join(caller.key)} asks too often", wait_s)
+        try:
+            report = parse_report(body)
+        except BadReport as error:
+            self._refused("malformed")
+            return refusal(400, str(error))
+        objection = caller.objection(report)
+        if objection is not None:
+            self._refused("foreign pod")
+            return refusal(403, objection)
+        try:
+            reply = await self.sync(report)
+        except Outdated as error:
+            self._refused("outdated")
+            return refusal(409, str(error))
+        return Answer(200, {"transition": reply["transition"], "instruction": reply["instruction"]})
+
+    async def sync(self, report: Report) -> SyncReply:
+        """Take a report in and answer with the agent's instruction: at once if it has not acknowledged it, else when
+        it changes, a newer report of the same pod comes, or the long poll is over. Raises Outdated."""
+        news = self._roster.accept(report, self._clock.now())
+        was_asked = (report.key, report.pod_uid) in self._asked
+        self._asked.discard((report.key, report.pod_uid))
+        if news is News.MATTERS or was_asked:
+            self._enqueue(report.key, 0.0)
+        if news is News.MATTERS:
+            self._recheck_soon(report.key)
+            self._ask(report.key, self._roster.lost_peers(report))
+            self._ask(report.key, self._roster.who_knows_progress(report))
+        elif news is News.PROGRESS:
+            self._enqueue(report.key, PROGRESS_EVERY_S)
+        poll = self._open(report)
+        try:
+            if self._roster.is_unknown(report):
+                await self._look_for_owner(report)
+            if not self._roster.has_news_for(report) and not self._closing:
+                hold_s = FAREWELL_S if self._roster.is_leaving(report) else contract.LONG_POLL_S
+                await wait_until(self._clock, self._clock.monotonic() + hold_s, poll.answered.wait())
+        finally:
+            self._close(poll)
+        return SyncReply(transition=self._transition, instruction=self._roster.instruction(report))
+
+    # --- Inside
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _open(self, report: Report) -> _Poll:
+        """Register the poll; an older one of the same pod is answered, its agent no longer waits for it."""
+        polls = self._polls.setdefault(report.key, {})
+        older = polls.get(report.pod_uid)
+        if older is not None:
+            older.answered.set()
+        polls[report.pod_uid] = poll = _Poll(report)
+        return poll
+
+    def _close(self, poll: _Poll) -> None:
+        polls = self._polls.get(poll.report.key, {})
+        if polls.get(poll.report.pod_uid) is poll:
+            del polls[poll.report.pod_uid]
+            if not polls:
+                del self._polls[poll.report.key]
+
+    async def _look_for_owner(self, report: Report) -> None:
+        """An agent of a job that no turn has seen: gone, or not read yet? Only a fresh read of the cluster may say
+        gone.
+        """
+        if self._clock.monotonic() < self._grace_ends:
+            return
+        try:
+            async with asyncio.timeout(OWNER_TIMEOUT_S):
+                uid = await self._find_owner(report.key)
+        except (ClusterError, TimeoutError):
+            return  # silence of the API is no verdict
+        if uid == report.job_uid:
+            self._enqueue(report.key, 0.0)
+        else:
+            self._roster.mark_gone(report.key, report.job_uid)
+
+    def _recheck(self, key: JobKey) -> None:
+        """Answer those open polls whose instruction has changed."""
+        self._rechecks.discard(key)
+        for poll in self._polls.get(key, {}).values():
+            if not poll.answered.is_set() and self._roster.has_news_for(poll.report):
+                poll.answered.set()
+
+    def _recheck_soon(self, key: JobKey) -> None:
+        if key not in self._rechecks:
+            self._rechecks.add(key)
+            asyncio.get_running_loop().call_later(RECHECK_S, self._recheck, key)
+
+    def _silence_due(self, key: JobKey, after: datetime) -> datetime | None:
+        return self._roster.silence_due(key, after, self.listening_since)
+
+    def _ask(self, key: JobKey, pod_uids: Iterable[str]) -> None:
+        """Have agents speak: those whom a peer cannot reach, and rank 0's, which knows how far training came, when a
+        rank of another breaks. An open poll is answered, and an agent that lives polls anew."""
+        for uid in pod_uids:
+            poll = self._polls.get(key, {}).get(uid)
+            if poll is not None and not poll.answered.is_set():
+                self._asked.add((key, uid))
+                poll.answered.set()
+
+    def _refused(self, why: str) -> None:
+        self.refusals[why] += 1
+
+    def _health(self) -> Mapping[str, Any]:
+        return {"ok": True, "polls": self.connected(), "refusals": dict(self.refusals)}

@@ -1,0 +1,177 @@
+"""Lets connections to the coordinator in: few that have not shown a good token, and those not for long.
+
+Used by `endpoint.py`. Anybody in the cluster can open a connection, and each costs memory and, with TLS, work before it
+has said who it is. So that none can use all of either, connections that are not known yet are bounded in number, in all
+and by address, and in time. At the bound the next ones wait in the kernel's queue: after a change of leadership all
+agents come at once, and all of them get their turn. What a token is worth is the coordinator's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+LOOK_EVERY_S = 0.25
+BACKLOG = 1024
+"""After a change of leadership all agents come at once."""
+PAUSE_S = 1.0
+"""After a failed accept (no file descriptors left)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """For connections that nobody has shown a good token on."""
+
+    connections: int = 1024
+    per_address: int = 256
+    """On one node many workers may share an address."""
+    handshake_s: float = 5.0
+    """For the TLS handshake."""
+    known_within_s: float = 20.0
+    """From the connection to its first good token: handshake, request with its body, and the check by the API
+    server.
+    """
+
+
+Handlers = Callable[[], asyncio.Protocol]
+"""Makes the protocol of a new connection."""
+Refused = Callable[[str], None]
+
+
+@dataclass(eq=False)
+class _Unknown:
+    """A connection that has not shown a token yet."""
+
+    address: str
+    until: float
+    transport: asyncio.BaseTransport | None = None
+    """None: in its TLS handshake."""
+
+
+class Gate:
+    """Listens on one socket. `know` is called for a handler's connection as soon as a token was good on it."""
+
+    def __init__(self, handlers: Handlers, refused: Refused, bounds: Bounds | None = None) -> None:
+        self._handlers = handlers
+        self._refused = refused
+        self._bounds = bounds or Bounds()
+        self._unknown: dict[object, _Unknown] = {}
+        self._by_address: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._socket: socket.socket | None = None
+        self.address: tuple[str, int] = ("", 0)
+        """Where it listens."""
+
+    def __len__(self) -> int:
+        """Connections that are not known."""
+        return len(self._unknown)
+
+    def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        """Open the socket (port 0: any free one) and let connections in until `close`. Raises OSError when the
+        address is taken.
+        """
+        self._socket = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
+        )
+        self._socket.setblocking(False)
+        bound = self._socket.getsockname()
+        self.address = (bound[0], bound[1])
+        self._spawn(self._accept(self._socket, context))
+        self._spawn(self._look())
+
+    def know(self, handler: object) -> None:
+        """Its connection has shown a good token: it no longer counts."""
+        self._forget(handler)
+
+    async def close(self) -> None:
+        """Listen no more; connections that are known stay as they are."""
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        for entry in self._unknown.values():
+            if isinstance(entry.transport, asyncio.Transport):
+                entry.transport.abort()
+
+    # --- Inside
+    # -------------------------------------------------------------------------------------------------------------
+
+    async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while len(self._unknown) >= self._bounds.connections:
+                self._room.clear()
+                await self._room.wait()
+            try:
+                connection, peer = await loop.sock_accept(listening)
+            except OSError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            address = str(peer[0])
+            if self._by_address[address] >= self._bounds.per_address:
+                self._refused("too many connections")
+                connection.close()
+                continue
+            handler = self._handlers()
+            self._unknown[handler] = _Unknown(address, loop.time() + self._bounds.known_within_s)
+            self._by_address[address] += 1
+            self._spawn(self._let_in(connection, handler, context))
+
+    async def _let_in(
+        self, connection: socket.socket, handler: asyncio.Protocol, context: ssl.SSLContext | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        limit_s = None if context is None else self._bounds.handshake_s
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: handler, connection, ssl=context, ssl_handshake_timeout=limit_s
+            )
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+            # ssl.SSLError is an OSError, and so is a peer that hung up.
+            self._forget(handler)
+            connection.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            self._refused("handshake failed")
+            return
+        entry = self._unknown.get(handler)
+        if entry is not None:
+            entry.transport = transport
+
+    async def _look(self) -> None:
+        """End those whose time is over, and forget those that are gone."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for handler, entry in list(self._unknown.items()):
+                if entry.transport is None:
+                    continue  # the handshake has a limit of its own
+                if entry.transport.is_closing():
+                    self._forget(handler)
+                elif loop.time() >= entry.until and isinstance(entry.transport, asyncio.Transport):
+                    self._refused("not known in time")
+                    entry.transport.abort()
+                    self._forget(handler)
+
+    def _forget(self, handler: object) -> None:
+        entry = self._unknown.pop(handler, None)
+        if entry is not None:
+            self._by_address[entry.address] -= 1
+            if not self._by_address[entry.address]:
+                del self._by_address[entry.address]
+            self._room.set()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,228 @@
+"""Reads an agent's report: untrusted text in, a checked and bounded `AgentView` out.
+
+Called by the coordinator with a request's body. What is too long is cut, what is not finite is dropped, what is of the
+wrong kind is refused with one sentence. Nothing from a pod reaches status without passing here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from datetime import datetime, timedelta
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from trainjob_api import contract
+from trainjob_api.contract import CheckpointReport, ProgressReport, RankReport
+from trainjob_operator.core.model import AgentView
+
+NAME_LIMIT = 253
+"""Characters of a name, a UID, an address."""
+PATH_LIMIT = 1024
+LIST_LIMIT = 10_000
+"""Entries of a list: ranks of one pod, members of an attempt."""
+COUNT_LIMIT = 2**53
+"""Largest whole number that every JSON reader keeps exactly."""
+TIME_LIMIT = 32_503_680_000.0
+"""Seconds since the epoch: the year 3000."""
+
+
+class BadReport(Exception):
+    """The body is no report; str() says in one sentence what is wrong."""
+
+
+def _clean(text: str, limit: int, *, tail: bool = False) -> str:
+    """Without control characters (terminal escapes) and broken Unicode, cut to the limit."""
+    text = text[-limit:] if tail else text[:limit]
+    return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "�" for c in text)
+
+
+def _text(limit: int, *, tail: bool = False) -> BeforeValidator:
+    return BeforeValidator(lambda value: _clean(value, limit, tail=tail) if isinstance(value, str) else value)
+
+
+def _instant(value: Any) -> Any:
+    """A time that no calendar holds counts as not given."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if math.isfinite(value) and 0.0 <= value <= TIME_LIMIT else None
+    return value
+
+
+def _number(value: Any) -> Any:
+    """A whole number that not every JSON reader keeps exactly counts as not given."""
+    return None if isinstance(value, int) and abs(value) > COUNT_LIMIT else value
+
+
+def _metrics(value: Any) -> Any:
+    """The first METRICS_LIMIT finite numbers."""
+    if not isinstance(value, dict):
+        return value
+    numbers = {
+        k: v for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+    }
+    return {
+        _clean(str(name), NAME_LIMIT): float(number) for name, number in list(numbers.items())[: contract.METRICS_LIMIT]
+    }
+
+
+def _truncated(value: Any) -> Any:
+    return value[:LIST_LIMIT] if isinstance(value, list) else value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, pattern=r"^[\x21-\x7e]+$")]
+Word = Annotated[str, _text(NAME_LIMIT)]
+Path = Annotated[str, _text(PATH_LIMIT)]
+Message = Annotated[str, _text(contract.MESSAGE_LIMIT)]
+Count = Annotated[int, Field(ge=0, le=COUNT_LIMIT)]
+Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+Instant = Annotated[float | None, BeforeValidator(_instant)]
+Number = Annotated[int | None, BeforeValidator(_number)]
+"""A user's own count (step, epoch): whatever it is, it must not make the whole report unreadable."""
+Metrics = Annotated[dict[str, float], BeforeValidator(_metrics)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    def told(self) -> dict[str, Any]:
+        """Fields that are there."""
+        return self.model_dump(exclude_none=True)
+
+
+class _Error(_Part):
+    type: Word = ""
+    message: Message = ""
+    traceback: Annotated[str, _text(contract.TRACEBACK_LIMIT, tail=True)] = ""
+    communication: bool = False
+
+
+class _Rank(_Part):
+    rank: Count
+    local_rank: Count = 0
+    pid: Count = 0
+    state: Word = contract.RANK_STARTING
+    kind: Word | None = None
+    exit_code: Code | None = None
+    signal: Code | None = None
+    ended_at: Instant = None
+    error: _Error | None = None
+
+
+class _Progress(_Part):
+    position: Count = 0
+    step: Number = None
+    total_steps: Number = None
+    epoch: Number = None
+    metrics: Metrics = Field(default_factory=dict)
+    time: Instant = None
+
+
+class _Checkpoint(_Part):
+    id: Word
+    step: Number = None
+    uri: Path | None = None
+    time: Instant = None
+    bytes: Count = 0
+    metrics: Metrics = Field(default_factory=dict)
+
+
+class Report(_Part):
+    """One `contract.AgentReport`, checked."""
+
+    namespace: Name
+    job: Name
+    job_uid: Name
+    slot: Count
+    pod: Word = ""
+    pod_uid: Name
+    boot: Count
+    seq: Count
+    clock: Instant = None
+    address: Word = ""
+    acknowledged: dict[str, Any] | None = None
+    attempt: Count = 0
+    quiet: bool = True
+    joined: bool = False
+    ranks: Annotated[list[_Rank], BeforeValidator(_truncated)] = Field(default_factory=list)
+    lost_peers: Annotated[list[Count], BeforeValidator(_truncated)] = Field(default_factory=list)
+    draining: bool = False
+    uploads: Count = 0
+    completed: bool = False
+    run: Count | None = None
+    resumed_from: Path | None = None
+    progress: _Progress | None = None
+    latest: _Checkpoint | None = None
+    best: _Checkpoint | None = None
+    checkpoint_count: Count = 0
+    warning: Message | None = None
+    checkpoint_trouble: Message | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name) of the job."""
+        return self.namespace, self.job
+
+    @property
+    def has_broken_ranks(self) -> bool:
+        """Whether a rank ended here other than well or because it was stopped."""
+        return any(
+            rank.state == contract.RANK_ENDED and rank.kind not in (contract.END_OK, contract.END_STOPPED)
+            for rank in self.ranks
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """(boot, seq): a lower one is older."""
+        return self.boot, self.seq
+
+    def view(self, now: datetime) -> AgentView:
+        """What the rules see of it."""
+        return AgentView(
+            slot=self.slot,
+            pod_uid=self.pod_uid,
+            boot=self.boot,
+            heard_at=now,
+            address=self.address,
+            clock_offset=timedelta(seconds=now.timestamp() - self.clock) if self.clock is not None else timedelta(0),
+            attempt=self.attempt,
+            quiet=self.quiet,
+            joined=self.joined,
+            ranks=tuple(cast(RankReport, rank.told()) for rank in self.ranks),
+            lost_peers=tuple(self.lost_peers),
+            draining=self.draining,
+            uploads=self.uploads,
+            completed=self.completed,
+            run=self.run,
+            resumed_from=self.resumed_from,
+            progress=cast(ProgressReport, self.progress.told()) if self.progress else None,
+            latest=cast(CheckpointReport, self.latest.told()) if self.latest else None,
+            best=cast(CheckpointReport, self.best.told()) if self.best else None,
+            checkpoint_count=self.checkpoint_count,
+            warning=self.warning,
+            checkpoint_trouble=self.checkpoint_trouble,
+        )
+
+
+def parse_report(body: bytes) -> Report:
+    """The report in a request's body. Raises BadReport."""
+    try:
+        document = json.loads(body)
+    except RecursionError:
+        raise BadReport("the body is nested too deeply for a report") from None
+    except ValueError as error:
+        raise BadReport(f"the body is not JSON: {error}"[: contract.MESSAGE_LIMIT]) from None
+    return read_report(document)
+
+
+def read_report(document: Any) -> Report:
+    """The report in a parsed body. Raises BadReport."""
+    if not isinstance(document, dict):
+        raise BadReport("the body must be a JSON object: an agent's report")
+    try:
+        return Report.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(_clean(str(step), 64) for step in first["loc"])
+        raise BadReport(f"field {where}: {first['msg']}") from None

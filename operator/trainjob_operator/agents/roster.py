@@ -1,0 +1,217 @@
+"""The coordinator's memory and judgement, without I/O: what each agent last said, and what each is told.
+
+Used by `coordinator.py` alone. Agents are answered only from a job that was read or written (`commit`), so that nobody
+hears of an attempt that is not committed. Losing all of this costs nothing: agents say everything again in their next
+sync.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from enum import Enum
+
+from trainjob_api import contract
+from trainjob_api.contract import Instruction
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.reports import Report
+from trainjob_operator.cluster import JobKey
+from trainjob_operator.core.ends.silence import SILENT_S
+from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.moments import after
+from trainjob_operator.core.pods.naming import parse_slots
+
+UNLISTED_KEPT = timedelta(minutes=5)
+"""How long the word of a pod is kept that no list has shown (yet)."""
+GONE_LIMIT = 10_000
+"""UIDs of deleted jobs that are remembered; a forgotten one costs one more look at the cluster."""
+
+_PROGRESS_FIELDS = frozenset({"progress", "latest", "best", "checkpoint_count"})
+_CLOCK_FIELDS = frozenset({"heard_at", "clock_offset"})
+
+
+class Outdated(Exception):
+    """The report is older than one that was already seen from this pod."""
+
+
+class News(Enum):
+    """What a report brought compared with the one before."""
+
+    NOTHING = "nothing"
+    PROGRESS = "progress"
+    """Only what is shown to people."""
+    MATTERS = "matters"
+    """Something that a rule may act on."""
+
+
+@dataclass(frozen=True)
+class _Committed:
+    job: TrainJob
+    slots: Mapping[str, int]
+    """Slot by UID of the job's own pods."""
+
+
+@dataclass(frozen=True)
+class _Heard:
+    job_uid: str
+    order: tuple[int, int]
+    view: AgentView
+
+
+class Roster:
+    """Agents by job and pod UID."""
+
+    def __init__(self, master_key: bytes) -> None:
+        self._master_key = master_key
+        self._committed: dict[JobKey, _Committed] = {}
+        self._heard: dict[JobKey, dict[str, _Heard]] = {}
+        self._gone: dict[tuple[JobKey, str], None] = {}
+        """By name too: a pod may claim any UID, but only its own job's name."""
+
+    # --- What the cluster holds
+    # ---------------------------------------------------------------------------------------------
+
+    def commit(self, job: TrainJob, pods: Iterable[PodView], now: datetime) -> bool:
+        """The job as it was read or written, with its pods; whether that differs from what was known."""
+        known = self._committed.get(job.key)
+        new = _Committed(job, {pod.uid: pod.slot for pod in pods if pod.owned})
+        if known is not None and known.job.metadata.uid != job.metadata.uid:
+            self.mark_gone(job.key, known.job.metadata.uid)
+        self._committed[job.key] = new
+        heard = self._heard.get(job.key, {})
+        for uid in [
+            uid for uid, said in heard.items() if uid not in new.slots and now - said.view.heard_at > UNLISTED_KEPT
+        ]:
+            del heard[uid]
+        return (
+            known is None
+            or known.slots != new.slots
+            or known.job.metadata.resource_version != job.metadata.resource_version
+        )
+
+    def forget(self, key: JobKey) -> None:
+        """A read of the cluster found no job of that name."""
+        known = self._committed.pop(key, None)
+        if known is not None:
+            self.mark_gone(key, known.job.metadata.uid)
+
+    def mark_gone(self, key: JobKey, job_uid: str) -> None:
+        """The cluster holds no job of that UID, and never will again."""
+        self._gone[key, job_uid] = None
+        while len(self._gone) > GONE_LIMIT:
+            del self._gone[next(iter(self._gone))]
+        heard = {uid: said for uid, said in self._heard.pop(key, {}).items() if said.job_uid != job_uid}
+        if heard:
+            self._heard[key] = heard
+
+    # --- What agents say
+    # ----------------------------------------------------------------------------------------------------
+
+    def accept(self, report: Report, now: datetime) -> News:
+        """Take a report in. Raises Outdated for one that is older than what this pod said last."""
+        if (report.key, report.job_uid) in self._gone:
+            return News.NOTHING
+        heard = self._heard.setdefault(report.key, {})
+        before = heard.get(report.pod_uid)
+        if before is not None and report.order < before.order:
+            raise Outdated(
+                f"boot {report.boot} seq {report.seq} is older than boot {before.order[0]} seq {before.order[1]}, "
+                "which has been seen"
+            )
+        view = report.view(now)
+        heard[report.pod_uid] = _Heard(report.job_uid, report.order, view)
+        return _difference(before.view if before else None, view)
+
+    def views(self, key: JobKey) -> Mapping[str, AgentView]:
+        """What the agents of a job last said, by pod UID."""
+        return {uid: said.view for uid, said in self._heard.get(key, {}).items()}
+
+    def silence_due(self, key: JobKey, now: datetime, listening_since: datetime) -> datetime | None:
+        """When the next agent of the job that speaks, or may be expected to, will have been silent for too long;
+        None: nobody is waited for.
+        """
+        known = self._committed.get(key)
+        if known is None or known.job.status.finished or known.job.spec.suspend:
+            return None
+        listed, heard = parse_slots(known.job.status.slots), self._heard.get(key, {})
+        last = [
+            heard[uid].view.heard_at if uid in heard else listening_since
+            for uid, slot in known.slots.items()
+            if slot in listed
+        ]
+        return min(
+            (due for moment in last if (due := after(max(moment, listening_since), SILENT_S)) > now), default=None
+        )
+
+    def lost_peers(self, report: Report) -> list[str]:
+        """UIDs of the pods that a member says it cannot reach."""
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        if known is None or attempt is None or attempt.number != report.attempt:
+            return []
+        members = parse_slots(attempt.members)
+        lost = {members[index] for index in report.lost_peers if index < len(members)}
+        return [uid for uid, slot in known.slots.items() if slot in lost]
+
+    def who_knows_progress(self, report: Report) -> list[str]:
+        """UID of the pod of rank 0, when another member reports that a rank of the running attempt broke."""
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        if known is None or attempt is None or attempt.number != report.attempt or not report.has_broken_ranks:
+            return []
+        members = parse_slots(attempt.members)
+        return [uid for uid, slot in known.slots.items() if slot in members[:1] and uid != report.pod_uid]
+
+    # --- What agents are told
+    # -----------------------------------------------------------------------------------------------
+
+    def is_unknown(self, report: Report) -> bool:
+        """Whether the report speaks of a job that is neither committed here nor known to be gone."""
+        known = self._committed.get(report.key)
+        return (report.key, report.job_uid) not in self._gone and (
+            known is None or known.job.metadata.uid != report.job_uid
+        )
+
+    def instruction(self, report: Report) -> Instruction:
+        """What the reporting agent is to do."""
+        if (report.key, report.job_uid) in self._gone:
+            why = f"TrainJob {report.namespace}/{report.job} (UID {report.job_uid}) no longer exists"
+            return Instruction(do=contract.DO_EXIT, exit_code=contract.EXIT_REMOVED, grace_s=0.0, reason=why)
+        known = self._committed.get(report.key)
+        if known is None or known.job.metadata.uid != report.job_uid or known.slots.get(report.pod_uid) != report.slot:
+            # Not read yet, or a pod that no list has shown yet: what runs keeps running.
+            return Instruction(do=contract.DO_WAIT)
+        word, _ = instruct(known.job, self._by_slot(report.key, known), report.slot, report.pod_uid)
+        if word.get("do") == contract.DO_RUN:
+            word["secret"] = job_secret(self._master_key, report.job_uid)
+        return word
+
+    def has_news_for(self, report: Report) -> bool:
+        """Whether the agent has not acknowledged its present instruction."""
+        return report.acknowledged != self.instruction(report)
+
+    def is_leaving(self, report: Report) -> bool:
+        """Whether the agent is to exit, and nothing keeps it."""
+        return report.quiet and report.uploads == 0 and self.instruction(report).get("do") == contract.DO_EXIT
+
+    def _by_slot(self, key: JobKey, known: _Committed) -> dict[int, AgentView]:
+        heard = self._heard.get(key, {})
+        return {slot: heard[uid].view for uid, slot in known.slots.items() if uid in heard}
+
+
+def job_secret(master_key: bytes, job_uid: str) -> str:
+    """What the agents of one job show each other: derived, never stored."""
+    return hmac.new(master_key, job_uid.encode(), hashlib.sha256).hexdigest()
+
+
+def _difference(before: AgentView | None, after: AgentView) -> News:
+    if before is None:
+        return News.MATTERS
+    changed = {f.name for f in fields(AgentView) if getattr(before, f.name) != getattr(after, f.name)} - _CLOCK_FIELDS
+    if not changed:
+        return News.NOTHING
+    return News.PROGRESS if changed <= _PROGRESS_FIELDS else News.MATTERS

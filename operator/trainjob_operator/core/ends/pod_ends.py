@@ -1,0 +1,163 @@
+"""Incidents whose cause is a pod: it ended, is being deleted, is gone, is another one, or nobody can reach it.
+
+Called by `failures.py`, which knows when a pod is the first cause, and by `decide.py` for pods that end before training
+begins.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from trainjob_api import contract
+from trainjob_operator.core.ends.incident import Incident
+from trainjob_operator.core.ends.rank_ends import succeeded
+from trainjob_operator.core.ends.silence import Lost
+from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.core.moments import aware
+from trainjob_operator.core.phrases import how_pod_ended
+from trainjob_operator.core.pods.naming import pod_name
+from trainjob_operator.core.turn import Turn
+
+OOM_KILLED = "OOMKilled"
+"""The kubelet's word for a container that the kernel's memory limit ended."""
+UNCOUNTED = frozenset(
+    {
+        contract.REASON_PREEMPTED,
+        contract.REASON_WORKER_UNREACHABLE,
+        contract.REASON_DAMAGED,
+        contract.REASON_INTERRUPTED,
+    }
+)
+"""Causes that are no failure of what ran."""
+
+
+def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
+    """A pod that ended by itself while no attempt ran in it."""
+    message, reason = (
+        f"{pod.name} {how_pod_ended(pod)} before training began{_disruption(pod)}",
+        contract.REASON_START_FAILED,
+    )
+    if pod.failed_init is not None:
+        log = f"kubectl logs -n {turn.job.metadata.namespace} {pod.name} -c {pod.failed_init}"
+        message, reason = f"{pod.name} could not begin: {pod.message}; its log: {log}", contract.REASON_INIT_FAILED
+    return Incident(
+        reason=contract.REASON_PREEMPTED if pod.disrupted else reason,
+        time=min(aware(pod.finished_at or turn.now), turn.now),
+        message=message,
+        slot=pod.slot,
+        pod=pod.name,
+        node=pod.node,
+        exit_code=pod.exit_code,
+        signal=pod.signal,
+        counted=not pod.disrupted and pod.exit_code != contract.EXIT_NO_COORDINATOR,
+    )
+
+
+def impostor_slot(turn: Turn) -> int | None:
+    """The slot whose pod is another than the one that became a member: a create that took effect late, after its
+    retry's pod had come and gone.
+    """
+    running, members = turn.running, turn.members()
+    if running is None or running.members_digest is None or turn.kids.digest(members) in (None, running.members_digest):
+        return None
+    strangers = [slot for slot in members if turn.word(slot) is None]
+    return next(iter(strangers or members), None)
+
+
+def of_impostor(turn: Turn, slot: int) -> Incident:
+    name = pod_name(turn.job.metadata.name, slot)
+    running = turn.running
+    return Incident(
+        reason=contract.REASON_POD_LOST,
+        time=turn.now,
+        message=f"{name} is gone; another pod has its name",
+        slot=slot,
+        pod=name,
+        victims=max(0, (running.world_size - running.world_size // running.workers) if running else 0),
+        strikes=False,
+    )
+
+
+def is_lost(turn: Turn, slot: int) -> bool:
+    """Whether a member has no working pod any more."""
+    if slot in turn.kids.live:
+        return False
+    if not turn.plain:
+        return True
+    pod = turn.kids.ended.get(slot)
+    if pod is not None:
+        return pod.phase is PodPhase.FAILED
+    # Plain mode commits the attempt before its pods: until all have been seen, one that is not there is still to be
+    # created.
+    return not (slot in turn.kids.absent and turn.status.timing.scheduled_at is None)
+
+
+def lost_at(turn: Turn, slot: int) -> datetime:
+    """When a member's pod was lost; one that is gone, or is being deleted, tells no time."""
+    pod = turn.kids.ended.get(slot)
+    return min(aware(pod.finished_at), turn.now) if pod and pod.finished_at else turn.now
+
+
+def of_pod(turn: Turn, slot: int) -> Incident:
+    """A member whose pod failed, is being deleted, or is gone."""
+    running = turn.running
+    world, workers = (running.world_size, running.workers) if running else (1, 1)
+    pod = turn.kids.ended.get(slot) or turn.kids.leaving.get(slot)
+    name = pod.name if pod else pod_name(turn.job.metadata.name, slot)
+    taken = turn.observed.disruptions.get(slot) if pod is None else None
+    reason = contract.REASON_PREEMPTED if taken else _reason_of_pod(turn, pod)
+    how = how_pod_ended(pod) if pod and not pod.deleting else "is being deleted" if pod else "is gone"
+    exit_code = pod.exit_code if pod else None
+    return Incident(
+        reason=reason,
+        time=lost_at(turn, slot),
+        message=f"{name} {how}" + (_disruption(pod) if pod else f" ({taken})" if taken else ""),
+        slot=slot,
+        pod=name,
+        node=pod.node if pod else None,
+        exit_code=exit_code,
+        signal=pod.signal if pod else None,
+        victims=max(0, world - max(1, world // workers) - succeeded(turn, outside=slot)),
+        # An agent that ended with 0 found the run complete, or its coordinator for good out of reach (81): a fresh one
+        # finds out.
+        counted=reason not in UNCOUNTED
+        and (turn.plain or exit_code not in (contract.EXIT_OK, contract.EXIT_NO_COORDINATOR)),
+    )
+
+
+def of_silent(turn: Turn, silent: dict[int, Lost]) -> Incident:
+    """Members that two witnesses call lost; the first one is named, the others go with it."""
+    slot = min(silent)
+    worker, running = silent[slot], turn.running
+    world, workers = (running.world_size, running.workers) if running else (1, 1)
+    others = f"; {len(silent) - 1} more lost with it" if len(silent) > 1 else ""
+    return Incident(
+        reason=contract.REASON_WORKER_UNREACHABLE,
+        time=turn.now,
+        message=worker.sentence + others,
+        slot=slot,
+        pod=worker.pod.name,
+        node=worker.pod.node,
+        victims=max(0, world - len(silent) * max(1, world // workers) - succeeded(turn, outside=slot)),
+        counted=False,
+        avoid_node=worker.believed,
+    )
+
+
+def _disruption(pod: PodView) -> str:
+    if not pod.disrupted:
+        return ""
+    return f" (disruption: {pod.disruption})" if pod.disruption else " (disruption)"
+
+
+def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:
+    if pod is not None and pod.disrupted:
+        return contract.REASON_PREEMPTED
+    if pod is None or pod.deleting:
+        return contract.REASON_POD_LOST
+    if pod.reason == OOM_KILLED or (pod.crashing and pod.last_reason == OOM_KILLED):
+        return contract.REASON_OOM
+    if not turn.plain:
+        return contract.REASON_POD_FAILED
+    by_signal = pod.signal is not None or (pod.exit_code is not None and 128 < pod.exit_code < 128 + 65)
+    return contract.REASON_SIGNAL if by_signal else contract.REASON_EXIT

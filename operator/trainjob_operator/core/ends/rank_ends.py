@@ -1,0 +1,100 @@
+"""How ranks ended, as their agents say it: read, corrected to our clock, put beside their pods.
+
+Called by `failures.py` and `pod_ends.py`. Finds no cause and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainjob_api import contract
+from trainjob_api.contract import RankReport
+from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.moments import aware, by_agent_clock
+from trainjob_operator.core.turn import Turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """One end, on our clock."""
+
+    slot: int
+    pod: PodView | None
+    report: RankReport
+    time: datetime
+
+    @property
+    def rank(self) -> int:
+        """Its number in the attempt."""
+        return self.report.get("rank", 0)
+
+    @property
+    def communication(self) -> bool:
+        """It speaks of a lost peer, and is no first cause by itself."""
+        error = self.report.get("error")
+        return bool(error and error.get("communication"))
+
+
+def broken_ranks(turn: Turn) -> Iterator[RankEnd]:
+    """Ends of the running attempt's ranks that are neither a success nor the agent's own doing."""
+    for slot in turn.members():
+        pod = turn.kids.live.get(slot) or turn.kids.ended.get(slot)
+        view = turn.word(slot)
+        # Ranks of a pod that is being taken away end because of that: the pod is the cause.
+        if view is None or pod is None or pod.disrupted:
+            continue
+        for report in view.ranks:
+            if report.get("state") == contract.RANK_ENDED and kind_of(report) not in (
+                contract.END_OK,
+                contract.END_STOPPED,
+            ):
+                yield RankEnd(slot=slot, pod=pod, report=report, time=ended_at(report, view, turn.now))
+
+
+def stopped_ranks(turn: Turn) -> Iterator[RankEnd]:
+    """Ranks that their agent stopped. A draining pod's own end is the cause of theirs, and it will come."""
+    for slot in turn.members():
+        view = turn.word(slot)
+        if view is None or view.draining:
+            continue
+        for report in view.ranks:
+            if report.get("state") == contract.RANK_ENDED and kind_of(report) == contract.END_STOPPED:
+                yield RankEnd(
+                    slot=slot, pod=turn.kids.live.get(slot), report=report, time=ended_at(report, view, turn.now)
+                )
+
+
+def kind_of(report: RankReport) -> str:
+    """contract.END_*; told from the exit code where the agent says none."""
+    kind = report.get("kind")
+    if kind:
+        return kind
+    return contract.END_OK if report.get("exit_code") == 0 and not report.get("signal") else contract.END_EXIT
+
+
+def ended_at(report: RankReport, view: AgentView, now: datetime) -> datetime:
+    """On our clock; never later than the word of it, so that no clock can put off a verdict."""
+    heard = min(aware(view.heard_at), now)
+    ended = by_agent_clock(report.get("ended_at"), view.clock_offset)
+    return heard if ended is None else min(ended, heard)
+
+
+def succeeded(turn: Turn, *, outside: int | None = None) -> int:
+    """Ranks that ended well, those of slot `outside` left out."""
+    words = [turn.word(slot) for slot in turn.members() if slot != outside]
+    return sum(
+        1
+        for view in words
+        if view
+        for r in view.ranks
+        if r.get("state") == contract.RANK_ENDED and kind_of(r) == contract.END_OK
+    )
+
+
+def all_have_ended(turn: Turn) -> bool:
+    """Whether nobody's word is still to come."""
+    words = [turn.word(slot) for slot in turn.members()]
+    ended = sum(1 for view in words if view for report in view.ranks if report.get("state") == contract.RANK_ENDED)
+    return turn.running is not None and ended >= turn.running.world_size

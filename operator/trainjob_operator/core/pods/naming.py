@@ -1,0 +1,83 @@
+"""Names, labels and slot ranges: the deterministic part of every child object.
+
+Called by the rules, by `objects.py`, and by the shell and the CLI where they look for a job's children. Decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+
+SLOTS_LIMIT = 20_000
+"""Most slots that one text may name; what is beyond is not read, so that no text can use up the memory."""
+
+_RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
+
+
+def pod_name(job_name: str, slot: int) -> str:
+    """Name, and host name, of a slot's pod."""
+    return f"{job_name}-{slot}"
+
+
+def service_name(job_name: str) -> str:
+    """Name of the headless Service: the subdomain of the pods."""
+    return job_name
+
+
+def selector(job_name: str) -> str:
+    """Label selector of all pods that carry the job's name."""
+    return f"{contract.LABEL_JOB}={job_name}"
+
+
+def pod_labels(job: TrainJob, slot: int) -> dict[str, str]:
+    """Labels that the operator puts on a pod, beside the template's."""
+    return {
+        contract.LABEL_JOB: job.metadata.name,
+        contract.LABEL_SLOT: str(slot),
+        contract.LABEL_MANAGED_BY: contract.MANAGED_BY,
+    }
+
+
+def owner_reference(job: TrainJob) -> dict[str, str | bool]:
+    """The controlling owner reference: children go when the job goes, without an operator."""
+    return {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.KIND,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+@lru_cache(maxsize=256)
+def parse_slots(text: str) -> tuple[int, ...]:
+    """`0-2,7` -> (0, 1, 2, 7): ascending, each once. Parts that are no range are left out, so that no status stops a
+    turn.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            continue
+        first, last = int(match[1]), int(match[2] or match[1])
+        found.update(range(first, min(last + 1, first + SLOTS_LIMIT - len(found))))
+        if len(found) >= SLOTS_LIMIT:
+            break
+    return tuple(sorted(found))
+
+
+def format_slots(slots: Iterable[int]) -> str:
+    """(7, 0, 1, 2) -> `0-2,7`."""
+    ranges: list[list[int]] = []
+    for slot in sorted(set(slots)):
+        if ranges and ranges[-1][1] == slot - 1:
+            ranges[-1][1] = slot
+        else:
+            ranges.append([slot, slot])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

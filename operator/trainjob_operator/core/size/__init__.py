@@ -1,0 +1,1 @@
+"""How many workers there are, and who waits for whom."""

@@ -1,0 +1,1 @@
+"""Kubernetes: its API, its watch, its objects as they are read."""

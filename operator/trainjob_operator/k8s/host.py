@@ -1,0 +1,269 @@
+"""Watches TrainJobs and their pods with kopf, and turns every event into a hint: "look at this job". The one importer
+of kopf.
+
+Called by `__main__.py` on the replica that leads. Kopf is used for what it is good at (listing, watching, reconnecting)
+and for nothing else: no handlers but `on.event`, no state on objects, so it makes no write. It runs in a thread with a
+loop of its own, since at its end it cancels every task of its loop, and at its start it takes the signal handlers of
+the main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import kopf
+
+from trainjob_api import contract
+from trainjob_operator.cluster import JobKey
+from trainjob_operator.k8s.kubeapi import Connection
+from trainjob_operator.process.settings import Settings
+
+REOPEN_S = 60
+"""A watch is closed by the server after so long and opened again where it was: a sign of life, even when nothing
+happens.
+"""
+INACTIVE_S = 70.0
+"""A watch that brought nothing for so long, not even its end, is dead and opened again."""
+CHUNK = 500
+"""Objects of one page of the first list."""
+BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
+"""Rests between tries while the API server refuses; after the last one the watch ends with an error."""
+STOP_S = 3.0
+
+_PODS = ("", "v1", "pods")
+
+Connect = Callable[[], Awaitable[Connection]]
+"""How to reach the API server, with credentials as they are now."""
+OnCall = Callable[[str, str, int, float], None]
+"""(method, path, HTTP status or 0, seconds)"""
+
+
+class WatchEnded(Exception):
+    """The watch of TrainJobs and pods ended for good: nobody sees changes any more, the process must end."""
+
+
+async def watch_with_kopf(
+    *,
+    settings: Settings,
+    connect: Connect,
+    hint: Callable[[JobKey], None],
+    alive: Callable[[], None],
+    on_call: OnCall,
+    stop: asyncio.Event,
+) -> None:
+    """Hint until `stop` is set: every job when it begins and after a gap, then each that changed or whose pod changed.
+
+    `alive` is called when a watch was opened or brought something. Raises WatchEnded.
+    """
+    bridge = _Bridge(asyncio.get_running_loop(), connect, hint, alive, on_call)
+    halt = threading.Event()
+    thread = threading.Thread(target=_run, args=(settings, bridge, halt), name="watch", daemon=True)
+    thread.start()
+    stopped = asyncio.create_task(stop.wait(), name="watch-stop")
+    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            raise WatchEnded(
+                f"the watch of TrainJobs and pods ended: {bridge.ended.result() or 'kopf stopped by itself'}"
+            )
+    finally:
+        stopped.cancel()
+        halt.set()
+        await asyncio.wait({bridge.ended}, timeout=STOP_S)
+
+
+def _run(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
+    """The thread: kopf's whole life."""
+    said = ""
+    try:
+        asyncio.run(_operate(settings, bridge, halt))
+    except BaseException as error:  # a thread's top: whatever ends kopf must be told to the process
+        # The API's errors carry its whole answer behind their first argument, the message.
+        said = f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
+    finally:
+        bridge.over(said)
+
+
+async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
+    try:
+        await kopf.operator(
+            registry=_registry(bridge),
+            settings=_kopf_settings(),
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            # Else it asks who the user is, and a container's user need have no name.
+            identity=cast(Any, settings.pod_name),
+            standalone=True,
+            stop_flag=halt,
+        )
+    finally:
+        halt.set()  # kopf waits for it in an executor's thread, which would outlive it
+
+
+def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
+    """Our own registry: kopf's global one would try every client library it finds for a login."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return await bridge.session()
+
+    @kopf.on.event(contract.GROUP, contract.VERSION, contract.PLURAL, registry=registry)
+    async def job_changed(namespace: str | None, name: str, **_: Any) -> None:
+        bridge.hint((namespace or "", name))
+
+    @kopf.on.event(*_PODS, registry=registry, labels={contract.LABEL_JOB: kopf.PRESENT})
+    async def pod_changed(namespace: str | None, labels: Any, **_: Any) -> None:
+        bridge.hint((namespace or "", labels[contract.LABEL_JOB]))
+
+    return registry
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.process.ultimate_exiting_timeout = None
+    settings.scanning.disabled = True  # no rights to list CRDs and namespaces are needed
+    settings.posting.enabled = False
+    # The API server filters; kopf's own filters come after all the work of an event is done.
+    settings.watching.label_selectors[_PODS] = contract.LABEL_JOB
+    settings.watching.server_timeout = REOPEN_S
+    settings.watching.inactivity_timeout = INACTIVE_S
+    settings.watching.chunk_size = CHUNK
+    settings.networking.request_timeout = 60
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = BACKOFFS_S
+    settings.persistence.finalizer = f"{contract.GROUP}/unused"
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
+    return settings
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Keeps nothing on the object; what kopf would compare is not even built."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Keeps nothing on the object."""
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+    def purge(self, **_: Any) -> None:
+        return None
+
+    def touch(self, **_: Any) -> None:
+        return None
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+class _Bridge:
+    """What the thread tells the main loop, and asks of it. Public methods are called in the thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+        hint: Callable[[JobKey], None],
+        alive: Callable[[], None],
+        on_call: OnCall,
+    ) -> None:
+        self.ended: asyncio.Future[str] = loop.create_future()
+        """What ended kopf; empty: it stopped as it was told."""
+        self._loop = loop
+        self._connect = connect
+        self._hint = hint
+        self._alive = alive
+        self._on_call = on_call
+        self._lock = threading.Lock()
+        self._keys: dict[JobKey, None] = {}
+
+    def hint(self, key: JobKey) -> None:
+        """Keys are handed over in batches: a burst of events wakes the main loop once."""
+        with self._lock:
+            first = not self._keys
+            self._keys[key] = None
+        if first:
+            self._tell(self._hand_over)
+
+    def over(self, why: str) -> None:
+        """Kopf has ended."""
+        self._tell(functools.partial(self.ended.set_result, why))
+
+    async def session(self) -> kopf.AiohttpSession:
+        """A login: the operator's own connection, with each request's token as it is then, and seen by the metrics."""
+        connection = await self._connection()
+        trace = aiohttp.TraceConfig(trace_config_ctx_factory=SimpleNamespace)
+        trace.on_request_start.append(self._sent)
+        trace.on_request_end.append(self._answered)
+        trace.on_request_exception.append(self._failed)
+        connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl_context)
+        session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
+        return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
+
+    async def _sent(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
+    ) -> None:
+        context.begun = time.monotonic()
+        authorization = (await self._connection()).authorization
+        if authorization:
+            request.headers["Authorization"] = authorization
+
+    async def _answered(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
+    ) -> None:
+        self._called(context, request.method, request.url.raw_path_qs, request.response.status)
+        if request.response.status == 200 and "watch" in request.url.query:
+            self._tell(self._alive)
+
+    async def _failed(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestExceptionParams
+    ) -> None:
+        self._called(context, request.method, request.url.raw_path_qs, 0)
+
+    def _called(self, context: SimpleNamespace, method: str, path: str, status: int) -> None:
+        self._tell(functools.partial(self._on_call, method, path, status, time.monotonic() - context.begun))
+
+    async def _connection(self) -> Connection:
+        """Asked of the main loop, where the credentials live."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(self._connect), self._loop))
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            logging.getLogger(__name__).debug("the main loop is over")
+
+    def _hand_over(self) -> None:
+        """In the main loop."""
+        with self._lock:
+            keys, self._keys = self._keys, {}
+        self._alive()
+        for key in keys:
+            self._hint(key)
+
+
+async def _awaited(connect: Connect) -> Connection:
+    return await connect()

@@ -1,0 +1,276 @@
+"""Raw JSON calls to a Kubernetes API server: `Api`, over the asyncio client of the `kubernetes` package.
+
+Called by `kube.py` and by the modules around it that speak to the API (lease, certificates, tokens, routing). No typed
+models: a round trip through them loses fields. Nothing here retries, and nothing here knows what a TrainJob is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import yaml
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+
+from trainjob_api import contract
+from trainjob_operator.cluster import ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
+
+TIMEOUT_S = 30.0
+"""For one call, from the connection to the last byte of the answer."""
+CONNECT_TIMEOUT_S = 5.0
+PAGE = 500
+"""Objects of one page of a list."""
+SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod finds its token and the cluster's CA."""
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+_UNUSABLE = (ConfigException, OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError)
+"""What the client's loader raises for a file that is no kubeconfig: it trusts its shape."""
+
+Manifests = list[Manifest]
+
+OnCall = Callable[[str, str, int, float], None]
+"""(method, path, HTTP status or 0 when no answer came, seconds)"""
+
+_SEGMENT = re.compile(r"[a-z0-9A-Z]([-a-z0-9A-Z_.:]*[a-z0-9A-Z])?")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What another client (kopf) needs to speak to the same server as the same identity."""
+
+    server: str
+    ssl_context: ssl.SSLContext
+    authorization: str | None = field(repr=False)
+    """Value of the header as it is now: tokens rotate, so ask anew for each request."""
+
+
+class Api:
+    """One API server, one identity. `connect` makes it; `close` it at the end."""
+
+    def __init__(self, configuration: Configuration, timeout_s: float = TIMEOUT_S) -> None:
+        self.on_call: OnCall | None = None
+        """Told of every request when it is over."""
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+        connect_s = min(CONNECT_TIMEOUT_S, timeout_s)
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=connect_s, sock_connect=connect_s)
+
+    @classmethod
+    async def connect(cls, *, kubeconfig: str | None = None, timeout_s: float = TIMEOUT_S) -> Api:
+        """The named kubeconfig, else the pod's service account, else KUBECONFIG or ~/.kube/config. Makes no call.
+
+        Raises Rejected when no configuration is found or it cannot be used.
+        """
+        configuration = Configuration()
+        configuration.retries = None
+        in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+        try:
+            if in_cluster:
+                _use_service_account(configuration)
+            else:
+                await _use_kubeconfig(configuration, kubeconfig)
+            return cls(configuration, timeout_s)
+        except _UNUSABLE as error:
+            source = (
+                "the pod's service account" if in_cluster else f"the kubeconfig {kubeconfig or _default_kubeconfig()}"
+            )
+            why = " ".join(str(error).split())
+            raise Rejected(
+                f"no API server to talk to: {source} cannot be used: {why}; name another with --kubeconfig or "
+                "KUBECONFIG"
+            ) from error
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        return str(self._configuration.host)
+
+    async def connection(self) -> Connection:
+        """Server, TLS and credentials as they are now."""
+        return Connection(self.server, self._rest.ssl_context, await self._bearer())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._rest.close()
+
+    # --- Verbs: a path such as "/api/v1/namespaces/x/pods"
+    # -----------------------------------------------------------------
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Manifest:
+        """GET; what the API answers."""
+        return await self._call("GET", path, params=params)
+
+    async def list(self, path: str, params: Mapping[str, str] | None = None) -> Manifests:
+        """All items, as of one moment not before this call; page by page."""
+        items: Manifests = []
+        following = ""
+        while True:
+            page = await self.get(
+                path, {**(params or {}), "limit": str(PAGE), **({"continue": following} if following else {})}
+            )
+            items += page.get("items") or []
+            following = (page.get("metadata") or {}).get("continue") or ""
+            if not following:
+                return items
+
+    async def create(self, path: str, body: Manifest) -> Manifest:
+        """POST to a collection (or a subresource such as .../token)."""
+        return await self._call("POST", path, body)
+
+    async def merge_patch(self, path: str, body: Manifest) -> Manifest:
+        """PATCH with a JSON merge patch; with `metadata.resourceVersion` in the body only that version is patched,
+        else Conflict.
+        """
+        return await self._call("PATCH", path, body, content_type=MERGE_PATCH)
+
+    async def replace(self, path: str, body: Manifest) -> Manifest:
+        """PUT; with `metadata.resourceVersion` in the body only that version is replaced, else Conflict."""
+        return await self._call("PUT", path, body)
+
+    async def delete(self, path: str, body: Manifest | None = None) -> Manifest:
+        """DELETE; the body is a DeleteOptions."""
+        return await self._call("DELETE", path, body)
+
+    # --- Inside
+    # ---------------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Manifest | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> Manifest:
+        url = f"{self.server}{path}{'?' + urlencode(params) if params else ''}"
+        begun = time.monotonic()
+        status = 0
+        try:
+            headers = await self._headers(content_type)
+            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
+            content = await answer.read()
+            status = answer.status
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unavailable(_no_answer(method, self.server, path, error, time.monotonic() - begun)) from error
+        finally:
+            if self.on_call is not None:
+                self.on_call(method, path, status, time.monotonic() - begun)
+        if status >= 300:
+            raise _refusal(method, path, status, content)
+        return _parsed(method, path, content)
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        headers = {"Accept": f"{JSON}, */*", "Content-Type": content_type, "User-Agent": contract.MANAGED_BY}
+        bearer = await self._bearer()
+        if bearer:
+            headers["Authorization"] = bearer
+        return headers
+
+    async def _bearer(self) -> str | None:
+        found = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return None if found is None else str(found)
+
+
+def segment(name: str) -> str:
+    """A name as a part of a path. Raises NotFound for one that no object can have: it would lead to another path."""
+    if not _SEGMENT.fullmatch(name):
+        raise NotFound(f"no object has the name {name!r:.80}")
+    return quote(name, safe=":")
+
+
+# --- Configuration
+# -----------------------------------------------------------------------------------------------------------
+
+
+def _use_service_account(configuration: Configuration) -> None:
+    token = Path(SERVICE_ACCOUNT_FOLDER) / "token"
+    loader = InClusterConfigLoader(
+        token_filename=str(token), cert_filename=str(token.with_name("ca.crt")), try_refresh_token=False
+    )
+    loader.load_and_set(configuration)
+
+    def read_again(of: Configuration) -> None:
+        # The kubelet changes the file long before the token in it ends; reading costs less than knowing when.
+        try:
+            of.api_key["BearerToken"] = f"Bearer {token.read_text().strip()}"
+        except OSError:
+            return  # the one we have may still be good; if not, the answer is 401
+
+    configuration.refresh_api_key_hook = read_again  # type: ignore[assignment]
+
+
+def _default_kubeconfig() -> str:
+    return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+
+
+async def _use_kubeconfig(configuration: Configuration, kubeconfig: str | None) -> None:
+    # Persisting would write refreshed tokens into the user's file.
+    await load_kube_config(
+        config_file=kubeconfig or _default_kubeconfig(), client_configuration=configuration, persist_config=False
+    )
+
+
+# --- Answers
+# -----------------------------------------------------------------------------------------------------------------
+
+
+def _parsed(method: str, path: str, content: bytes) -> Manifest:
+    try:
+        document: Any = json.loads(content)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise Unavailable(
+            f"{method} {path}: the answer is no JSON object; something between here and the API server answers in "
+            f"its place: {content[:120]!r}"
+        )
+    return document
+
+
+def _no_answer(method: str, server: str, path: str, error: Exception, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{method} {path}: no answer from {server} within {seconds:.0f} s; the call may have taken effect"
+    return f"{method} {path}: no connection to the API server {server}: {str(error) or type(error).__name__}"
+
+
+def _refusal(method: str, path: str, status: int, content: bytes) -> ClusterError:
+    """The error of an HTTP status; its text is the API's own where there is one."""
+    said = _message(content)
+    if status == 404:
+        return NotFound(said or f"{method} {path}: not found")
+    if status == 409:
+        return Conflict(said or f"{method} {path}: conflict")
+    if status == 401:
+        return Unavailable(
+            f"{method} {path}: the API server does not accept the token or certificate (401): it has expired, or "
+            "belongs to another cluster"
+        )
+    if status < 400 or status >= 500 or status in (408, 410, 429):
+        return Unavailable(f"{method} {path}: the API server answered {status}: {said or 'no reason given'}")
+    return Rejected(said or f"{method} {path}: refused with {status}")
+
+
+def _message(content: bytes) -> str:
+    """`message` of a Status object; other text is taken as it is."""
+    text = content.decode("utf-8", "replace").strip()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text[:400]
+    return str(document.get("message") or "") if isinstance(document, dict) else ""

@@ -1,0 +1,188 @@
+"""Builds one consistent look at a job: the object, its pods, its Service, and what its agents last said.
+
+Called by the reconciler at the start of each turn; reads only and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from trainjob_api.defaults import uses_agent
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.last_words import with_last_words
+from trainjob_operator.cluster import Cluster, Conflict, JobKey, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.ends.silence import is_silent
+from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
+from trainjob_operator.core.obstacles import is_untold
+from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.manifests import disruption_in, owned_by, pod_view, read_job, with_warnings
+from trainjob_operator.nodes import on_node, on_silent_node
+
+EVENTS_OF_PODS = 3
+"""Pods whose events one look reads: what holds one up mostly holds up all."""
+NODES = 8
+"""Nodes that one look reads."""
+UNKNOWN: Manifest = {}
+"""Of a node nothing could be read."""
+
+Views = Callable[[JobKey], Mapping[str, AgentView]]
+"""What a job's agents last said, by pod UID."""
+
+
+async def observe(
+    cluster: Cluster, key: JobKey, views: Views, listening_since: datetime | None, now: datetime | None = None
+) -> Observed:
+    """Look at a job. With `now`, also at the events of pods that do not start, and the nodes of workers that are lost
+    or silent. Raises NotFound when it is gone, UnreadableJob, Conflict when it changed meanwhile, any ClusterError.
+
+    The job is read before and after its pods and must not have changed between: then each listed pod was created before
+    this status was written or under it, and one whose slot is missing is missing for good. Without that, a change of
+    leadership (the old leader's last write still on its way) could have a fresh pod taken for a left-over.
+    """
+    job = read_job(await cluster.get_job(*key))
+    manifests, service = await asyncio.gather(cluster.list_pods(*key), _service(cluster, job))
+    manifests += await _unlabelled(cluster, job, manifests)
+    again = await cluster.get_job(*key)
+    if again["metadata"]["resourceVersion"] != job.metadata.resource_version:
+        raise Conflict(f"TrainJob {key[0]}/{key[1]} changed while its pods were listed")
+    pods = tuple(sorted((pod_view(manifest, job) for manifest in manifests), key=lambda pod: (pod.slot, pod.name)))
+    agents = views(key)
+    if now is not None:
+        pods = await _with_warnings(cluster, job, pods, now)
+        silent = _silent(job, pods, agents, listening_since, now)
+        pods = await _on_their_nodes(cluster, job, pods, silent)
+    disruptions = await _disruptions(cluster, job, pods) if now is not None else {}
+    heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
+    words = with_last_words(heard, pods)
+    return Observed(
+        job=job, pods=pods, service=service, agents=words, disruptions=disruptions, listening_since=listening_since
+    )
+
+
+async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
+    try:
+        manifest = await cluster.get_service(*job.key)
+    except NotFound:
+        return None
+    return ServiceView(name=job.metadata.name, owned=owned_by(manifest, job.metadata.uid))
+
+
+async def _unlabelled(cluster: Cluster, job: TrainJob, listed: Iterable[Manifest]) -> list[Manifest]:
+    """Pods that hold the name of a listed slot without carrying the job's label: nobody's list shows them, yet they
+    refuse our create.
+    """
+    names = {manifest["metadata"]["name"] for manifest in listed}
+    wanted = [pod_name(job.metadata.name, slot) for slot in parse_slots(job.status.slots)]
+    missing = [name for name in wanted if name not in names]
+    found = await asyncio.gather(*(_pod(cluster, job.metadata.namespace, name) for name in missing))
+    return [manifest for manifest in found if manifest is not None]
+
+
+async def _pod(cluster: Cluster, namespace: str, name: str) -> Manifest | None:
+    try:
+        return await cluster.get_pod(namespace, name)
+    except NotFound:
+        return None
+
+
+async def _with_warnings(
+    cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...], now: datetime
+) -> tuple[PodView, ...]:
+    """The first few pods that have a node and tell nothing of why they do not start, with what their events tell."""
+    listed = parse_slots(job.status.slots)
+    untold = [pod for pod in pods if pod.slot in listed and is_untold(pod, now)][:EVENTS_OF_PODS]
+
+    async def told(pod: PodView) -> PodView:
+        try:
+            return with_warnings(
+                pod, await cluster.list_pod_events(job.metadata.namespace, pod.name, warnings_of=pod.uid)
+            )
+        except (Rejected, Unavailable):  # told less, decided the same
+            return pod
+
+    found = {pod.uid: pod for pod in await asyncio.gather(*(told(pod) for pod in untold))}
+    return tuple(found.get(pod.uid, pod) for pod in pods)
+
+
+def _silent(
+    job: TrainJob,
+    pods: Iterable[PodView],
+    agents: Mapping[str, AgentView],
+    listening_since: datetime | None,
+    now: datetime,
+) -> frozenset[str]:
+    """UIDs of pods that should be heard and are not: their nodes may tell why."""
+    if job.status.finished or job.spec.suspend or not uses_agent(job.spec):
+        return frozenset()
+    listed = parse_slots(job.status.slots)
+    up = [
+        pod
+        for pod in pods
+        if pod.owned and pod.slot in listed and pod.node and not pod.deleting and not is_finished(pod)
+    ]
+    return frozenset(pod.uid for pod in up if is_silent(pod, agents.get(pod.uid), listening_since, now))
+
+
+async def _on_their_nodes(
+    cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...], silent: Collection[str]
+) -> tuple[PodView, ...]:
+    """With what their nodes tell: members of the running attempt that were lost (was that a preemption?), and pods
+    that are silent.
+    """
+    attempt = job.status.attempt
+    members = parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
+    lost = {
+        pod.uid
+        for pod in pods
+        if pod.owned and pod.slot in members and pod.node and not pod.disrupted and (pod.deleting or is_finished(pod))
+    }
+    names = sorted({pod.node for pod in pods if pod.node and pod.uid in (lost | set(silent))})[:NODES]
+    nodes = dict(zip(names, await asyncio.gather(*(_node(cluster, name) for name in names)), strict=True))
+
+    def told(pod: PodView) -> PodView:
+        node = nodes.get(pod.node or "", UNKNOWN)
+        if node is UNKNOWN:
+            return pod
+        if pod.uid in silent:
+            return on_silent_node(pod, node)
+        return on_node(pod, node) if pod.uid in lost and node is not None else pod
+
+    return tuple(told(pod) for pod in pods)
+
+
+async def _disruptions(cluster: Cluster, job: TrainJob, pods: Iterable[PodView]) -> dict[int, str]:
+    """Of members of the running attempt whose pods are gone: what events still tell. Nobody was there to see their
+    condition.
+    """
+    attempt = job.status.attempt
+    if attempt is None or attempt.state != "Running":
+        return {}
+    there = {pod.slot for pod in pods if pod.owned}
+    gone = [slot for slot in parse_slots(attempt.members) if slot not in there][:EVENTS_OF_PODS]
+
+    async def told(slot: int) -> str | None:
+        try:
+            events = await cluster.list_pod_events(job.metadata.namespace, pod_name(job.metadata.name, slot))
+        except (Rejected, Unavailable):
+            return None
+        return disruption_in(events, attempt.started_at)
+
+    words = zip(gone, await asyncio.gather(*(told(slot) for slot in gone)), strict=True)
+    return {slot: text for slot, text in words if text is not None}
+
+
+async def _node(cluster: Cluster, name: str) -> Manifest | None:
+    """None: there is no such node."""
+    try:
+        return await cluster.get_node(name)
+    except NotFound:
+        return None
+    except (
+        Rejected,
+        Unavailable,
+    ):  # nodes may not be readable: then a lost pod is a lost pod, and a silent one is silent
+        return UNKNOWN

@@ -1,0 +1,232 @@
+"""The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
+
+Runs the same over the in-process cluster and over Kubernetes. Nothing is remembered between turns but the sentence that
+was logged last and what the API server refused last, for people to read; events are hints about when to look, never
+what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.clock import Clock
+from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, NotFound
+from trainjob_operator.core.decide import decide
+from trainjob_operator.core.model import AgentView, Decision, Installation, Observed, PodView
+from trainjob_operator.loop.apply import CreatesRefused, apply, report_unreadable
+from trainjob_operator.loop.observe import observe
+from trainjob_operator.loop.workqueue import Backoff, WorkQueue
+from trainjob_operator.manifests import UnreadableJob
+
+TURN_TIMEOUT_S = 120.0
+"""A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
+REFUSED_FIRST_S = 1.0
+"""So long after the API server refused pods the next turn tells people why, and tries again."""
+REFUSED_AGAIN_S = 15.0
+"""Refused in the same words again: the pause before the next try."""
+WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
+
+
+class Agents(Protocol):
+    """What the loop needs of the coordinator."""
+
+    listening_since: datetime
+
+    def listen(self, enqueue: Callable[[JobKey, float], None]) -> None:
+        """Ask for turns here."""
+        ...
+
+    def views(self, key: JobKey) -> Mapping[str, AgentView]:
+        """What the job's agents last said, by pod UID."""
+        ...
+
+    def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
+        """Answer agents from this job."""
+        ...
+
+    def forget(self, key: JobKey) -> None:
+        """There is no such job."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A turn that is over."""
+
+    key: JobKey
+    seconds: float
+    outcome: str = "error"
+    """ok | conflict | error"""
+    job: TrainJob | None = None
+    """As it stands after an `ok` turn."""
+
+    @property
+    def gone(self) -> bool:
+        """A read found no such job."""
+        return self.outcome == "ok" and self.job is None
+
+
+class Reconciler:
+    """`run` until cancelled. `on_job` sees each job after its turn: the launcher's view. `on_turn` sees each turn:
+    the operator's metrics.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Agents,
+        installation: Installation,
+        clock: Clock,
+        *,
+        workers: int = 4,
+        log: logging.Logger | None = None,
+        rng: random.Random | None = None,
+        on_job: Callable[[TrainJob], None] | None = None,
+        on_turn: Callable[[Turn], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._installation = installation
+        self._clock = clock
+        self._workers = workers
+        self._log = log or logging.getLogger(__name__)
+        self._rng = rng or random.Random()
+        self._on_job = on_job
+        self._on_turn = on_turn
+        self._begun: dict[JobKey, float] = {}
+        """When the turns that run now began."""
+        self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
+        self._said: dict[JobKey, str] = {}
+        self._refused: dict[JobKey, tuple[str, ...]] = {}
+        """What the API server said to the creates of a job's last turn: the next one tells people."""
+        coordinator.listen(self._queue.add_after)
+
+    def enqueue(self, key: JobKey) -> None:
+        """Ask for a turn of this job now."""
+        self._queue.add(key)
+
+    def waiting(self) -> int:
+        """Jobs that wait for a turn, those due later included."""
+        return len(self._queue)
+
+    def oldest_turn_s(self) -> float:
+        """For how long the longest running turn has run; 0: none runs."""
+        return self._clock.monotonic() - min(self._begun.values()) if self._begun else 0.0
+
+    async def run(self) -> None:
+        """Watch the cluster and take turns until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch(), name="watch")
+            for number in range(self._workers):
+                tasks.create_task(self._work(), name=f"turns-{number}")
+
+    async def _watch(self) -> None:
+        """Every key that the watch names gets a turn. A watch that fails is opened again; it then names every job."""
+        failures = 0
+        while True:
+            try:
+                async for key in self._cluster.watch():
+                    failures = 0
+                    self._queue.add(key)
+            except ClusterError as error:
+                failures += 1
+                self._log.warning("watch failed, opening it again: %s", error)
+            await self._clock.sleep_until(self._clock.monotonic() + WATCH_BACKOFF.delay(max(1, failures), self._rng))
+
+    async def _work(self) -> None:
+        """One worker's top loop: no job's trouble may end it."""
+        while True:
+            key = await self._queue.get()
+            self._begun[key] = self._clock.monotonic()
+            outcome, job = "error", None
+            try:
+                async with asyncio.timeout(TURN_TIMEOUT_S):
+                    job = await self.turn(key)
+                outcome = "ok"
+            except Conflict as error:
+                outcome = "conflict"
+                self._queue.retry(key)
+                self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error, extra=_about(key))
+            except (ClusterError, TimeoutError) as error:
+                rest = self._queue.retry(key)
+                self._log.warning(
+                    "%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long", extra=_about(key)
+                )
+            except Exception:
+                rest = self._queue.retry(key)
+                self._log.exception("%s/%s: turn failed unexpectedly, next in %.1f s", *key, rest, extra=_about(key))
+            finally:
+                self._queue.done(key)
+                seconds = self._clock.monotonic() - self._begun.pop(key)
+            if self._on_turn is not None:
+                self._on_turn(Turn(key=key, seconds=seconds, outcome=outcome, job=job))
+
+    async def turn(self, key: JobKey) -> TrainJob | None:
+        """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
+        the cluster raises.
+        """
+        try:
+            seen = await observe(
+                self._cluster, key, self._coordinator.views, self._coordinator.listening_since, self._clock.now()
+            )
+        except NotFound:
+            self._gone(key)
+            return None
+        except UnreadableJob as error:
+            # Only an edit can help, and an edit asks for a turn.
+            self._say(key, str(error))
+            await report_unreadable(self._cluster, error, self._clock.now())
+            self._queue.succeeded(key)
+            return None
+        observed = replace(seen, refusals=self._refused.get(key))
+        # What was read is committed too: after a restart agents hear of the running attempt without a write.
+        self._coordinator.commit(observed.job, observed.pods)
+        decision = decide(observed, self._clock.now())
+        self._say(key, decision.why)
+        job = await self._apply(key, observed, decision)
+        self._coordinator.commit(job, observed.pods)
+        if self._on_job is not None:
+            self._on_job(job)
+        self._queue.succeeded(key)
+        if decision.requeue_after is not None:
+            self._queue.add_after(key, decision.requeue_after.total_seconds())
+        return job
+
+    async def _apply(self, key: JobKey, observed: Observed, decision: Decision) -> TrainJob:
+        """Carry the decision out. Refused creates are no failed turn: what runs is looked after, and they are tried
+        again.
+        """
+        try:
+            job = await apply(self._cluster, observed, decision, self._installation)
+        except CreatesRefused as error:
+            known = self._refused.get(key) == error.refusals
+            self._queue.add_after(key, REFUSED_AGAIN_S if known else REFUSED_FIRST_S)
+            if not known:
+                self._log.warning("%s/%s: pods or Service refused: %s", *key, error, extra=_about(key))
+            self._refused[key] = error.refusals
+            return error.job
+        self._refused[key] = ()
+        return job
+
+    def _gone(self, key: JobKey) -> None:
+        self._coordinator.forget(key)
+        self._said.pop(key, None)
+        self._refused.pop(key, None)
+        self._queue.succeeded(key)
+
+    def _say(self, key: JobKey, why: str) -> None:
+        if self._said.get(key) != why:
+            self._said[key] = why
+            self._log.info("%s/%s: %s", *key, why, extra=_about(key))
+
+
+def _about(key: JobKey) -> dict[str, str]:
+    """Which job a log line is about."""
+    return {"job": f"{key[0]}/{key[1]}"}

@@ -1,0 +1,160 @@
+"""Which job is looked at next: keys with due times, each at most once, and never two turns of one key at a time.
+
+`Schedule` is a plain structure that is told the time; `WorkQueue` adds a clock, waiting and back-off. The reconciler's
+workers take keys from it; the watch and the coordinator put keys in. It does not know what a turn does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from trainjob_operator.clock import Clock, wait_until
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """How long a key rests after failed turns in a row: `first_s` doubled each time up to `longest_s`, less up to
+    half at random.
+    """
+
+    first_s: float = 0.1
+    longest_s: float = 10.0
+
+    def delay(self, failures: int, rng: random.Random) -> float:
+        """Seconds of rest after that many failures in a row (from 1)."""
+        full = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+        return full * rng.uniform(0.5, 1.0)
+
+
+class Schedule(Generic[K]):
+    """Keys and when they are due. A key has one due time, the earliest asked for; a key that is taken waits until it
+    is done.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._taken: set[K] = set()
+        self._rests: dict[K, float] = {}
+        self._order = 0
+
+    def add(self, key: K, due: float) -> bool:
+        """Ask for a turn at `due`, or after the key's rest if that ends later; False when an earlier one is asked
+        for already.
+        """
+        due = max(due, self._rests.get(key, due))
+        if key in self._due and self._due[key] <= due:
+            return False
+        self._due[key] = due
+        if key not in self._taken:
+            self._push(key, due)
+        return True
+
+    def rest(self, key: K, until: float) -> None:
+        """No turn of this key before `until`, whoever asks."""
+        self._rests[key] = until
+        if key in self._due and self._due[key] < until:
+            self._due[key] = until
+            if key not in self._taken:
+                self._push(key, until)
+
+    def wake(self, key: K) -> None:
+        """End the key's rest."""
+        self._rests.pop(key, None)
+
+    def take(self, now: float) -> K | None:
+        """The key that has been due longest, or None; it is taken until `done`."""
+        self._drop_outdated()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        self._taken.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The turn is over; what was asked for meanwhile counts now."""
+        self._taken.discard(key)
+        if key in self._due:
+            self._push(key, self._due[key])
+
+    def next_due(self) -> float | None:
+        """When the next key is due that nobody has taken; None: nothing waits."""
+        self._drop_outdated()
+        return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        """Keys that wait for a turn."""
+        return len(self._due)
+
+    def _push(self, key: K, due: float) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (due, self._order, key))
+
+    def _drop_outdated(self) -> None:
+        """Entries are left in the heap when a key's due time changes or it is taken; those are dropped at the top."""
+        while self._heap and (self._heap[0][2] in self._taken or self._due.get(self._heap[0][2]) != self._heap[0][0]):
+            heapq.heappop(self._heap)
+
+
+class WorkQueue(Generic[K]):
+    """The schedule with a clock: any number of workers `get` a key, run its turn, and say `done`."""
+
+    def __init__(self, clock: Clock, rng: random.Random | None = None, backoff: Backoff | None = None) -> None:
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._backoff = backoff or Backoff()
+        self._schedule: Schedule[K] = Schedule()
+        self._failures: dict[K, int] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, key: K) -> None:
+        """Ask for a turn now."""
+        self.add_after(key, 0.0)
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Ask for a turn in `delay_s` seconds; an earlier wish stands."""
+        if self._schedule.add(key, self._clock.monotonic() + delay_s):
+            self._changed.set()
+
+    def retry(self, key: K) -> float:
+        """The turn failed: ask for another one after a rest that grows; the seconds of it. Events do not cut the
+        rest short.
+        """
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = self._backoff.delay(failures, self._rng)
+        until = self._clock.monotonic() + delay
+        self._schedule.rest(key, until)
+        self._schedule.add(key, until)
+        self._changed.set()
+        return delay
+
+    def succeeded(self, key: K) -> None:
+        """The turn went well: the next failure starts with a short rest again."""
+        self._failures.pop(key, None)
+        self._schedule.wake(key)
+
+    def done(self, key: K) -> None:
+        """Give the key back after its turn."""
+        self._schedule.done(key)
+        self._changed.set()
+
+    async def get(self) -> K:
+        """Wait for a key that is due and take it."""
+        while True:
+            key = self._schedule.take(self._clock.monotonic())
+            if key is not None:
+                return key
+            self._changed.clear()
+            await wait_until(self._clock, self._schedule.next_due(), self._changed.wait())
+
+    def __len__(self) -> int:
+        """Keys that wait for a turn."""
+        return len(self._schedule)

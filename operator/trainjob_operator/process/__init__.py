@@ -1,0 +1,1 @@
+"""The operator as a process: settings, logs, metrics, health."""

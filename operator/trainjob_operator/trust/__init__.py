@@ -1,0 +1,1 @@
+"""Whom the coordinator lets in: certificates, tokens, limits."""

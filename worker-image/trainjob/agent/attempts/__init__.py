@@ -1,0 +1,1 @@
+"""One attempt as its members live it: the join, its start, its end."""

@@ -1,0 +1,122 @@
+"""How the members of an attempt come together, as a pure state machine of rank 0's agent.
+
+`leader` feeds it and carries out the outputs: when all members have asked to join, the run, the checkpoint and the
+master port are settled once, and every member gets that one answer; also one that asks again after a lost connection.
+Nothing here waits for ever: the wait ends with the last member, or with a newer instruction, which throws this object
+away.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+
+class Request(NamedTuple):
+    """A member (its index) wants to join; its older ranks are reaped."""
+
+    member: int
+    address: str
+    held: Tuple[Mapping[str, Any], ...] = ()
+    """Staged checkpoints: {"note": ..., "held": [paths]}, newest first."""
+
+
+class Settle(NamedTuple):
+    """All are here: settle run and checkpoint among these members."""
+
+    members: Tuple[Request, ...]
+
+
+class Answer(NamedTuple):
+    """Tell these members how the attempt begins."""
+
+    indices: Tuple[int, ...]
+    answer: Mapping[str, Any]
+
+
+class Refuse(NamedTuple):
+    """Tell these members that it cannot begin."""
+
+    indices: Tuple[int, ...]
+    kind: str
+    message: str
+
+
+Output = Union[Settle, Answer, Refuse]
+
+GATHERING = "gathering"
+SETTLING = "settling"
+ANSWERED = "answered"
+REFUSED = "refused"
+
+
+class Join:
+    """One attempt's join."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._members: Dict[int, Request] = {}
+        self._answer: Optional[Mapping[str, Any]] = None
+        self._refusal: Tuple[str, str] = ("", "")
+        self.phase = GATHERING
+
+    def asked(self, request: Request) -> List[Output]:
+        """A member asks (again). Raises ValueError for an index that the attempt does not have."""
+        if not 0 <= request.member < self._workers:
+            raise ValueError(f"index {request.member} of {self._workers} workers")
+        self._members[request.member] = request
+        if self.phase == ANSWERED and self._answer is not None:
+            return [Answer((request.member,), self._answer)]
+        if self.phase == REFUSED:
+            return [Refuse((request.member,), *self._refusal)]
+        if self.phase == GATHERING and not self.missing():
+            self.phase = SETTLING
+            return [Settle(tuple(self._members[i] for i in range(self._workers)))]
+        return []
+
+    def left(self, index: int) -> List[Output]:
+        """A member's connection is gone. Before all are here it counts as not here; afterwards it may come back for
+        the answer.
+        """
+        if self.phase == GATHERING:
+            self._members.pop(index, None)
+        return []
+
+    def settled(self, answer: Mapping[str, Any]) -> List[Output]:
+        """Run, checkpoint and master port are known."""
+        if self.phase != SETTLING:
+            return []
+        self.phase, self._answer = ANSWERED, answer
+        return [Answer(tuple(sorted(self._members)), answer)]
+
+    def failed(self, kind: str, message: str) -> List[Output]:
+        """They could not be settled."""
+        if self.phase != SETTLING:
+            return []
+        self.phase, self._refusal = REFUSED, (kind, message)
+        return [Refuse(tuple(sorted(self._members)), kind, message)]
+
+    def missing(self) -> Tuple[int, ...]:
+        """Members that have not asked yet."""
+        return tuple(i for i in range(self._workers) if i not in self._members)
+
+
+def candidates(members: Tuple[Request, ...]) -> List[Dict[str, Any]]:
+    """What the members hold together: each released checkpoint once, with all paths that some member has; newest
+    first as given.
+    """
+    merged: Dict[str, Dict[str, Any]] = {}
+    for member in members:
+        for held in member.held:
+            found = merged.setdefault(str(held["note"]["id"]), {"note": held["note"], "held": []})
+            found["held"] = sorted({*found["held"], *held["held"]})
+    return list(merged.values())
+
+
+def holders(members: Tuple[Request, ...], checkpoint_id: str) -> Dict[str, List[str]]:
+    """Addresses of the members that hold files of a checkpoint, with the paths."""
+    return {
+        m.address: list(h["held"])
+        for m in members
+        for h in m.held
+        if str(h["note"]["id"]) == checkpoint_id and h["held"]
+    }

@@ -1,0 +1,366 @@
+"""This agent as a member of the live attempt: passes its ranks' calls to rank 0's agent and its answers back, and does
+what that agent asks.
+
+Made by `attempt`. On rank 0's own agent the "link" is a plain call. It remembers what its ranks wait for, so that after
+a lost connection everything can be said again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from trainjob.agent.background import Background
+from trainjob.agent.processes.output import RankOutput
+from trainjob.agent.processes.ranks import Rank, how_it_ended
+from trainjob.agent.processes.stacks import stacks_of
+from trainjob.agent.restoring.restore import Damaged, Restore
+from trainjob.agent.site import Site
+from trainjob.agent.storing.storage import StorageError
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.rank_calls import RankServer
+from trainjob.checkpoint.errors import StagingError
+from trainjob.checkpoint.records import names
+from trainjob_api import contract, wire
+
+
+class Duties(Protocol):
+    """What the attempt does for its member."""
+
+    restore: Optional[Restore]
+
+    @property
+    def ranks(self) -> Sequence[Rank]:
+        """This agent's ranks."""
+
+    def joined(self, answer: Mapping[str, Any]) -> None:
+        """The join was answered."""
+
+    def refused(self, kind: str, message: str) -> None:
+        """The join was refused."""
+
+    def damaged(self, id_: str, why: str) -> None:
+        """The checkpoint that was resumed is damaged: the attempt is over."""
+
+    def storage_unusable(self, message: str) -> None:
+        """A rank's checkpoint cannot be read: its ranks end."""
+
+    def unstored(self, message: str) -> None:
+        """The ranks ended well, but the job fails as a checkpoint cannot be stored."""
+
+    def completed(self) -> None:
+        """The run's end record is written."""
+
+
+class Member:
+    """`called` from ranks, `take` from rank 0's agent."""
+
+    def __init__(self, site: Site, duties: Duties, send: Callable[..., None]) -> None:
+        self._site = site
+        self._duties = duties
+        self._send = send
+        self.server: Optional[RankServer] = None
+        self._waiting: Dict[int, wire.Frame] = {}
+        """The arrival of each rank that waits in a collective."""
+        self._offers: Dict[Tuple[int, int], Mapping[str, Any]] = {}
+        self._states: Dict[Tuple[int, int], bytes] = {}
+        """Of the report that is open, by (n, rank)."""
+        self._staging: Dict[int, str] = {}
+        self._steps: Dict[Tuple[int, str], Optional[wire.Message]] = {}
+        """Steps of the save that is going on, with the answer once there is one."""
+        self.world_size: Optional[int] = None
+        """Under a launcher: as its ranks were told."""
+        self._notes: Dict[int, Mapping[str, Any]] = {}
+        self._ends: Dict[int, wire.Message] = {}
+        self._listings: Dict[int, wire.Message] = {}
+        """Of ranks that wait for the list of the run's checkpoints."""
+        self._background = Background()
+        self._from_leader: Dict[str, Callable[[wire.Message, bytes], None]] = {
+            peer_protocol.RELEASE: self._release,
+            peer_protocol.FAIL: self._fail,
+            peer_protocol.STAGE: lambda m, b: self._once(
+                m, peer_protocol.STAGED, lambda: self._stage(int(m["n"]), str(m["id"]))
+            ),
+            peer_protocol.COMPARE: lambda m, b: self._once(
+                m, peer_protocol.COMPARED, lambda: self._compare(int(m["n"]), str(m["id"]), m["paths"])
+            ),
+            peer_protocol.PERSIST: lambda m, b: self._once(
+                m, peer_protocol.PERSISTED, lambda: self._persist(int(m["n"]), m["note"])
+            ),
+            peer_protocol.UPLOAD: lambda m, b: self._upload(m["n"]),
+            peer_protocol.STACKS: lambda m, b: self._background.spawn(self._stacks(m)),
+            peer_protocol.MISSING: lambda m, b: self._missing(str(m["text"]), m["ranks"]),
+            peer_protocol.REPORTED_ARE: lambda m, b: self._reported(m),
+            peer_protocol.COMMITTED: lambda m, b: self._background.spawn(site.saving.committed(str(m["id"]))),
+            peer_protocol.DROP: lambda m, b: self._background.spawn(self._drop(m)),
+            peer_protocol.SHARE: lambda m, b: self._background.spawn(site.saving.share_again(str(m["id"]))),
+            peer_protocol.JOINED: lambda m, b: duties.joined(m),
+            peer_protocol.REFUSED: lambda m, b: duties.refused(str(m["kind"]), str(m["message"])),
+            peer_protocol.DAMAGED: lambda m, b: duties.damaged(str(m["id"]), str(m["why"])),
+            peer_protocol.UNSTORED: lambda m, b: duties.unstored(str(m["message"])),
+            peer_protocol.COMPLETED: lambda m, b: duties.completed(),
+        }
+
+    # -- from ranks ---------------------------------------------------------------------------------------------------
+
+    def called(self, rank: int, message: wire.Message, blob: bytes) -> None:
+        """A frame of one of our ranks."""
+        op = message["op"]
+        if op == contract.OP_COLLECTIVE:
+            self._arrive(rank, message, blob)
+        elif op == contract.OP_LOG:
+            if rank == 0:
+                self._send({"op": peer_protocol.LOG, "rows": message["rows"]})
+        elif op == contract.OP_RESTORE:
+            self._background.spawn(self._restore(rank, self._given(rank, message.get("id"))))
+        elif op == contract.OP_FETCH:
+            self._background.spawn(self._restore(rank, self._fetched(str(message["id"]), message.get("paths"))))
+        elif op == contract.OP_REPORTED:
+            self._listings[rank] = {"op": peer_protocol.REPORTED, "rank": rank, "timeout_s": message.get("timeout_s")}
+            self._send(self._listings[rank])
+        elif op != contract.OP_ERROR:
+            raise ValueError(f"unknown operation {op!r}")
+
+    def _arrive(self, rank: int, message: wire.Message, blob: bytes) -> None:
+        offer = message.get("checkpoint")
+        arrival: Dict[str, Any] = {
+            "op": peer_protocol.ARRIVE,
+            "rank": rank,
+            "n": message["n"],
+            "kind": message["kind"],
+            "timeout_s": message.get("timeout_s"),
+        }
+        if message["kind"] == contract.KIND_REPORT:
+            arrival["stop"] = bool(message.get("stop"))
+            if rank == 0:
+                arrival["row"] = {name: message.get(name) for name in ("metrics", "step", "total_steps", "epoch")}
+            if blob:
+                self._states[message["n"], rank] = blob
+            blob = b""
+            if offer is not None:
+                self._offers[message["n"], rank] = offer
+                arrival["mode"] = offer.get("mode") or contract.UPLOAD_ASYNC
+                arrival["metadata"] = offer.get("metadata") or {}
+        elif rank != 0:
+            blob = b""
+        if self.world_size is not None:
+            arrival["world_size"] = self.world_size
+        self._waiting[rank] = (arrival, blob)
+        self._send(arrival, blob)
+
+    def ended(self, rank: Rank) -> None:
+        """One of our rank processes has ended."""
+        report = rank.report()
+        message = {
+            "op": peer_protocol.ENDED,
+            "rank": rank.rank,
+            "kind": report.get("kind"),
+            "how": how_it_ended(report),
+        }
+        self._ends[rank.rank] = message
+        self._waiting.pop(rank.rank, None)
+        self._send(message)
+
+    def say_all_again(self) -> None:
+        """Over a new connection: everything that rank 0's agent may not have heard."""
+        for message in self._ends.values():
+            self._send(message)
+        for arrival, blob in self._waiting.values():
+            self._send(arrival, blob)
+        for listing in self._listings.values():
+            self._send(listing)
+        self._site.saving.tell_shared()
+
+    async def hand_in(self) -> None:
+        """This agent goes away: what it persisted is stored although its release has not come yet; rank 0's agent
+        may release it any moment.
+        """
+        notes, self._notes = self._notes, {}
+        for n in sorted(notes):
+            self._staging.pop(n, None)
+            await self._site.saving.released(notes[n])
+
+    @property
+    def waiting(self) -> List[int]:
+        """Our ranks that wait in a collective."""
+        return sorted(self._waiting)
+
+    def close(self) -> None:
+        """The attempt is over here."""
+        self._background.cancel()
+
+    # -- from rank 0's agent
+    # --------------------------------------------------------------------------------------------
+
+    def take(self, message: wire.Message, blob: bytes = b"") -> None:
+        """A frame of rank 0's agent. Raises KeyError for one that does not exist."""
+        self._from_leader[message["op"]](message, blob)
+
+    def _release(self, message: wire.Message, blob: bytes) -> None:
+        n, ranks = message["n"], message.get("ranks")
+        saved = message.get("checkpoint")
+        reply = {
+            "op": contract.OP_RELEASED,
+            "n": n,
+            "stop": message["stop"],
+            "checkpoint": saved,
+            "warnings": message.get("warnings") or [],
+        }
+        for rank in list(self._waiting) if ranks is None else ranks:
+            arrival = self._waiting.get(rank)
+            if arrival is not None and arrival[0]["n"] == n:
+                del self._waiting[rank]
+                if self.server is not None:
+                    self.server.send(rank, reply, b"" if rank == 0 else blob)
+        self._upload(n)
+        self._forget_save(n)
+
+    def _reported(self, message: wire.Message) -> None:
+        rank = int(message["rank"])
+        if self._listings.pop(rank, None) is None or self.server is None:
+            return
+        if message.get("error"):
+            self.server.send(
+                rank,
+                {"op": contract.OP_FAILED, "reason": contract.FAIL_STORAGE, "message": message["error"], "ranks": []},
+            )
+        else:
+            self.server.send(rank, {"op": contract.OP_REPORTED_ARE, "checkpoints": message["checkpoints"]})
+
+    def _upload(self, n: int) -> None:
+        note = self._notes.pop(n, None)
+        if note is not None:
+            self._staging.pop(n, None)
+            self._background.spawn(self._site.saving.released(note))
+
+    def _fail(self, message: wire.Message, blob: bytes) -> None:
+        for rank in message["ranks"]:
+            arrival = self._waiting.pop(rank, None)
+            if arrival is not None and self.server is not None:
+                reply = {
+                    "op": contract.OP_FAILED,
+                    "n": arrival[0]["n"],
+                    "reason": message["reason"],
+                    "message": message["message"],
+                    "ranks": message["about"],
+                }
+                self.server.send(rank, reply)
+        self._notes.pop(message["n"], None)
+        # What is being stored already (SYNC) is released, whatever its ranks are told.
+        id_ = self._forget_save(message["n"])
+        if id_ is not None:
+            self._background.spawn(self._site.saving.abandon(id_))
+
+    def _forget_save(self, n: int) -> Optional[str]:
+        """Only of this call: an answer that is repeated for one rank may come while another waits in the next call
+        already.
+        """
+        if self._offers or self._states:
+            self._offers = {key: offer for key, offer in self._offers.items() if key[0] > n}
+            self._states = {key: state for key, state in self._states.items() if key[0] > n}
+        if self._steps:
+            self._steps = {key: answer for key, answer in self._steps.items() if key[0] > n}
+        return self._staging.pop(n, None)
+
+    def _once(self, message: wire.Message, answer_op: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Asked again after a lost connection: what was done is told again, what is being done goes on."""
+        step = (message["n"], answer_op)
+        if step not in self._steps:
+            self._steps[step] = None
+            self._background.spawn(work())
+        else:
+            answer = self._steps[step]
+            if answer is not None:
+                self._send(answer)
+
+    def _answer(self, n: int, step: str, message: wire.Message) -> None:
+        self._steps[n, step] = message
+        self._send(message)
+
+    async def _stage(self, n: int, id_: str) -> None:
+        self._staging[n] = id_
+        offers = sorted((rank, offer) for (call, rank), offer in self._offers.items() if call == n)
+        sources = [
+            (rank, str(o["path"]), bool(o.get("delete")) and o.get("mode") != contract.UPLOAD_NONE)
+            for rank, o in offers
+        ]
+        states = {rank: state for (call, rank), state in self._states.items() if call == n}
+        try:
+            files, warnings = await self._site.saving.stage(id_, sources, states)
+        except StagingError as error:
+            self._answer(n, peer_protocol.STAGED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": str(error)})
+            return
+        listing = {str(rank): [[path, size] for path, size in found] for rank, found in files.items()}
+        size = sum(len(path) + 16 for found in files.values() for path, _ in found)
+        if size > names.LISTING_LIMIT:
+            text = names.too_many(sum(map(len, files.values())), size)
+            self._answer(n, peer_protocol.STAGED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": text})
+            return
+        self._answer(
+            n, peer_protocol.STAGED, {"op": peer_protocol.STAGED, "n": n, "files": listing, "warnings": warnings}
+        )
+
+    async def _compare(self, n: int, id_: str, paths: Mapping[str, Sequence[str]]) -> None:
+        try:
+            sums = {rank: await self._site.saving.checksums(id_, wanted) for rank, wanted in paths.items()}
+        except StagingError as error:
+            self._answer(n, peer_protocol.COMPARED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": str(error)})
+            return
+        self._answer(n, peer_protocol.COMPARED, {"op": peer_protocol.COMPARED, "n": n, "sums": sums})
+
+    async def _persist(self, n: int, note: Mapping[str, Any]) -> None:
+        try:
+            await self._site.saving.persist(note)
+        except StagingError as error:
+            self._answer(n, peer_protocol.PERSISTED, {"op": peer_protocol.STAGE_FAILED, "n": n, "message": str(error)})
+            return
+        self._notes[n] = note
+        self._answer(n, peer_protocol.PERSISTED, {"op": peer_protocol.PERSISTED, "n": n})
+
+    async def _stacks(self, message: wire.Message) -> None:
+        wanted = set(message["ranks"])
+        stacks = await stacks_of([r for r in self._duties.ranks if r.rank in wanted], self._site.socket_folder)
+        self._send({"op": peer_protocol.STACKS_ARE, "request": message["request"], "stacks": stacks})
+
+    def _missing(self, text: str, ranks: Sequence[int]) -> None:
+        """Said where somebody waits: in this agent's output, and in the logs of the ranks that wait."""
+        mine = [r for r in self._duties.ranks if r.rank in ranks]
+        if not mine:
+            return
+        self._site.console.say(text)
+        for rank in mine:
+            output: Optional[RankOutput] = rank.output
+            if output is not None:
+                output.note(text + "\n")
+
+    async def _drop(self, message: wire.Message) -> None:
+        self._site.console.say(f"checkpoint {message['id']} is not stored: {message['why']}")
+        await self._site.saving.dropped(str(message["id"]))
+
+    async def _given(self, rank: int, id_: Optional[str]) -> wire.Message:
+        assert self._duties.restore is not None
+        return {"op": contract.OP_RESTORED, "checkpoint": await self._duties.restore.bring(id_, rank)}
+
+    async def _fetched(self, id_: str, paths: Optional[Sequence[str]]) -> wire.Message:
+        assert self._duties.restore is not None
+        try:
+            return {"op": contract.OP_FETCHED, "folder": await self._duties.restore.fetch(id_, paths)}
+        except KeyError as error:
+            return {
+                "op": contract.OP_FAILED,
+                "reason": contract.FAIL_STAGING,
+                "message": f"checkpoint {id_} has no file {error}",
+                "ranks": [],
+            }
+
+    async def _restore(self, rank: int, answer: Coroutine[Any, Any, wire.Message]) -> None:
+        try:
+            reply = await answer
+        except Damaged as error:
+            self._send({"op": peer_protocol.DAMAGED, "id": error.id, "why": str(error)})
+            self._duties.damaged(error.id, str(error))
+            return
+        except StorageError as error:
+            self._duties.storage_unusable(f"The checkpoint cannot be read: {error}")
+            return
+        if self.server is not None:
+            self.server.send(rank, reply)

@@ -1,0 +1,84 @@
+"""Rank 0's agent: when ranks wait too long, names the missing ones with their stacks, on every side that waits.
+
+Made by `collectives`; the stacks come from the agents that own the missing ranks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Callable, Dict, List, Optional, Set
+
+from trainjob.agent.barriers.barrier import CALL_NAMES, Warn, ranks_text
+from trainjob.agent.wire import peer_protocol
+from trainjob_api import wire
+
+STACKS_WAIT_S = 2.0
+"""For the other agents' answers; each takes up to a second itself."""
+NAMED = 8
+"""Ranks whose stacks are asked for in one warning: at 512 ranks the first few say it."""
+
+
+class Missing:
+    """One warning at a time."""
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
+        self._task: Optional[asyncio.Task[None]] = None
+        self._request = 0
+        self._stacks: Dict[str, str] = {}
+        self._owing: Set[int] = set()
+        self._came = asyncio.Event()
+
+    def close(self) -> None:
+        """The attempt is over."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def name(self, warning: Warn, ranks_each: int, current: Callable[[], int]) -> None:
+        """Collect the stacks and tell all who wait, unless the call is over by then. `current`: the collective that
+        is open.
+        """
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._name(warning, ranks_each, current))
+
+    def stacks_are(self, index: int, message: wire.Message) -> None:
+        """An agent's answer."""
+        if message["request"] == self._request:
+            self._stacks.update({str(rank): str(text) for rank, text in message["stacks"].items()})
+            self._owing.discard(index)
+            self._came.set()
+
+    async def _name(self, warning: Warn, ranks_each: int, current: Callable[[], int]) -> None:
+        named = warning.missing[:NAMED]
+        await self._collect(named, ranks_each)
+        if current() != warning.n:
+            return
+        call = CALL_NAMES.get(warning.kind, warning.kind)
+        lines: List[str] = [
+            f"{ranks_text(warning.waiting)} waited {warning.waited_s:.0f} s in {call} (collective {warning.n}) for "
+            f"{ranks_text(warning.missing)}:"
+        ]
+        lines += [f"rank {rank}: {self._stacks.get(str(rank), 'its agent does not answer')}" for rank in named]
+        self._tell(None, {"op": peer_protocol.MISSING, "ranks": list(warning.waiting), "text": "\n".join(lines)})
+
+    async def _collect(self, ranks: tuple[int, ...], ranks_each: int) -> None:
+        self._request += 1
+        self._stacks = {}
+        self._owing = {rank // ranks_each for rank in ranks}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STACKS_WAIT_S
+        for index in sorted(self._owing):
+            self._tell(
+                index,
+                {
+                    "op": peer_protocol.STACKS,
+                    "request": self._request,
+                    "ranks": [r for r in ranks if r // ranks_each == index],
+                },
+            )
+        while self._owing:
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), max(0.0, deadline - loop.time()))
+            except asyncio.TimeoutError:
+                return

@@ -1,0 +1,1 @@
+"""What the agent and the operator say to each other."""

@@ -1,0 +1,1 @@
+"""The ranks' processes: how they are started, watched, heard and ended."""

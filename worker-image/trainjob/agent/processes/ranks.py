@@ -1,0 +1,262 @@
+"""The rank processes of one attempt on this agent: fork, watch, signal, and the report about each.
+
+Called by `attempt`. An end is decided by the wait status alone; what the rank said before (an exception) only explains
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from typing import Callable, Dict, List, Optional, Sequence
+
+from trainjob.agent.processes.output import Console, LogFile, RankOutput
+from trainjob.agent.processes.reaper import Reaper, group_gone, signal_group
+from trainjob_api import command, contract
+from trainjob_api.contract import RankError, RankReport
+
+WRONG_PYTHON = ("No module named", "SyntaxError", "ImportError", "unknown option", "unrecognized")
+"""What an interpreter that is not ours says last."""
+LAST_WORDS_S = 0.5
+"""After a rank's end: how long its socket and pipe may take to reach their ends (a left-over process may hold them
+open).
+"""
+
+
+class Rank:
+    """One rank process, from its fork to its end."""
+
+    def __init__(self, rank: int, local_rank: int) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.pid = 0
+        self.state = contract.RANK_STARTING
+        self.kind: Optional[str] = None
+        self.exit_code: Optional[int] = None
+        self.signal: Optional[int] = None
+        self.ended_at: Optional[float] = None
+        self.error: Optional[RankError] = None
+        self.error_kind: Optional[str] = None
+        self.greeted = False
+        """The library in the rank has said hello: faulthandler is in place."""
+        self.verdict: Optional[str] = None
+        """Why the agent ends it (END_STOPPED, END_DAMAGED, ...); its wait status then only says when."""
+        self.argv: Sequence[str] = ()
+        """What was executed."""
+        self.output: Optional[RankOutput] = None
+        self.gone: Optional[asyncio.Future[None]] = None
+        """Done when the end is final: reaped, group gone, last words read."""
+
+    @property
+    def alive(self) -> bool:
+        """A process is (or may still be) there."""
+        return self.gone is not None and not self.gone.done()
+
+    def report(self) -> RankReport:
+        """As the coordinator gets it."""
+        out: RankReport = {"rank": self.rank, "local_rank": self.local_rank, "pid": self.pid, "state": self.state}
+        if self.state == contract.RANK_ENDED:
+            out.update(
+                {
+                    "kind": self.kind or contract.END_LOST,
+                    "exit_code": self.exit_code,
+                    "signal": self.signal,
+                    "ended_at": self.ended_at,
+                    "error": self.error,
+                }
+            )
+        return out
+
+    def accuse(self, kind: str, error: RankError) -> None:
+        """The rank's own word about what is about to end it (OP_ERROR)."""
+        self.error_kind = kind if kind in (contract.END_START, contract.END_STORAGE) else contract.END_EXCEPTION
+        self.error = bounded(error)
+
+    def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
+        """There never was a process, or nobody knows it any more."""
+        self.state, self.kind, self.ended_at = contract.RANK_ENDED, kind, time.time()
+        self.error = None if error is None else bounded(error)
+
+    def overrule(self, kind: str, error: RankError) -> None:
+        """It ended well, and yet that is no success."""
+        if self.kind == contract.END_OK:
+            self.kind, self.error = kind, bounded(error)
+
+    def take_status(self, status: int) -> None:
+        """The wait status; `kind` follows when the last words are read."""
+        self.ended_at = time.time()
+        if os.WIFSIGNALED(status):
+            self.signal = os.WTERMSIG(status)
+        else:
+            self.exit_code = os.WEXITSTATUS(status)
+
+    def decide(self, plain: bool) -> None:
+        """What kind of end it was."""
+        self.state = contract.RANK_ENDED
+        if self.verdict is not None:
+            self.kind = self.verdict
+        elif self.exit_code == 0:
+            self.kind, self.error = contract.END_OK, None
+        elif self.error_kind is not None:
+            self.kind = self.error_kind
+        elif self.signal is not None:
+            self.kind = contract.END_SIGNAL
+        else:
+            self.kind = contract.END_EXIT
+            if plain and not self.greeted:
+                self._look_for_wrong_python()
+
+    def _look_for_wrong_python(self) -> None:
+        """The library greets before it touches the user's script: what cannot be imported before is the
+        interpreter's lack.
+        """
+        tail = self.output.tail() if self.output is not None else ""
+        last = tail.splitlines()[-1] if tail else ""
+        if any(sign in last for sign in WRONG_PYTHON):
+            self.kind = contract.END_START
+            message = (
+                f"This Python cannot run a rank (exit code {self.exit_code} before the script began): {last}. "
+                f"{self._likely_cause(last)}"
+            )
+            self.error = bounded({"type": "CannotStart", "message": message, "traceback": tail})
+
+    def _likely_cause(self, last: str) -> str:
+        """Of a library that was not found: an option of the user's keeps the interpreter from looking where it lies."""
+        parsed = command.parse_python(self.argv)
+        option = command.ignores_environment(parsed.flags) if parsed is not None else None
+        if option is None or "No module named" not in last:
+            return "Is it Python 3.9 or newer?"
+        return (
+            f"With {option} Python ignores PYTHONPATH, which is how a rank finds the training library: "
+            f"leave {option} out of the command, or install trainjob in the image."
+        )
+
+
+def bounded(error: RankError) -> RankError:
+    """Within the contract's limits; of a traceback the end is kept."""
+    return {
+        "type": str(error.get("type", ""))[:200],
+        "message": str(error.get("message", ""))[: contract.MESSAGE_LIMIT],
+        "traceback": str(error.get("traceback", ""))[-contract.TRACEBACK_LIMIT :],
+        "communication": bool(error.get("communication", False)),
+    }
+
+
+def how_it_ended(report: RankReport) -> str:
+    """A few words for peers' error messages."""
+    error = report.get("error")
+    number = report.get("signal")
+    if report.get("kind") == contract.END_OK:
+        return "ended with exit code 0"
+    if report.get("kind") == contract.END_STOPPED:
+        return "was stopped by its agent"
+    if report.get("kind") == contract.END_LOST:
+        return "was lost when its agent restarted"
+    if error and error.get("type"):
+        return f"ended with {error.get('type')}: {error.get('message', '')[:200]}"
+    if number:
+        return f"was killed by signal {number} ({_signal_name(number)})"
+    return f"ended with exit code {report.get('exit_code')}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+class RankGroup:
+    """All ranks of an attempt on this agent."""
+
+    def __init__(self, reaper: Reaper, console: Console, plain: bool, on_change: Callable[[Rank], None]) -> None:
+        self._reaper = reaper
+        self._console = console
+        self._plain = plain
+        self._on_change = on_change
+        self.ranks: List[Rank] = []
+        self.last_words: Callable[[Rank], asyncio.Future[None]] = _no_words
+        """Set by the attempt: done when the rank's socket has been read to its end."""
+
+    @property
+    def alive(self) -> bool:
+        """Some process of it may be alive."""
+        return any(r.alive for r in self.ranks)
+
+    def start(self, rank: Rank, argv: Sequence[str], env: Dict[str, str], log: str, prefix: str) -> None:
+        """Fork one rank. Raises OSError when the program cannot be executed."""
+        loop = asyncio.get_running_loop()
+        reading, writing = os.pipe()
+        try:
+            process = subprocess.Popen(
+                list(argv), env=env, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, start_new_session=True
+            )
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        process.returncode = 0  # the reaper collects it; Popen itself must never wait for it
+        rank.argv = argv
+        rank.pid = process.pid
+        rank.gone = loop.create_future()
+        rank.output = RankOutput(loop, reading, prefix, self._console, LogFile(log))
+        self._reaper.watch(rank.pid, lambda status: self._ended(rank, status), group=True)
+        self._on_change(rank)
+
+    def _ended(self, rank: Rank, status: int) -> None:
+        rank.take_status(status)
+        task = asyncio.ensure_future(self._finish(rank))
+        task.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    async def _finish(self, rank: Rank) -> None:
+        assert rank.output is not None and rank.gone is not None
+        words = [self.last_words(rank), rank.output.ended]
+        await asyncio.wait(words, timeout=LAST_WORDS_S)
+        rank.output.close()
+        rank.decide(self._plain)
+        self._on_change(rank)
+        if not await group_gone(rank.pid):
+            self._console.say(
+                f"rank {rank.rank}: processes of its group {rank.pid} survive SIGKILL (inside a driver call?)"
+            )
+        rank.gone.set_result(None)
+        self._on_change(rank)
+
+    def signal(self, number: int) -> None:
+        """To every living rank's whole group."""
+        for rank in self.ranks:
+            if rank.alive and rank.ended_at is None:
+                signal_group(rank.pid, number)
+
+    def condemn(self, verdict: str) -> None:
+        """Ends from now on are our doing."""
+        for rank in self.ranks:
+            if rank.ended_at is None and rank.verdict is None:
+                rank.verdict = verdict
+
+    async def stop(self, verdict: str, grace_s: float) -> None:
+        """SIGTERM, after `grace_s` SIGKILL (0: at once); returns when all are gone."""
+        self.condemn(verdict)
+        if grace_s > 0:
+            self.signal(signal.SIGTERM)
+            # A stopped process (SIGSTOP) takes no SIGTERM until it is continued.
+            self.signal(signal.SIGCONT)
+            await self.wait(grace_s)
+        self.signal(signal.SIGKILL)
+        await self.wait(None)
+
+    async def wait(self, timeout_s: Optional[float]) -> None:
+        """Until all are gone, or the time is over."""
+        living = [r.gone for r in self.ranks if r.gone is not None and not r.gone.done()]
+        if living:
+            await asyncio.wait(living, timeout=timeout_s)
+
+
+def _no_words(rank: Rank) -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done

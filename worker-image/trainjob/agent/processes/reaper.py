@@ -1,0 +1,78 @@
+"""Collects the ends of all child processes, orphans included (the agent is process 1 of its container).
+
+Called by `ranks` and `storage`. One SIGCHLD handler, no thread per child; nothing else in the agent may wait for a
+child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Callable, Dict, Tuple
+
+OnEnd = Callable[[int], None]
+GROUP_POLL_S = 0.01
+GROUP_WAIT_S = 30.0
+"""How long a killed process group may take to vanish: a process inside a driver call dies when that returns."""
+
+
+class Reaper:
+    """`watch` a child; its wait status arrives exactly once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watched: Dict[int, Tuple[OnEnd, bool]] = {}
+        loop.add_signal_handler(signal.SIGCHLD, self.collect)
+
+    def watch(self, pid: int, on_end: OnEnd, *, group: bool) -> None:
+        """Call in the same turn of the loop as the fork. `group`: the child leads a process group that dies with it."""
+        self._watched[pid] = (on_end, group)
+
+    def collect(self) -> None:
+        """Reap whatever has ended."""
+        for pid in list(self._watched):
+            # Look before reaping: while the leader is a zombie its number cannot become another process group.
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._end(pid)
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            self._end(found.si_pid)
+
+    def _end(self, pid: int) -> None:
+        on_end, group = self._watched.pop(pid, (_orphan, False))
+        if group:
+            signal_group(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        on_end(status)
+
+
+def _orphan(status: int) -> None:
+    """A grandchild that lost its parent: nobody asks for its status."""
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Send to a whole process group; False when nothing of it is left."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Something in the group changed its user; what may be signalled was.
+        return True
+    return True
+
+
+async def group_gone(pid: int) -> bool:
+    """Wait until nothing of a killed group is left (GROUP_WAIT_S at most)."""
+    deadline = asyncio.get_running_loop().time() + GROUP_WAIT_S
+    while signal_group(pid, 0):
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(GROUP_POLL_S)
+    return True

@@ -1,0 +1,309 @@
+"""Files of staged checkpoints travel from one agent to another: the serving side on the loop, the fetching side in
+threads.
+
+Called by `agent` (serve) and `gathering` (fetch). What arrives is checked: the size against the release note, and a
+checksum taken on the way. A transfer that breaks off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import weakref
+from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from trainjob.agent.storing.saving import Saving
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.checkpoint.stores import digest
+from trainjob_api import wire
+
+CHUNK = 1024 * 1024
+STREAMS = 4
+"""Connections to one peer at a time."""
+PIECE = 16 << 20
+"""Files are divided among connections in pieces not smaller than this."""
+SOCKET_TIMEOUT_S = 30.0
+TRIES = 3
+"""In a row, without a byte between them."""
+PAUSE_S = 0.5
+
+
+class FetchError(Exception):
+    """The file did not come, or not whole. It may come at another try."""
+
+
+class NotThere(Exception):
+    """The peer no longer has the file as the release note knows it."""
+
+
+class _Broken(Exception):
+    """The transfer stopped; the next try goes on from there."""
+
+
+class FileServer:
+    """What this agent serves. What lies here of a checkpoint is looked up once for all of its files that are asked
+    for together.
+    """
+
+    def __init__(self, saving: Saving) -> None:
+        self._saving = saving
+        self._held: MutableMapping[FrameConnection, Tuple[str, str, FrozenSet[str]]] = weakref.WeakKeyDictionary()
+
+    async def give(self, connection: FrameConnection, message: wire.Message) -> None:
+        """Answer a GET."""
+        id_, path = str(message["id"]), str(message["path"])
+        held = self._held.get(connection)
+        if held is None or held[0] != id_:
+            _, folder, paths = await self._saving.path_of(id_)
+            held = self._held[connection] = (id_, folder, frozenset(paths))
+        if path in held[2]:
+            await serve(connection, os.path.join(held[1], path), message)
+        else:
+            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+
+
+async def serve(connection: FrameConnection, path: str, message: wire.Message) -> None:
+    """Send what a GET asks for of one file; if it cannot be read, say so."""
+    loop = asyncio.get_running_loop()
+    try:
+        with open(path, "rb") as file:  # noqa: ASYNC230 - opened once, its bytes are read by the kernel and by a thread
+            size = os.fstat(file.fileno()).st_size
+            start, offset = int(message["start"]), int(message["offset"])
+            end = min(start + int(message["length"]), size)
+            count = max(0, end - offset)
+            algorithm = message["sum"] if digest.quick(str(message["sum"])) else digest.CRC32
+            summing = loop.run_in_executor(None, _sum, file.fileno(), start, end, algorithm) if message["sum"] else None
+            connection.send({"op": peer_protocol.FILE, "size": size, "count": count, "algorithm": algorithm})
+            try:
+                await connection.send_file(file, offset, count)
+            finally:
+                checksum = None if summing is None else await summing
+        connection.send({"op": peer_protocol.END, "sum": checksum})
+    except OSError as error:
+        connection.send({"op": peer_protocol.REFUSED, "message": f"{path}: {error.strerror or error}"})
+
+
+def _sum(file: int, start: int, end: int, algorithm: str) -> int:
+    buffer, checksum = bytearray(CHUNK), 0
+    while start < end:
+        count = os.preadv(file, [memoryview(buffer)[: min(CHUNK, end - start)]], start)
+        if not count:
+            break
+        checksum, start = digest.update(algorithm, memoryview(buffer)[:count], checksum), start + count
+    return checksum
+
+
+class Peer(NamedTuple):
+    """Whom to ask, and what to show."""
+
+    address: str
+    secret: str
+    attempt: int
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of a checkpoint, and how large the whole file is."""
+
+    path: str
+    size: int
+    start: int
+    length: int
+
+
+def pieces_of(path: str, size: int) -> List[Piece]:
+    """A large file goes over several connections at once."""
+    step = max(PIECE, -(-size // STREAMS))
+    return [Piece(path, size, start, min(step, size - start)) for start in range(0, size, step)] or [
+        Piece(path, 0, 0, 0)
+    ]
+
+
+def joined(sums: Sequence[Tuple[Piece, int]], algorithm: str) -> int:
+    """The file's checksum from those of its pieces."""
+    total = 0
+    for piece, checksum in sorted(sums):
+        total = digest.combine(algorithm, total, checksum, piece.length) if piece.start else checksum
+    return total
+
+
+def make_room(target: str) -> None:
+    """An empty file, its folders made; of a link that was there not what it leads to. Raises FetchError."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if os.path.lexists(target):
+            os.unlink(target)
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        raise FetchError(f"{target}: {error.strerror or error}") from error
+
+
+class Stop:
+    """Ends what fetches: a switch, and the sockets on which threads wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set = threading.Event()
+        self._socks: Set[socket.socket] = set()
+
+    def set(self) -> None:
+        """Nobody wants the files any more."""
+        with self._lock:
+            self._set.set()
+            for sock in self._socks:
+                try:
+                    sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the peer closed it first
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep, but no longer than until it is set; whether it is."""
+        return self._set.wait(timeout_s)
+
+    def opened(self, sock: socket.socket) -> None:
+        """A thread will wait on this one."""
+        with self._lock:
+            self._socks.add(sock)
+        if self._set.is_set():
+            self.set()
+
+    def closed(self, sock: socket.socket) -> None:
+        """It does no more."""
+        with self._lock:
+            self._socks.discard(sock)
+
+
+class Fetcher:
+    """Blocking; one connection to one peer, made anew when it breaks. Use as a context manager, in a worker thread."""
+
+    def __init__(self, peer: Peer, stop: Stop) -> None:
+        self._peer = peer
+        self._stop = stop
+        self._sock: Optional[socket.socket] = None
+        self._room = bytearray(CHUNK)
+
+    def __enter__(self) -> Fetcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drop()
+
+    def fetch(self, checkpoint: str, piece: Piece, target: str, algorithm: Optional[str] = None) -> int:
+        """Write a piece of the peer's file into `target` (see make_room); its checksum by `algorithm`. For who knows
+        no checksum to compare it with (None) the peer takes one too, and they agree. Raises FetchError, NotThere."""
+        try:
+            file = os.open(target, os.O_WRONLY)
+            try:
+                return self._fetch(checkpoint, piece, file, algorithm)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise FetchError(f"{target}: {error.strerror or error}") from error
+
+    def _fetch(self, checkpoint: str, piece: Piece, file: int, algorithm: Optional[str]) -> int:
+        by, compared = algorithm or digest.best(), algorithm is None
+        got, checksum, idle = 0, 0, 0
+        while True:
+            before = got
+            request = {
+                "id": checkpoint,
+                "path": piece.path,
+                "start": piece.start,
+                "length": piece.length,
+                "offset": piece.start + got,
+            }
+            try:
+                first = self._ask(
+                    {"op": peer_protocol.GET, **request, "sum": by if compared else None}, piece, piece.length - got
+                )
+                if compared and first.get("algorithm") != by:
+                    by = digest.CRC32  # which everybody can
+                    if got or first.get("algorithm") != by:
+                        got, checksum = 0, 0
+                        raise _Broken(f"it takes checksums by {first.get('algorithm')}")
+                for chunk in self._blocks(piece.length - got):
+                    _write(file, chunk, piece.start + got)
+                    got, checksum = got + len(chunk), digest.update(by, chunk, checksum)
+                theirs = self._end()
+                if not compared or theirs == checksum:
+                    return checksum
+                got, checksum = 0, 0  # somewhere in what came: all of it again
+                trouble = f"it came damaged: its checksum is not {theirs:08x}"
+            except _Broken as error:
+                trouble = str(error)
+            self._drop()
+            idle = 0 if got > before else idle + 1
+            if idle >= TRIES or self._stop.wait(PAUSE_S if idle else 0):
+                raise FetchError(f"{piece.path} of checkpoint {checkpoint} from {self._peer.address}: {trouble}")
+
+    def _ask(self, request: wire.Message, piece: Piece, left: int) -> wire.Message:
+        """What the peer says before the bytes. Raises _Broken, NotThere."""
+        first = self._exchange(request)
+        if first.get("op") != peer_protocol.FILE or first.get("size") != piece.size:
+            found = first.get("message") or f"{first.get('size')} bytes"
+            raise NotThere(
+                f"{piece.path} of checkpoint {request['id']} at the agent {self._peer.address}: {found}, expected "
+                f"{piece.size} bytes"
+            )
+        if first.get("count") != left:
+            raise _Broken(f"{first.get('count')} bytes are offered where {left} are asked for")
+        return first
+
+    def _blocks(self, left: int) -> Iterator[memoryview]:
+        """The bytes that are left, each block valid until the next. Raises _Broken."""
+        room = memoryview(self._room)
+        while left:
+            count = self._read_into(room[: min(left, CHUNK)])
+            left -= count
+            yield room[:count]
+
+    def _end(self) -> Any:
+        message = self._receive()[0]
+        if message.get("op") != peer_protocol.END:
+            raise _Broken(str(message.get("message") or f"it ends with {message.get('op')}"))
+        return message.get("sum")
+
+    def _read_into(self, room: memoryview) -> int:
+        assert self._sock is not None
+        try:
+            count = self._sock.recv_into(room)
+        except OSError as error:
+            raise _Broken(str(error)) from error
+        if not count:
+            raise _Broken("the other side closed the connection")
+        return count
+
+    def _exchange(self, request: wire.Message) -> wire.Message:
+        try:
+            if self._sock is None:
+                self._sock = socket.create_connection(peer_protocol.split_address(self._peer.address), SOCKET_TIMEOUT_S)
+                self._stop.opened(self._sock)
+                wire.send(
+                    self._sock, peer_protocol.hello(self._peer.secret, peer_protocol.FILES, self._peer.attempt, 0)
+                )
+                wire.receive(self._sock)
+            wire.send(self._sock, request)
+        except OSError as error:
+            raise _Broken(f"its agent does not answer: {error}") from error
+        return self._receive()[0]
+
+    def _receive(self) -> wire.Frame:
+        assert self._sock is not None
+        try:
+            return wire.receive(self._sock)
+        except OSError as error:
+            raise _Broken(str(error)) from error
+
+    def _drop(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._stop.closed(sock)
+            sock.close()
+
+
+def _write(file: int, data: memoryview, at: int) -> None:
+    while data:
+        done = os.pwrite(file, data, at)
+        data, at = data[done:], at + done

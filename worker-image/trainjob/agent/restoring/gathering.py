@@ -1,0 +1,297 @@
+"""One checkpoint on its way to this worker, file by file: from the own staging, from peers' agents, from storage, in
+this order.
+
+Made by `restore`. Each file is brought once, however many ranks ask for it, and what travelled is compared: with the
+manifest where there is one, else by a checksum taken on the way. A peer that does not give a file is no verdict on the
+checkpoint as long as storage has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import Executor
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from trainjob.agent.restoring.files import (
+    STREAMS,
+    Fetcher,
+    FetchError,
+    NotThere,
+    Peer,
+    Piece,
+    Stop,
+    joined,
+    make_room,
+    pieces_of,
+)
+from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.stores import digest
+
+CHILD_TRIES = 3
+GONE = ("damaged", "lost")
+Sum = Tuple[str, str]
+"""(checksum, algorithm)."""
+
+
+class Damaged(Exception):
+    """The checkpoint does not verify, or its files are gone. The next join sees it too and chooses another: what is
+    damaged on storage is marked there, and of what is staged only files of full size count."""
+
+    def __init__(self, id_: str, message: str) -> None:
+        super().__init__(message)
+        self.id = id_
+
+
+class Sources(NamedTuple):
+    """Where the files of one checkpoint are."""
+
+    note: ReleaseNote
+    staged: str
+    """Folder of what lies in the own staging."""
+    own: Sequence[str]
+    """Paths there."""
+    holders: Mapping[str, Peer]
+    """Paths that peers' agents hold in their staging."""
+    committed: Optional[Mapping[str, Any]] = None
+    """How the storage child knows it: {checkpoint} or {uri}; None: it has no manifest."""
+    sums: Mapping[str, Sum] = {}
+    """Of committed ones, by path."""
+    in_place: Optional[str] = None
+    """Folder on a mounted path, from which everything is read as it lies."""
+
+
+class Gathering:
+    """`bring` files into `folder`."""
+
+    def __init__(self, sources: Sources, storage: Optional[StorageChild], folder: str, threads: Executor) -> None:
+        self.note = sources.note
+        self.folder = sources.in_place or folder
+        self._sources = sources
+        self._storage = storage
+        self._threads = threads
+        self._sizes = {f.path: f for f in sources.note.files}
+        self._begun: Dict[str, asyncio.Future[None]] = {}
+        self._stop = Stop()
+
+    @property
+    def id(self) -> str:
+        """The checkpoint's."""
+        return str(self.note.id)
+
+    @property
+    def paths(self) -> List[str]:
+        """All of its files, the library's own among them."""
+        return sorted(self._sizes)
+
+    def close(self) -> None:
+        """Nobody wants it any more."""
+        self._stop.set()
+        for work in self._begun.values():
+            work.cancel()
+
+    async def bring(self, paths: Iterable[str]) -> None:
+        """Until these are in the folder. Raises Damaged, StorageError; KeyError for a path that the checkpoint does
+        not have.
+        """
+        wanted = list(paths)
+        mine = [self._sizes[path] for path in wanted if path not in self._begun or self._is_gone(path)]
+        if mine:
+            work = asyncio.ensure_future(self._bring(mine))
+            self._begun.update(dict.fromkeys((f.path for f in mine), work))
+            work.add_done_callback(lambda done: self._settle(done, mine))
+        for begun in {self._begun[path] for path in wanted}:
+            await asyncio.shield(begun)
+
+    def _is_gone(self, path: str) -> bool:
+        """What was brought was a link into the staging, which keeps no checkpoint longer than until the next one."""
+        return (
+            self._begun[path].done()
+            and self._sources.in_place is None
+            and not os.path.exists(os.path.join(self.folder, path))
+        )
+
+    def _settle(self, work: asyncio.Future[None], files: List[NoteFile]) -> None:
+        if work.cancelled() or work.exception() is not None:
+            for file in files:  # the next who asks tries anew
+                self._begun.pop(file.path, None)
+
+    async def _bring(self, files: List[NoteFile]) -> None:
+        wanted = sorted({f.path for f in files}.intersection(self._sources.own))
+        own = (
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._link, self._sources.staged, wanted)
+            if wanted
+            else []
+        )
+        lacking = [f for f in files if f.path not in own]
+        held = [f for f in lacking if f.path in self._sources.holders]
+        stored = [f.path for f in lacking if f.path not in self._sources.holders]
+        refused, _ = await asyncio.gather(self._from_peers(held), self._from_storage(stored, {}))
+        if refused:
+            await self._from_storage(sorted(refused), refused)
+
+    # -- peers
+    # ----------------------------------------------------------------------------------------------------------
+
+    async def _from_peers(self, files: Sequence[NoteFile]) -> Dict[str, Exception]:
+        """What they did not give, and why."""
+        by_peer: Dict[Peer, List[NoteFile]] = {}
+        for file in files:
+            by_peer.setdefault(self._sources.holders[file.path], []).append(file)
+        loop = asyncio.get_running_loop()
+        refused = await loop.run_in_executor(self._threads, self._make_room, [f.path for f in files])
+        shares = [
+            (peer, share)
+            for peer, wanted in by_peer.items()
+            for share in _shared_out([f for f in wanted if f.path not in refused])
+        ]
+        sums: Dict[str, List[Tuple[Piece, int]]] = {}
+        for given in await asyncio.gather(
+            *(loop.run_in_executor(self._threads, self._fetch, peer, share) for peer, share in shares)
+        ):
+            for piece, found in given.items():
+                if isinstance(found, Exception):
+                    refused[piece.path] = found
+                else:
+                    sums.setdefault(piece.path, []).append((piece, found))
+        unseen = {
+            path: self._sources.sums[path]
+            for path, found in sums.items()
+            if path not in refused and not self._agrees(path, found)
+        }
+        for path in await self._compared(unseen):
+            refused[path] = FetchError(
+                f"{path} came from {self._sources.holders[path].address} with other bytes than the manifest says"
+            )
+        return refused
+
+    def _make_room(self, paths: Sequence[str]) -> Dict[str, Exception]:
+        """In a thread, before several connections write into one file. Where that fails: why."""
+        refused: Dict[str, Exception] = {}
+        for path in paths:
+            try:
+                make_room(os.path.join(self.folder, path))
+            except FetchError as error:
+                refused[path] = error
+        return refused
+
+    def _fetch(self, peer: Peer, pieces: Sequence[Piece]) -> Dict[Piece, Any]:
+        """In a thread: the checksum of each piece that came, or why it did not."""
+        found: Dict[Piece, Any] = {}
+        with Fetcher(peer, self._stop) as fetcher:
+            for piece in pieces:
+                try:
+                    found[piece] = fetcher.fetch(
+                        self.id, piece, os.path.join(self.folder, piece.path), self._algorithm(piece.path)
+                    )
+                except (FetchError, NotThere) as error:
+                    found[piece] = error
+                    if isinstance(error, FetchError):
+                        return {**dict.fromkeys(pieces, error), **found}
+        return found
+
+    def _algorithm(self, path: str) -> Optional[str]:
+        """By what a file is checksummed on its way; None: nobody knows its checksum."""
+        if path not in self._sources.sums:
+            return None
+        algorithm = self._sources.sums[path][1]
+        return algorithm if digest.quick(algorithm) else digest.CRC32
+
+    def _agrees(self, path: str, found: Sequence[Tuple[Piece, int]]) -> bool:
+        """Whether it is known by now that this is the file; else the storage child looks, which knows the other
+        algorithms.
+        """
+        algorithm = self._algorithm(path)
+        return algorithm is None or self._sources.sums[path] == (
+            digest.text(algorithm, joined(found, algorithm)),
+            algorithm,
+        )
+
+    async def _compared(self, sums: Mapping[str, Sum]) -> List[str]:
+        """Paths in our folder that are not what the manifest says."""
+        if not sums or self._storage is None:
+            return []
+        files = [[path, self._sizes[path].size, *found] for path, found in sums.items()]
+        return list((await ask(self._storage, "compare", {"folder": self.folder, "files": files}))["different"])
+
+    # -- storage
+    # --------------------------------------------------------------------------------------------------------
+
+    async def _from_storage(self, paths: Sequence[str], refused: Mapping[str, Exception]) -> None:
+        """`refused`: why peers did not give them."""
+        if not paths:
+            return
+        because = next((error for error in refused.values() if isinstance(error, FetchError)), None) or next(
+            iter(refused.values()), None
+        )
+        if self._storage is None:
+            raise self._verdict(because, "")
+        try:
+            await self._read(self._storage, paths)
+        except StorageError as error:
+            if because is not None:
+                raise self._verdict(because, f"; nor is it to be had from storage: {error}") from error
+            if error.kind in GONE:
+                raise Damaged(self.id, str(error)) from error
+            raise
+
+    async def _read(self, storage: StorageChild, paths: Sequence[str]) -> None:
+        if self._sources.committed is None:
+            await ask(storage, "fetch", {"note": self.note.to_json(), "paths": list(paths), "into": self.folder})
+            return
+        found = await ask(storage, "verify", {**self._sources.committed, "paths": list(paths), "into": self.folder})
+        if found["path"] != self.folder:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._link, str(found["path"]), paths)
+
+    def _verdict(self, because: Optional[Exception], more: str) -> Exception:
+        """Peers do not give it, and storage does not either. What a peer that cannot be reached holds is as good as
+        before.
+        """
+        text = f"checkpoint {self.id} cannot be brought to this worker: {because}{more}"
+        if isinstance(because, NotThere):
+            # Its agent told otherwise at the join: the file changed since. The next join sees that.
+            return Damaged(self.id, text)
+        return StorageError("unreadable", text)
+
+    # -- the folder
+    # -----------------------------------------------------------------------------------------------------
+
+    def _link(self, source: str, paths: Sequence[str]) -> List[str]:
+        """Those of the paths that are there."""
+        there = [path for path in paths if os.path.exists(os.path.join(source, path))]
+        try:
+            for path in there:
+                link = os.path.join(self.folder, path)
+                os.makedirs(os.path.dirname(link), exist_ok=True)
+                if os.path.lexists(link):
+                    os.unlink(link)
+                # A symbolic link: nothing is copied, and torch.save over it is refused by nobody, as in any folder that
+                # is only to be read.
+                os.symlink(os.path.join(source, path), link)
+        except OSError as error:
+            raise StorageError("unreadable", f"{self.folder}: {error.strerror or error}") from error
+        return there
+
+
+async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict[str, Any]:
+    """A storage child that was killed over it (out of memory?) is started anew and asked again."""
+    for _ in range(CHILD_TRIES - 1):
+        try:
+            return await storage.call(op, fields)
+        except StorageError as error:
+            if error.kind != "child":
+                raise
+    return await storage.call(op, fields)
+
+
+def _shared_out(files: Sequence[NoteFile]) -> List[List[Piece]]:
+    """Files of one peer among a few connections, by size."""
+    pieces = [piece for f in files for piece in pieces_of(f.path, f.size)]
+    shares: List[List[Piece]] = [[] for _ in range(min(STREAMS, len(pieces)))]
+    sizes = [0] * len(shares)
+    for piece in sorted(pieces, key=lambda p: -p.length):
+        least = sizes.index(min(sizes))
+        shares[least].append(piece)
+        sizes[least] += piece.length + 1
+    return shares

@@ -1,0 +1,252 @@
+"""This agent's part in saving: stage its ranks' files, persist release notes, store its shares in the background, keep
+the staging small.
+
+Called by `member` (the live attempt's wishes) and `agent` (what to finish before the end). It outlives attempts: a
+share that is being stored goes on while ranks are killed, held and started again. What belongs to the job (commit,
+retention) is rank 0's agent's: `commits`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.wire import peer_protocol
+from trainjob.checkpoint.errors import CHANGED, CONFLICT, INVALID, LOST, RETIRED, StagingError
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.staging.area import Source, Staging
+from trainjob_api import wire
+
+RETRY_S = 1.0
+RETRY_CAP_S = 10.0
+HOPELESS = (CHANGED, CONFLICT, INVALID, RETIRED)
+"""Kinds of errors that trying again does not mend: this checkpoint cannot be stored, the next one can."""
+T = TypeVar("T")
+
+
+class Saving:
+    """One per agent."""
+
+    def __init__(self, root: str, storage: Optional[StorageChild], changed: Callable[[bool], None]) -> None:
+        self._staging = Staging(root, None if storage is None else storage.storage)
+        self._staging.sweep()
+        self._storage = storage
+        self._changed = changed
+        self._thread = ThreadPoolExecutor(1, "staging")
+        self._queue: Dict[str, Tuple[ReleaseNote, Tuple[int, ...]]] = {}
+        self._shared: Dict[str, bool] = {}
+        """Stored by us and not yet committed; told again to each new leader."""
+        self._staged_ranks: Dict[str, Tuple[int, ...]] = {}
+        self._work: Optional[asyncio.Task[None]] = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._newest: Optional[CheckpointId] = None
+        self._protected: Optional[str] = None
+        self.moved = 0
+        """Bytes stored so far. What a try moves again that one before it had moved does not count: a full disk must
+        not look like progress.
+        """
+        self._furthest: Tuple[Tuple[str, int], int] = (("", -1), 0)
+        """The share (checkpoint, rank) that is being stored, and how far any try has come."""
+        self.to_leader: Callable[[wire.Message], None] = lambda message: None
+        """Set by each attempt."""
+
+    @property
+    def waiting(self) -> int:
+        """Shares that are staged here and not yet stored."""
+        return len(self._queue)
+
+    async def finished(self) -> None:
+        """Until nothing waits."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """Stop storing; the storage child ends by itself."""
+        if self._work is not None:
+            self._work.cancel()
+        self._thread.shutdown(wait=False)
+
+    # -- staging ------------------------------------------------------------------------------------------------------
+
+    async def held(self) -> List[Dict[str, Any]]:
+        """Released checkpoints with what of them lies here: what a join tells."""
+        found = await self._in_thread(self._staging.released)
+        return [{"note": h.note.to_json(), "held": list(h.paths)} for h in found]
+
+    async def stage(
+        self, id_: str, sources: Sequence[Tuple[int, str, bool]], states: Mapping[int, bytes]
+    ) -> Tuple[Dict[int, List[Tuple[str, int]]], List[str]]:
+        """Files by rank, and warnings. Raises StagingError."""
+        given = [Source(rank, path, may_move) for rank, path, may_move in sources]
+        result = await self._in_thread(self._staging.stage, CheckpointId.parse(id_), given, states)
+        self._staged_ranks[id_] = tuple(sorted(rank for rank, files in result.files.items() if files))
+        return result.files, result.warnings
+
+    async def checksums(self, id_: str, paths: Sequence[str]) -> Dict[str, str]:
+        """Of staged files of a report that is not released yet. Raises StagingError."""
+        return await self._in_thread(self._staging.checksums, CheckpointId.parse(id_), paths)
+
+    async def abandon(self, id_: str) -> None:
+        """The report failed."""
+        self._staged_ranks.pop(id_, None)
+        await self._in_thread(self._staging.abandon, CheckpointId.parse(id_))
+
+    async def persist(self, note: Mapping[str, Any]) -> None:
+        """The release note onto disk. Raises StagingError."""
+        await self._in_thread(self._staging.release, ReleaseNote.from_json(dict(note)))
+
+    async def path_of(self, id_: str) -> Tuple[Optional[ReleaseNote], str, Tuple[str, ...]]:
+        """The note of a released checkpoint, its folder here, and the paths that lie there whole."""
+        checkpoint = CheckpointId.parse(id_)
+        held = await self._in_thread(self._staging.held, checkpoint)
+        return (None, "", ()) if held is None else (held.note, self._staging.files_dir(checkpoint), held.paths)
+
+    # -- storing ------------------------------------------------------------------------------------------------------
+
+    async def released(self, note_json: Mapping[str, Any]) -> None:
+        """A report that carried a checkpoint was released: it is the newest; store our share of it."""
+        note = ReleaseNote.from_json(dict(note_json))
+        self._newest, self._protected = note.id, None
+        self._enqueue(note, self._staged_ranks.pop(str(note.id), ()))
+        await self._prune()
+
+    async def adopt(self, notes: Sequence[Mapping[str, Any]], chosen: Optional[str]) -> None:
+        """A new attempt: these uncommitted checkpoints are stored from here on, oldest first; all others are
+        forgotten.
+        """
+        wanted = {str(note["id"]): ReleaseNote.from_json(dict(note)) for note in notes}
+        self._queue = {id_: entry for id_, entry in self._queue.items() if id_ in wanted}
+        self._shared = {id_: True for id_ in self._shared if id_ in wanted}
+        self._protected = chosen
+        for id_, note in wanted.items():
+            if id_ not in self._queue and id_ not in self._shared:
+                held = await self._in_thread(self._staging.held, note.id)
+                self._enqueue(note, held.ranks if held is not None else (), repeat=True)
+        self.tell_shared()
+        self._newest = None if chosen is None else CheckpointId.parse(chosen)
+        await self._prune(everything=True)
+
+    def tell_shared(self) -> None:
+        """To a new leader, or over a new connection."""
+        for id_ in self._shared:
+            self.to_leader({"op": peer_protocol.SHARED, "id": id_})
+
+    async def committed(self, id_: str) -> None:
+        """Its manifest is on storage."""
+        self._forget(id_)
+        await self._prune()
+
+    async def dropped(self, id_: str) -> None:
+        """It will not be stored."""
+        self._forget(id_)
+        await self._prune()
+
+    async def share_again(self, id_: str) -> None:
+        """Storage does not show our share."""
+        note, _, _ = await self.path_of(id_)
+        if note is not None and self._shared.pop(id_, False):
+            held = await self._in_thread(self._staging.held, note.id)
+            self._enqueue(note, held.ranks if held is not None else (), repeat=True)
+
+    def _enqueue(self, note: ReleaseNote, ranks: Tuple[int, ...], repeat: bool = False) -> None:
+        if self._storage is None:
+            return
+        id_ = str(note.id)
+        if not ranks:
+            if repeat:
+                self._tell_done(id_)
+            return
+        # Copies of other ranks' paths are compared only by the attempt that staged them: they do not count as held.
+        self._queue[id_] = (note._replace(duplicates=()) if repeat else note, ranks)
+        self._idle.clear()
+        self._changed(False)
+        if self._work is None or self._work.done():
+            self._work = asyncio.ensure_future(self._store_all())
+
+    def _forget(self, id_: str) -> None:
+        self._shared.pop(id_, None)
+        if self._queue.pop(id_, None) is not None:
+            self._changed(not self._queue)
+
+    def _tell_done(self, id_: str) -> None:
+        self._shared[id_] = True
+        self.to_leader({"op": peer_protocol.SHARED, "id": id_})
+
+    async def _store_all(self) -> None:
+        delay = RETRY_S
+        while self._queue:
+            id_, (note, ranks) = next(iter(self._queue.items()))
+            try:
+                await self._store(note, ranks)
+            except StorageError as error:
+                if error.kind in HOPELESS or (error.kind == LOST and not await self._is_whole(note, ranks)):
+                    if self._queue.pop(id_, None) is not None:
+                        self._changed(not self._queue)
+                    self.to_leader({"op": peer_protocol.SHARE_LOST, "id": id_, "message": str(error)})
+                    continue
+                self.to_leader(
+                    {"op": peer_protocol.SHARE_FAILING, "id": id_, "kind": error.kind, "message": str(error)}
+                )
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_CAP_S)
+                continue
+            delay = RETRY_S
+            if self._queue.pop(id_, None) is not None:
+                self._tell_done(id_)
+                self._changed(not self._queue)
+        self._idle.set()
+
+    async def _store(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> None:
+        assert self._storage is not None
+        for rank in ranks:
+            where = {"checkpoint": str(note.id), "rank": rank, "staged": self._staging.files_dir(note.id)}
+            share = (str(note.id), rank)
+            if self._furthest[0] != share:
+                self._furthest = (share, 0)
+            await self._storage.call(
+                "share", {**where, **note.share_of(rank)}, functools.partial(self._moved, self._storage.moved)
+            )
+
+    def _moved(self, before: int, total: int) -> None:
+        """The bytes that the storage child had moved before this try of a share, and now."""
+        share, furthest = self._furthest
+        if total - before > furthest:
+            self._furthest = (share, total - before)
+            self.moved += total - before - furthest
+            self.to_leader({"op": peer_protocol.MOVED, "bytes": self.moved})
+
+    async def _is_whole(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> bool:
+        """Whether what we are to store of it still lies here as it was released."""
+        held = await self._in_thread(self._staging.held, note.id)
+        return held is not None and set(held.paths) >= {f.path for f in note.files if f.rank in ranks}
+
+    # -- the staging area's size --------------------------------------------------------------------------------------
+
+    async def _prune(self, everything: bool = False) -> None:
+        """Keep the newest released one, what waits to be stored or committed, and what this attempt resumed from (until
+        its first release).
+
+        What is newer than the newest release stays: its note may be on its way to the others. Only once a join has
+        chosen, and before the next report, `everything` else may go.
+        """
+        keep = {*self._queue, *self._shared, str(self._newest), str(self._protected)}
+        # As of now, like `keep`: until the thread gets to it a newer one may be released, which must not be taken for
+        # an old one.
+        limit = self._newest
+
+        def drop_others() -> None:
+            for held in self._staging.released():
+                if str(held.note.id) not in keep and (everything or (limit is not None and held.note.id <= limit)):
+                    self._staging.drop(held.note.id)
+
+        try:
+            await self._in_thread(drop_others)
+        except StagingError:
+            pass  # tried again at the next release; a full disk is told by the stage that fails
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -1,0 +1,165 @@
+"""The client of the storage child (`python -m trainjob.checkpoint.storage_child.child`): one process that alone touches
+the job's storage.
+
+Called by `leader`'s parts, `saving` and `restore`. A child that dies fails what was asked of it and is started anew by
+the next call; it ends by itself when the agent's end of its stdin is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
+
+from trainjob.agent.processes.reaper import Reaper, signal_group
+
+CHILD = ("-m", "trainjob.checkpoint.storage_child.child")
+OnProgress = Callable[[int], None]
+
+
+class StorageError(Exception):
+    """The storage refused; `kind` is one of `trainjob.checkpoint.errors`, or `child` when the child process itself
+    died.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class StorageChild(asyncio.Protocol):
+    """`call` an operation of the child, by name."""
+
+    def __init__(self, reaper: Reaper, storage: str, work_dir: str) -> None:
+        self.storage = storage
+        self._reaper = reaper
+        self._work_dir = work_dir
+        self._transport: Optional[asyncio.Transport] = None
+        self._starting: Optional[asyncio.Task[None]] = None
+        self._rest = b""
+        self._number = 0
+        self._calls: Dict[int, Tuple[asyncio.Future[Dict[str, Any]], Optional[OnProgress]]] = {}
+        self._ended: Optional[asyncio.Future[None]] = None
+        self._pid = 0
+        self.moved = 0
+        """Bytes that the child has moved since its start, finished calls included."""
+        self._moving: Dict[int, int] = {}
+
+    async def call(
+        self, op: str, fields: Mapping[str, Any], on_progress: Optional[OnProgress] = None
+    ) -> Dict[str, Any]:
+        """The reply of one operation. Raises StorageError. How long it may take is the caller's affair."""
+        if self._transport is None:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.ensure_future(self._start())
+            await asyncio.shield(self._starting)
+        assert self._transport is not None
+        self._number += 1
+        number = self._number
+        reply: asyncio.Future[Dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._calls[number] = (reply, on_progress)
+        request = {"id": number, "op": op, "storage": self.storage, **fields}
+        self._transport.write(json.dumps(request).encode() + b"\n")
+        try:
+            return await reply
+        finally:
+            self._calls.pop(number, None)
+            self._moving.pop(number, None)
+
+    def start(self) -> None:
+        """Start the child ahead of its first call."""
+        if self._transport is None and self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+
+    async def close(self, timeout_s: float) -> None:
+        """Let it finish what is in flight, but no longer than this; then it is killed."""
+        if self._transport is not None:
+            self._transport.close()
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=timeout_s)
+            if not self._ended.done():
+                # A storage that hangs must not keep a process of ours.
+                signal_group(self._pid, signal.SIGKILL)
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        self._ended = ended = loop.create_future()
+        with theirs:
+            # Not in the user's folder: `-m` would import from there.
+            process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and the reaper needs the fork in its own turn
+                [sys.executable, *CHILD],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                cwd=self._work_dir,
+                env=_environment(),
+                start_new_session=True,
+            )
+        process.returncode = 0  # collected by the reaper
+        self._pid = process.pid
+        self._reaper.watch(process.pid, lambda status: _settle(ended), group=True)
+        await loop.create_unix_connection(lambda: self, sock=ours)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, reply: Dict[str, Any]) -> None:
+        number = int(reply.get("id") or 0)
+        future, on_progress = self._calls.get(number, (None, None))
+        if "progress" in reply:
+            moved = int(reply["progress"])
+            self.moved += moved - self._moving.get(number, 0)
+            self._moving[number] = moved
+            if on_progress is not None:
+                on_progress(self.moved)
+        elif future is not None and not future.done():
+            if reply.get("ok"):
+                future.set_result(reply)
+            else:
+                error = reply.get("error") or {}
+                future.set_exception(
+                    StorageError(
+                        str(error.get("kind", "internal")),
+                        str(error.get("message", "the storage child gave no reason")),
+                    )
+                )
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self._transport = None
+        for future, _ in list(self._calls.values()):
+            if not future.done():
+                future.set_exception(
+                    StorageError(
+                        "child", f"the storage child ended while it worked on {self.storage}; it is started again"
+                    )
+                )
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _environment() -> Dict[str, str]:
+    """The child imports what the agent imports, wherever that came from."""
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(
+        p for p in sys.path if p and os.path.isabs(p) and os.path.isdir(p) and not _is_stdlib(p)
+    )
+    return env
+
+
+def _is_stdlib(path: str) -> bool:
+    return path.startswith(os.path.dirname(os.__file__)) or path == os.path.dirname(os.path.dirname(os.__file__))

@@ -1,0 +1,1 @@
+"""What travels between agents, and between a rank and its agent."""

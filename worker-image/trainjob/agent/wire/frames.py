@@ -1,0 +1,117 @@
+"""One connection that speaks frames (`trainjob_api.wire`), as an asyncio protocol with plain callbacks.
+
+Used for ranks (Unix sockets), peers (TCP) and the hot path of every report(): no streams, no tasks, no logging per
+frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import BinaryIO, Callable, Optional, cast
+
+from trainjob_api import wire
+
+OnFrame = Callable[["FrameConnection", wire.Message, bytes], None]
+OnClosed = Callable[["FrameConnection"], None]
+
+KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 15000))
+"""A peer whose machine vanished is noticed after about 15 s; a closed socket at once."""
+
+
+_ROOM = bytearray(256 * 1024)
+"""Where all connections read into: the loop fills it and calls `buffer_updated` in one go. Plain data_received costs
+a fresh 256 KiB block per frame.
+"""
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """`on_frame` for each frame; a frame that it cannot read (KeyError, TypeError, ValueError) closes the
+    connection.
+    """
+
+    def __init__(self, on_frame: OnFrame, on_closed: OnClosed, first_limit: Optional[int] = None) -> None:
+        self.on_frame = on_frame
+        self.on_closed = on_closed
+        self.first_limit = first_limit
+        """Bytes that may wait before the first frame is complete: a stranger cannot make us buffer."""
+        self._decoder = wire.Decoder()
+        self._transport: Optional[asyncio.Transport] = None
+        self._writable: Optional[asyncio.Future[None]] = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE:
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return _ROOM
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for message, blob in self._decoder.feed(bytes(memoryview(_ROOM)[:nbytes])):
+                self.first_limit = None
+                self.on_frame(self, message, blob)
+        except (wire.WireError, KeyError, TypeError, ValueError) as error:
+            if self.first_limit is None:
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a frame that cannot be read; its connection is closed", "exception": error}
+                )
+            self.abort()
+        if self.first_limit is not None and self._decoder.pending > self.first_limit:
+            self.abort()
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self._transport = None
+        self.resume_writing()
+        self.on_closed(self)
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    async def drained(self) -> None:
+        """Wait until the other side has taken most of what was sent, or is gone."""
+        if self._writable is not None:
+            await self._writable
+
+    @property
+    def open(self) -> bool:
+        """Whether frames can still be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, message: wire.Message, blob: bytes = b"") -> None:
+        """Send one frame; silently nothing on a closed connection (its end is told by `on_closed`)."""
+        if self._transport is not None:
+            self._transport.write(wire.encode(message, blob))
+
+    async def send_file(self, file: BinaryIO, offset: int, count: int) -> None:
+        """Send bytes of a file as they are, without reading them. Where that fails the connection is closed: the
+        other side waits for just so many.
+        """
+        if self._transport is None or not count:
+            return
+        try:
+            sent = await asyncio.get_running_loop().sendfile(self._transport, file, offset, count)
+        except (OSError, RuntimeError):  # the other side went away, or we are closing
+            sent = -1
+        if sent != count:
+            self.abort()
+
+    def close(self) -> None:
+        """Close after what was sent has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,128 @@
+"""What agents say to each other: the names of the messages and the first frame.
+
+Frames are those of `trainjob_api.wire`. The first frame on a connection is `hello`; until its secret has been checked
+nothing else is read. Members talk to rank 0's agent, which is a member too (without a connection). All repeatable
+messages may come twice.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Tuple
+
+from trainjob_api import wire
+
+HELLO = "hello"
+"""{secret, purpose: member | files, attempt, index}"""
+MEMBER = "member"
+FILES = "files"
+FIRST_FRAME_LIMIT = 4096
+
+# member -> rank 0's agent
+JOIN = "join"
+"""{address, held: [{note, held: [path]}], started}: also after each new connection; `started`: the answer is known,
+ranks run
+"""
+ARRIVE = "arrive"
+"""{rank, n, kind, timeout_s, mode, stop, metadata, row?, world_size} + blob of a broadcast: a rank's collective"""
+LOG = "log"
+"""{rows}: log rows of rank 0"""
+ENDED = "ended"
+"""{rank, kind, how}: a rank process has ended"""
+SEEN = "seen"
+"""{pod, seen, where}: whether this member finds in the storage path what rank 0's agent wrote there"""
+REPORTED = "reported"
+"""{rank, timeout_s}: a rank asks for the run's checkpoints"""
+STAGED = "staged"
+"""{n, files: {rank: [[path, size]]}, warnings}"""
+STAGE_FAILED = "stage_failed"
+"""{n, message}"""
+COMPARED = "compared"
+"""{n, sums: {rank: {path: checksum}}}"""
+PERSISTED = "persisted"
+"""{n}"""
+SHARED = "shared"
+"""{id}: this agent's files of a checkpoint are on storage"""
+SHARE_LOST = "share_lost"
+"""{id, message}: this agent can never store its files of it"""
+SHARE_FAILING = "share_failing"
+"""{id, message, kind}: storage refuses for now; tried again"""
+MOVED = "moved"
+"""{bytes}: bytes stored so far"""
+STACKS_ARE = "stacks_are"
+"""{request, stacks: {rank: text}}"""
+DAMAGED = "damaged"
+"""{id, why}: in both directions: the checkpoint that was resumed is damaged; the attempt ends"""
+BYE = "bye"
+"""{}: the connection closes in good order"""
+
+# rank 0's agent -> member
+JOINED = "joined"
+"""{run, completed, checkpoint, holders, members: [address], master_addr, master_port, adopt: [note], claim: {run,
+nonce} | null, warnings}
+"""
+REFUSED = "refused"
+"""{kind, message}: the attempt cannot begin, or must not go on"""
+STAGE = "stage"
+"""{n, id}"""
+COMPARE = "compare"
+"""{n, id, paths: {rank: [path]}}: the checksums of these staged files (strict)"""
+PERSIST = "persist"
+"""{n, note}"""
+UPLOAD = "upload"
+"""{n}: store your share of the checkpoint of this call although its ranks still wait (SYNC)"""
+RELEASE = "release"
+"""{n, ranks: [..] | null, stop, checkpoint, warnings} + blob"""
+FAIL = "fail"
+"""{n, ranks, reason, message, about}"""
+MISSING = "missing"
+"""{text, ranks}: the ranks that wait, and what is to be said to them"""
+STACKS = "stacks"
+"""{request, ranks}"""
+REPORTED_ARE = "reported_are"
+"""{rank, checkpoints: [...], error}"""
+COMMITTED = "committed"
+"""{id}"""
+DROP = "drop"
+"""{id, why}"""
+SHARE = "share"
+"""{id}: share it again"""
+UNSTORED = "unstored"
+"""{message}: all ranks ended well, but a checkpoint cannot be stored and the job is to fail for that; to rank 0's
+member alone
+"""
+COMPLETED = "completed"
+"""{}: the run's end record is written"""
+
+# on a connection for files
+GET = "get"
+"""{id, path, start, length, offset, sum: algorithm | null}: of a file's bytes from `start` on, `length` many, those
+from `offset` (in the file) on -> REFUSED {message} | FILE {size of the whole file, count, algorithm}, then `count`
+bytes as they are, then END {sum: checksum from `start` on, null if none was asked for}. An agent that does not have
+the algorithm takes crc32."""
+FILE = "file"
+END = "end"
+
+
+def hello(secret: str, purpose: str, attempt: int, index: int) -> wire.Message:
+    """The first frame."""
+    return {"op": HELLO, "secret": secret, "purpose": purpose, "attempt": attempt, "index": index}
+
+
+def secret_matches(message: wire.Message, secret: str) -> bool:
+    """Whether the first frame knows the job's secret; in constant time."""
+    shown = message.get("secret")
+    return isinstance(shown, str) and hmac.compare_digest(shown.encode(), secret.encode())
+
+
+def split_address(address: str) -> Tuple[str, int]:
+    """(host, port) of `host:port` or `[v6]:port`. Raises ValueError."""
+    host, found, port = address.rpartition(":")
+    if not found or not port.isdigit():
+        raise ValueError(f"{address!r} is no host:port")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """The reverse."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,110 @@
+"""The Unix socket on which this agent's ranks call it. One server per attempt, so that no rank of an older one can be
+heard.
+
+Called by `attempt`. Knows who called; what a call means is for `member`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import shutil
+import tempfile
+from typing import Callable, Dict, Optional
+
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob_api import contract, wire
+
+SOCKET_PATH_LIMIT = 100
+SHORT_PREFIX = "/tmp/trainjob-"
+OnCall = Callable[[int, wire.Message, bytes], None]
+OnHello = Callable[[int, wire.Message], None]
+
+
+class SocketFolder:
+    """Where sockets and stack files lie: in the work dir, or in a short folder of our own when that path is too long
+    for a socket.
+    """
+
+    def __init__(self, work_dir: str, pod_uid: str) -> None:
+        self.path = os.path.join(work_dir, "run")
+        # Nothing of an earlier agent in this pod may be mistaken for ours.
+        shutil.rmtree(self.path, ignore_errors=True)
+        if len(os.fsencode(self.path)) + len("/a1234567890.sock") <= SOCKET_PATH_LIMIT:
+            os.makedirs(self.path, mode=0o700)
+            return
+        # The name tells whose it is: the launcher removes it if this agent is killed.
+        short = f"{SHORT_PREFIX}{pod_uid[:8]}-"
+        for older in glob.glob(glob.escape(short) + "*"):
+            if os.lstat(older).st_uid == os.getuid():
+                shutil.rmtree(older, ignore_errors=True)
+        self.path = tempfile.mkdtemp(prefix=os.path.basename(short), dir=os.path.dirname(short))
+
+    def remove(self) -> None:
+        """At the agent's end."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class RankServer:
+    """Connections of the ranks of one attempt."""
+
+    def __init__(self, attempt: int, folder: str, on_hello: OnHello, on_call: OnCall) -> None:
+        self.path = os.path.join(folder, f"a{attempt}.sock")
+        self._attempt = attempt
+        self._on_hello = on_hello
+        self._on_call = on_call
+        self._connections: Dict[int, FrameConnection] = {}
+        self._ranks: Dict[FrameConnection, int] = {}
+        self._closed: Dict[int, asyncio.Future[None]] = {}
+        self._server: Optional[asyncio.AbstractServer] = None
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: FrameConnection(self._frame, self._lost), self.path)
+        os.chmod(self.path, 0o600)
+
+    def send(self, rank: int, message: wire.Message, blob: bytes = b"") -> None:
+        """To a rank, if it is still connected."""
+        connection = self._connections.get(rank)
+        if connection is not None:
+            connection.send(message, blob)
+
+    def read_to_end(self, rank: int) -> asyncio.Future[None]:
+        """Done when the rank's connection has been read to its end (at once if there is none)."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if rank in self._connections:
+            self._closed[rank] = future
+        else:
+            future.set_result(None)
+        return future
+
+    def close(self) -> None:
+        """Close all connections and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections.values()):
+            connection.abort()
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+
+    def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
+        rank = self._ranks.get(connection)
+        if rank is not None:
+            self._on_call(rank, message, blob)
+            return
+        if message["op"] != contract.OP_HELLO or int(message["attempt"]) != self._attempt:
+            raise ValueError("the first frame of a rank is its hello, with this attempt's number")
+        rank = int(message["rank"])
+        self._ranks[connection] = rank
+        self._connections[rank] = connection
+        self._on_hello(rank, message)
+
+    def _lost(self, connection: FrameConnection) -> None:
+        rank = self._ranks.pop(connection, None)
+        if rank is not None and self._connections.get(rank) is connection:
+            del self._connections[rank]
+            waiting = self._closed.pop(rank, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)

@@ -1,0 +1,150 @@
+"""Reading a job's folder: its runs, good checkpoints, history. For Result and the command line; writes nothing.
+
+`open_store` gives the store of a job's folder; every function may raise StoreError. Warnings (a damaged checkpoint
+passed over, a line of history that does not parse) are appended to the list that the caller gives.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from trainjob.checkpoint.choice import inventory
+from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.reading.runs import Claim
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import FileEntry, Manifest
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+
+__all__ = [
+    "Opened",
+    "bring",
+    "checkpoint_uri",
+    "history",
+    "latest_run",
+    "list_checkpoints",
+    "open_checkpoint",
+    "open_store",
+    "read_claim",
+    "read_end",
+    "read_manifest",
+]
+
+Row = Dict[str, Any]
+
+
+class Opened(NamedTuple):
+    """A checkpoint folder that verified, ready to be read."""
+
+    manifest: Manifest
+    path: str
+
+
+def latest_run(store: Store) -> Optional[int]:
+    """The newest run that was claimed; None in a folder that was never used."""
+    found = runs.numbers(store)
+    return found[-1] if found else None
+
+
+def read_claim(store: Store, run: int) -> Optional[Claim]:
+    """Who owns a run and what it resumes from."""
+    return runs.read_claim(store, run)
+
+
+def read_end(store: Store, run: int) -> Optional[Dict[str, Any]]:
+    """The summary of a completed run; None when it has not completed."""
+    return runs.read_end(store, run)
+
+
+def list_checkpoints(store: Store, run: Optional[int] = None, warnings: Optional[List[str]] = None) -> List[Manifest]:
+    """Good checkpoints of a run (the newest one if none is named), oldest first."""
+    chosen = latest_run(store) if run is None else run
+    if chosen is None:
+        return []
+    entries = inventory.look(store, chosen)
+    if warnings is not None:
+        warnings += [
+            f"checkpoint {entry.id} is skipped for the one before: {entry.why}"
+            for entry in entries
+            if entry.state == inventory.DAMAGED
+        ]
+    return [entry.manifest for entry in entries if entry.good and entry.manifest is not None]
+
+
+def checkpoint_uri(store: Store, id_: CheckpointId) -> str:
+    """The folder of a checkpoint."""
+    return store.uri(layout.folder(id_))
+
+
+def read_manifest(uri: str) -> Manifest:
+    """The manifest of a checkpoint anywhere, its files not looked at. Raises StoreError when there is none,
+    DamagedError when it was found damaged.
+    """
+    return stored.head(open_store(uri), "")
+
+
+def bring(uri: str, entries: Sequence[FileEntry], into: str) -> str:
+    """These files of a checkpoint, compared with its manifest's entries: its own folder if it is on a path, else
+    `into`, to which they are downloaded.
+
+    Raises StoreError with a sentence on what is wrong.
+    """
+    return stored.bring(open_store(uri), "", entries, into)
+
+
+def open_checkpoint(path: str, verify: bool = True) -> Opened:
+    """A checkpoint folder anywhere, every file's checksum verified unless told otherwise. Raises StoreError with a
+    sentence on what is wrong with it.
+    """
+    manifest = runs.open_checkpoint(path)
+    return Opened(stored.verify(open_store(path), "") if verify else manifest, path)
+
+
+def history(store: Store, run: int, warnings: Optional[List[str]] = None) -> List[Row]:
+    """Report and log rows of a run in the order of training, without those that a resume has superseded.
+
+    An attempt that resumed at position p drops what earlier attempts wrote after their report p.
+    """
+    notes: List[str] = [] if warnings is None else warnings
+    attempts = sorted(
+        a for k, a in (layout.parse_history(name) or (0, 0) for name, _ in store.names(layout.HISTORY)) if k == run
+    )
+    rows: List[Row] = []
+    for attempt in attempts:
+        mine = _read(store, layout.history_key(run, attempt), notes)
+        if mine:
+            rows = _until(rows, _start(mine)) + [row for row in mine if row.get("kind") != "start"]
+    return rows
+
+
+def _read(store: Store, key: str, warnings: List[str]) -> List[Row]:
+    rows: List[Row] = []
+    for number, line in enumerate((store.read(key) or b"").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or not isinstance(row.get("position"), int):
+                raise ValueError("no row")
+        except (ValueError, RecursionError):
+            warnings.append(f"{store.uri(key)}, line {number} is no row of history and is passed over")
+            continue
+        rows.append(row)
+    return rows
+
+
+def _start(rows: List[Row]) -> int:
+    """Position at which an attempt resumed: its own word, else the one before its first report, or of its first log
+    row.
+    """
+    first = rows[0]
+    return int(first["position"]) - (1 if first.get("kind") == "report" else 0)
+
+
+def _until(rows: List[Row], position: int) -> List[Row]:
+    """Everything up to the report at `position`; log rows after it led to reports that were lost."""
+    keep = 0
+    for number, row in enumerate(rows, 1):
+        if row.get("kind") == "report" and row["position"] <= position:
+            keep = number
+    return rows[:keep]

@@ -1,0 +1,1 @@
+"""How a checkpoint comes to exist on storage, and how it goes: shares, manifest, retention."""

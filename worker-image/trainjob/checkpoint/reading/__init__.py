@@ -1,0 +1,1 @@
+"""What storage holds: runs, checkpoints and their files, as they are read."""

@@ -1,0 +1,243 @@
+"""Runs: the lives of a job's name. Each new object claims the next number, and with it what it resumes from.
+
+`runs/<k>.json` is created exclusively and never changed: whatever a leftover process of run k-1 still writes, run k
+resumes from what stands there until it has a checkpoint of its own. `runs/<k>.end.json` says that run k completed.
+Called by `settle.py`, the storage child and the catalogue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.errors import DamagedError, StoreError
+from trainjob.checkpoint.reading import stored
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import Manifest
+from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+
+AUTO = "auto"
+NONE = "none"
+_TRIES = 64
+
+
+class Claim(NamedTuple):
+    """Who owns a run and what it resumes from."""
+
+    run: int
+    job_uid: str
+    resumes: Optional[CheckpointId]
+    uri: Optional[str]
+    """Folder of that checkpoint if resumeFrom named it; None: it is `resumes` in this job's folder."""
+    why: str
+    nonce: str
+
+    def dumps(self) -> bytes:
+        """As it is stored."""
+        return seal(dict(self._asdict(), resumes=None if self.resumes is None else str(self.resumes)))
+
+    @classmethod
+    def loads(cls, text: bytes) -> Claim:
+        """Raises ValueError, KeyError or TypeError when `text` is no claim."""
+        doc = unseal(text)
+        resumes = doc["resumes"]
+        id_ = None if resumes is None else CheckpointId.parse(resumes)
+        return cls(int(doc["run"]), str(doc["job_uid"]), id_, doc["uri"], str(doc["why"]), str(doc["nonce"]))
+
+
+class Origin(NamedTuple):
+    """A checkpoint that a run resumes from, and its folder."""
+
+    manifest: Manifest
+    uri: str
+
+
+def numbers(store: Store) -> List[int]:
+    """The runs that were claimed, oldest first."""
+    return sorted(k for k in (layout.parse_run(name) for name, _ in store.names(layout.RUNS)) if k is not None)
+
+
+def read_claim(store: Store, run: int) -> Optional[Claim]:
+    """None when the run was not claimed. Raises DamagedError."""
+    key = layout.run_key(run)
+    text = store.read(key)
+    if text is None:
+        return None
+    try:
+        return Claim.loads(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(
+            f"{store.uri(key)} is damaged: {error}. Move the file away if run {run} is not needed."
+        ) from None
+
+
+def sees(store: Store, run: int, nonce: str) -> bool:
+    """Whether the claim of a run lies here with that nonce."""
+    try:
+        found = read_claim(store, run)
+    except DamagedError:
+        return False
+    return found is not None and found.nonce == nonce
+
+
+def later_run_exists(store: Store, run: int) -> bool:
+    """Whether another object has taken over this folder."""
+    return any(k > run for k in numbers(store))
+
+
+def ended(store: Store, run: int) -> bool:
+    """Whether the run completed."""
+    return store.size(layout.end_key(run)) is not None
+
+
+def write_end(store: Store, run: int, summary: Dict[str, Any]) -> None:
+    """The run completed. The first summary stays: written again after a lost reply, nothing changes."""
+    store.create(layout.end_key(run), (json.dumps(summary, indent=1) + "\n").encode())
+
+
+def read_end(store: Store, run: int) -> Optional[Dict[str, Any]]:
+    """The summary of a completed run, {} if it is no longer readable; None when the run did not complete."""
+    text = store.read(layout.end_key(run))
+    if text is None:
+        return None
+    try:
+        doc = json.loads(text)
+    except ValueError:
+        return {}
+    return doc if isinstance(doc, dict) else {}
+
+
+def claim(store: Store, job_uid: str, resume_from: str, warnings: List[str]) -> Claim:
+    """This job's claim: the one that it made before, or the next number. Raises StoreError when resumeFrom cannot be
+    met.
+    """
+    for _ in range(_TRIES):
+        runs = numbers(store)
+        for run in reversed(runs):
+            found = read_claim(store, run)
+            if found is not None and found.job_uid == job_uid:
+                if run != runs[-1]:
+                    warnings.append(
+                        f"run {runs[-1]} has begun in {store.uri()} since this job claimed run {run}: two jobs of "
+                        "this name use one storage"
+                    )
+                return found
+        mine = _next(store, job_uid, resume_from, runs, warnings)
+        if store.create(layout.run_key(mine.run), mine.dumps()):
+            return mine
+        # The name is taken, by another job or by this very call whose reply was lost. The next round finds our own, or
+        # takes the number after it and decides anew what to resume from, as another run has come before.
+    raise StoreError(
+        errors.UNREADABLE,
+        f"no run could be claimed in {store.uri(layout.RUNS)} within {_TRIES} tries: others keep taking the next "
+        "number",
+    )
+
+
+def origin(
+    store: Store, claimed: Claim, warnings: List[str], environ: Optional[Mapping[str, str]] = None
+) -> Optional[Origin]:
+    """What a run resumes from as long as it has no checkpoint of its own; None: from the beginning. `environ` as in
+    `open_store`, for another folder.
+
+    What turns out damaged is passed over for the one before in its lineage. Only a checkpoint that resumeFrom named has
+    no such one: StoreError.
+    """
+    while True:
+        if claimed.uri is not None:
+            if store.size(layout.origin_mark_key(claimed.uri)) is not None:
+                raise DamagedError(
+                    f"resumeFrom: checkpoint {claimed.uri} turned out damaged when it was restored. Name another "
+                    "one, or none."
+                )
+            return Origin(open_checkpoint(claimed.uri, environ), claimed.uri)
+        if claimed.resumes is None:
+            return None
+        found = stored.newest_good(store, claimed.resumes.run, warnings, claimed.resumes)
+        if found is not None:
+            return Origin(found, store.uri(layout.folder(found.id)))
+        before = read_claim(store, claimed.resumes.run)
+        if before is None or before.run >= claimed.run:
+            return None
+        claimed = before
+
+
+def mark_origin_damaged(store: Store, uri: str, why: str) -> None:
+    """Remember in this job's folder that a checkpoint which resumeFrom names did not verify."""
+    store.create(layout.origin_mark_key(uri), json.dumps({"uri": uri, "why": why}).encode())
+
+
+def open_checkpoint(uri: str, environ: Optional[Mapping[str, str]] = None) -> Manifest:
+    """The manifest of a checkpoint folder anywhere, its sizes checked. Raises StoreError with a sentence on what is
+    wrong with it.
+    """
+    folder = open_store(uri, environ=environ)
+    found = stored.load(folder, "")
+    if found is None:
+        raise StoreError(errors.INVALID, _no_checkpoint(folder))
+    return found
+
+
+def _next(store: Store, job_uid: str, resume_from: str, runs: List[int], warnings: List[str]) -> Claim:
+    run = runs[-1] + 1 if runs else 1
+    resumes, uri, why = _resumes(store, resume_from, runs[-1] if runs else None, warnings)
+    return Claim(run, job_uid, resumes, uri, why, os.urandom(16).hex())
+
+
+def _resumes(
+    store: Store, resume_from: str, last: Optional[int], warnings: List[str]
+) -> Tuple[Optional[CheckpointId], Optional[str], str]:
+    if resume_from == NONE:
+        return None, None, "resumeFrom is none: it starts from the beginning"
+    if resume_from != AUTO:
+        uri = resume_from.rstrip("/") or resume_from
+        manifest = open_checkpoint(uri)
+        return manifest.id, uri, f"resumeFrom names {uri} (step {manifest.note.step})"
+    if last is None:
+        return None, None, "there is no earlier run: it starts from the beginning"
+    if ended(store, last):
+        return None, None, f"run {last} completed: it starts from the beginning"
+    found = stored.newest_good(store, last, warnings)
+    if found is not None:
+        return (
+            found.id,
+            None,
+            f"run {last} did not complete: it goes on from its checkpoint {found.id} (step {found.note.step})",
+        )
+    before = read_claim(store, last)
+    start = None if before is None else origin(store, before, warnings)
+    if before is None or start is None:
+        return None, None, f"run {last} left no checkpoint: it starts from the beginning"
+    why = (
+        f"run {last} left no checkpoint: it goes on from {start.manifest.id} (step {start.manifest.note.step}), as "
+        "that run did"
+    )
+    return start.manifest.id, None if start.uri == store.uri(layout.folder(start.manifest.id)) else start.uri, why
+
+
+def _no_checkpoint(folder: Store) -> str:
+    where = folder.uri()
+    inside = dict(folder.names(""))
+    if not inside:
+        return (
+            f"resumeFrom: there is no folder {where}, or nothing in it. Give the path of a checkpoint: "
+            "<storage>/<namespace>/<job>/checkpoints/<id>."
+        )
+    if layout.CHECKPOINTS in inside or layout.RUNS in inside:
+        good = [m for run in reversed(numbers(folder)) for m in stored.good(folder, run, [])]
+        advice = (
+            f"its newest checkpoint is {folder.uri(layout.folder(good[0].id))}: give that path"
+            if good
+            else "it holds no good checkpoint"
+        )
+        return f"resumeFrom: {where} is the folder of a job, not of a checkpoint; {advice}."
+    return (
+        f"resumeFrom: {where} has no {layout.RESERVED}/{layout.MANIFEST}, so it is no checkpoint that trainjob "
+        "committed and nothing can say whether it is whole. "
+        "To start from other files, load them in the script when get_checkpoint() returns None."
+    )

@@ -1,0 +1,1 @@
+"""What is written down of a checkpoint: names, identities, places and manifests."""

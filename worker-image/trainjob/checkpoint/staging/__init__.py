@@ -1,0 +1,1 @@
+"""What an agent keeps of a checkpoint before it is stored."""

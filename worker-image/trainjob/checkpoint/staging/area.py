@@ -1,0 +1,328 @@
+"""The agent's staging area: checkpoints that survive the death of ranks and of the agent itself.
+
+    <root>/<id>/files/<path>      one flat tree of all files that this agent's ranks gave
+    <root>/<id>/released.json     the release note and which of its paths lie here; written once, atomically
+    <root>/.trash-*               what is being removed
+
+A checkpoint counts from the moment that `released.json` stands there; anything else is a leftover that `sweep` removes.
+Called by the agent alone, from worker threads; one Staging object a root. Files are moved, reflinked or copied, never
+hard-linked: torch.save rewrites a file in place, and a link would carry that into the staged copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from trainjob.checkpoint import errors
+from trainjob.checkpoint.errors import StagingError
+from trainjob.checkpoint.records import layout, names
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.records.merge import difference, merge
+from trainjob.checkpoint.staging import cloning, tree
+from trainjob.checkpoint.staging.tree import TreeFile
+from trainjob.checkpoint.stores import transfer
+
+_RELEASED = "released.json"
+_TRASH = ".trash-"
+
+
+class Source(NamedTuple):
+    """The directory that a rank gave with its report."""
+
+    rank: int
+    directory: str
+    may_move: bool
+    """The rank needs the directory no more: files may be moved out of it."""
+
+
+class StageResult(NamedTuple):
+    """`files`: for each rank the (path, size) that lie here in its name, states included."""
+
+    files: Dict[int, List[Tuple[str, int]]]
+    warnings: List[str]
+
+
+class Held(NamedTuple):
+    """A released checkpoint and what of it lies here, whole."""
+
+    note: ReleaseNote
+    paths: Tuple[str, ...]
+    ranks: Tuple[int, ...]
+    """Ranks whose files all lie here, as far as the note names any."""
+
+
+class _Plan(NamedTuple):
+    """A directory that is staged once, for the lowest of the ranks that gave it."""
+
+    rank: int
+    directory: str
+    given_away: bool
+    """Nobody needs its files any more, once they are staged."""
+    movable: bool
+    """And they lie on the staging area's own file system."""
+    files: List[TreeFile]
+
+
+class Staging:
+    """The staging area below `root` (made if need be), of a job with that storage (None: nowhere)."""
+
+    def __init__(self, root: str, storage: Optional[str] = None) -> None:
+        self.root = os.path.abspath(root)
+        self._name_problem = names.rule_for(storage)
+        self._staged: Dict[CheckpointId, Set[NoteFile]] = {}
+        try:
+            os.makedirs(self.root, exist_ok=True)
+        except OSError as error:
+            raise StagingError(*errors.explain(error, "make the staging folder", self.root, writing=True)) from error
+
+    def files_dir(self, id_: CheckpointId) -> str:
+        """Where the files of a staged checkpoint lie."""
+        return os.path.join(self._folder(id_), "files")
+
+    def stage(self, id_: CheckpointId, sources: Sequence[Source], states: Mapping[int, bytes]) -> StageResult:
+        """Put all ranks' files and states into the staged tree. Raises StagingError, and then nothing of it is left.
+
+        A path that several ranks gave counts for the lowest of them; different bytes are named in one warning.
+        """
+        if os.path.lexists(os.path.join(self._folder(id_), _RELEASED)):
+            raise StagingError(
+                errors.CONFLICT, f"checkpoint {id_} is staged and released already: an index is used once"
+            )
+        self.drop(id_)
+        plans = self._plan(sources)
+        self._check_names(id_, plans)
+        merged = merge({p.rank: [(f.path, f.size) for f in p.files] for p in plans})
+        found = {(p.rank, f.path): (p, f) for p in plans for f in p.files}
+        warnings = list(merged.warnings) + self._compare(
+            merged.duplicates, {f.path: f.rank for f in merged.files}, found
+        )
+        listing: Dict[int, List[Tuple[str, int]]] = {s.rank: [] for s in sources}
+        chosen = [found[f.rank, f.path] for f in merged.files]
+        try:
+            # Copies first: a disk that is full is noticed before anything has left the rank's own directory.
+            for plan, file in sorted(chosen, key=lambda c: c[0].movable and not c[1].linked):
+                self._take(id_, file, move=plan.movable and not file.linked)
+                listing[plan.rank].append((file.path, file.size))
+            for rank in sorted(states):
+                self._write(os.path.join(self.files_dir(id_), layout.state_path(rank)), states[rank])
+                listing.setdefault(rank, []).append((layout.state_path(rank), len(states[rank])))
+        except BaseException:
+            self.drop(id_)
+            raise
+        for plan, file in chosen:
+            if plan.given_away and not plan.movable and not file.linked:
+                _remove(file.source)
+        for files in listing.values():
+            files.sort()
+        self._staged[id_] = {NoteFile(path, size, rank) for rank, files in listing.items() for path, size in files}
+        return StageResult(listing, warnings)
+
+    def checksums(self, id_: CheckpointId, paths: Sequence[str]) -> Dict[str, str]:
+        """Of files that were staged and are not released yet. Raises StagingError."""
+        out = {}
+        for path in paths:
+            staged = os.path.join(self.files_dir(id_), layout.checked_path(path))
+            try:
+                with open(staged, "rb", buffering=0) as file:
+                    out[path] = transfer.checksum(file.fileno())[1]
+            except OSError as error:
+                raise StagingError(*errors.explain(error, "read the staged file", staged, writing=False)) from error
+        return out
+
+    def release(self, note: ReleaseNote) -> None:
+        """Make a checkpoint count: what was staged here for it (perhaps nothing) and what everybody else holds.
+        Raises StagingError.
+        """
+        # Compared with its rank: a path may lie here too as the copy of a higher rank, which does not count.
+        held = sorted(f.path for f in self._staged.pop(note.id, set()).intersection(note.files))
+        self._write(
+            os.path.join(self._folder(note.id), _RELEASED), json.dumps({"note": note.to_json(), "held": held}).encode()
+        )
+
+    def abandon(self, id_: CheckpointId) -> None:
+        """Remove what was staged for a report that is not released."""
+        self.drop(id_)
+
+    def released(self) -> List[Held]:
+        """Released checkpoints, newest first, with the paths that lie here in full size. Torn notes and leftovers
+        are passed over.
+        """
+        found = (self._read(id_) for id_ in sorted(self._ids(), reverse=True))
+        return [held for held in found if held is not None]
+
+    def held(self, id_: CheckpointId) -> Optional[Held]:
+        """One released checkpoint; None when it is not here."""
+        return self._read(id_)
+
+    def drop(self, id_: CheckpointId) -> None:
+        """Remove a checkpoint, released or not. It is gone as a whole before its files go one by one."""
+        self._staged.pop(id_, None)
+        folder = self._folder(id_)
+        trash = os.path.join(self.root, f"{_TRASH}{id_}-{os.getpid()}-{os.urandom(4).hex()}")
+        try:
+            os.rename(folder, trash)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StagingError(*errors.explain(error, "remove", folder, writing=True)) from error
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def sweep(self) -> List[str]:
+        """Remove everything that is not released: what an agent that was killed left behind. Called once, at the
+        agent's start.
+        """
+        removed = []
+        for name in sorted(os.listdir(self.root)):
+            path = os.path.join(self.root, name)
+            id_ = _parse(name)
+            if name.startswith(_TRASH) or (id_ is not None and id_ not in self._staged and self._read(id_) is None):
+                shutil.rmtree(path, ignore_errors=True)
+                removed.append(name)
+        return removed
+
+    def _folder(self, id_: CheckpointId) -> str:
+        return os.path.join(self.root, str(id_))
+
+    def _ids(self) -> List[CheckpointId]:
+        return [id_ for id_ in map(_parse, os.listdir(self.root)) if id_ is not None]
+
+    def _read(self, id_: CheckpointId) -> Optional[Held]:
+        try:
+            with open(os.path.join(self._folder(id_), _RELEASED), "rb") as file:
+                doc: Any = json.loads(file.read())
+            note = ReleaseNote.from_json(doc["note"])
+            claimed = {layout.checked_path(p) for p in doc["held"]}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        if note.id != id_:
+            return None
+        files = self.files_dir(id_)
+        paths = {f.path for f in note.files if f.path in claimed and _size(os.path.join(files, f.path)) == f.size}
+        lacking: Set[int] = {f.rank for f in note.files if f.path not in paths}
+        ranks = tuple(sorted({f.rank for f in note.files} - lacking))
+        return Held(note, tuple(sorted(paths)), ranks)
+
+    def _plan(self, sources: Sequence[Source]) -> List[_Plan]:
+        grouped: Dict[str, List[Source]] = {}
+        for source in sorted(sources):
+            grouped.setdefault(os.path.realpath(source.directory), []).append(source)
+        for real in grouped:
+            if _inside(self.root, real):
+                raise StagingError(
+                    errors.INVALID,
+                    f"checkpoint directory {real} contains the staging area {self.root}. Save into a folder of its "
+                    "own, for example tempfile.mkdtemp().",
+                )
+        plans = []
+        for real, group in grouped.items():
+            alone = not any(other != real and (_inside(other, real) or _inside(real, other)) for other in grouped)
+            given_away = (
+                alone and all(s.may_move for s in group) and not _inside(real, self.root) and os.path.isdir(real)
+            )
+            movable = given_away and os.stat(real).st_dev == os.stat(self.root).st_dev
+            plans.append(_Plan(group[0].rank, real, given_away, movable, tree.scan(group[0].directory, self.root)))
+        return plans
+
+    def _check_names(self, id_: CheckpointId, plans: Sequence[_Plan]) -> None:
+        for plan in plans:
+            for file in plan.files:
+                problem = self._name_problem(id_, file.path)
+                if problem is not None:
+                    raise StagingError(errors.INVALID, f"{os.path.join(plan.directory, file.path)!r} {problem}")
+
+    @staticmethod
+    def _compare(
+        duplicates: Sequence[Any], owners: Mapping[str, int], found: Mapping[Tuple[int, str], Tuple[_Plan, TreeFile]]
+    ) -> List[str]:
+        different: Dict[Tuple[int, int], List[str]] = {}
+        for copy in duplicates:
+            low = owners[copy.path]
+            one, other = found[low, copy.path][1].source, found[copy.rank, copy.path][1].source
+            try:
+                same = one == other or transfer.same_bytes(one, other)
+            except OSError as error:
+                raise StagingError(*errors.explain(error, "read", other, writing=False)) from error
+            if not same:
+                different.setdefault((low, copy.rank), []).append(copy.path)
+        return [difference(low, high, paths) for (low, high), paths in sorted(different.items())]
+
+    def _take(self, id_: CheckpointId, file: TreeFile, move: bool) -> None:
+        target = os.path.join(self.files_dir(id_), file.path)
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if move:
+                if not os.access(file.source, os.R_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file.source)
+                try:
+                    os.rename(file.source, target)
+                except OSError as error:
+                    if error.errno != errno.EXDEV:
+                        raise
+                    move = False
+            if not move:
+                with open(file.source, "rb", buffering=0) as source, open(target, "xb", buffering=0) as copy:
+                    cloning.clone(source.fileno(), copy.fileno())
+            staged, now = os.stat(target), os.stat(target if move else file.source)
+        except FileNotFoundError as error:
+            raise _changed(file, "disappeared") from error
+        except OSError as error:
+            raise _failed(error, file, target) from error
+        if (staged.st_size, now.st_size, now.st_mtime_ns) != (file.size, file.size, file.mtime_ns):
+            raise _changed(file, "changed")
+
+    def _write(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.{os.getpid()}.tmp"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError as error:
+            _remove(temporary)
+            raise StagingError(*errors.explain(error, "write", path, writing=True)) from error
+
+
+def _failed(error: OSError, file: TreeFile, target: str) -> StagingError:
+    """Reading the rank's file or writing the copy: the errno tells which of them to blame."""
+    reading = error.errno in (errno.EACCES, errno.EIO) and error.filename == file.source
+    if reading:
+        return StagingError(*errors.explain(error, "read", file.source, writing=False))
+    return StagingError(*errors.explain(error, f"stage {file.source} as", target, writing=True))
+
+
+def _changed(file: TreeFile, what: str) -> StagingError:
+    return StagingError(
+        errors.CHANGED,
+        f"{file.source} {what} while it was staged: something still writes there. Finish saving (join the saving "
+        "thread, wait for async saves) before report().",
+    )
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.realpath(path) == folder or os.path.realpath(path).startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _parse(name: str) -> Optional[CheckpointId]:
+    try:
+        return CheckpointId.parse(name)
+    except ValueError:
+        return None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1

@@ -1,0 +1,1 @@
+"""The one process of an agent that touches the job's storage."""

@@ -1,0 +1,1 @@
+"""`tj checkpoints` and `tj model`."""

@@ -1,0 +1,209 @@
+"""What is worth a line between two states of a job; pure.
+
+The displays call it for every status they are given and print what it returns: plain output prints all kinds, the live
+panel only what should scroll by and stay (it shows progress by itself).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from trainjob.cli.screen import failure as failures
+from trainjob.cli.screen import wording
+from trainjob_api import contract
+
+if TYPE_CHECKING:
+    from trainjob.cli.screen.pace import Pace
+    from trainjob_api.v1alpha1 import Progress, TrainJob, TrainJobStatus
+
+WAITING = ("ResourcesCreated", "PodsScheduled", "WorkersReady")
+"""Conditions that say what a start waits for, in the order in which they become true."""
+
+
+class Kind(Enum):
+    """How a line is treated: PROGRESS and CHECKPOINT are rationed, the others always shown."""
+
+    STATE = "state"
+    FAILURE = "failure"
+    PROGRESS = "progress"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line about the job."""
+
+    kind: Kind
+    text: str
+
+
+def changes(before: TrainJob | None, after: TrainJob, pace: Pace, now: float) -> list[Change]:
+    """Lines for what is new in `after`, in the order in which it happened; none for what was there before."""
+    old = before.status if before else None
+    return [
+        *_ended(old, after),
+        *_waiting(old, after.status),
+        *_began(old, after),
+        *_progressed(old, after.status, pace, now),
+        *_saved(old, after.status),
+        *_degraded(old, after.status),
+        *_completed(old, after.status),
+    ]
+
+
+def freshest(before: TrainJob | None, after: TrainJob) -> TrainJob:
+    """`after`, with the progress and checkpoints of `before` where these are newer: a committed status may come
+    behind what was seen live.
+    """
+    if before is None:
+        return after
+    old, new = before.status, after.status
+    update: dict[str, Any] = {}
+    if (
+        old.progress.last_report_time
+        and new.progress.last_report_time
+        and old.progress.last_report_time > new.progress.last_report_time
+    ):
+        update["progress"] = old.progress
+    if old.checkpoint.latest and (
+        new.checkpoint.latest is None or _order(old.checkpoint.latest.id) > _order(new.checkpoint.latest.id)
+    ):
+        update["checkpoint"] = old.checkpoint
+    return after.model_copy(update={"status": new.model_copy(update=update)}) if update else after
+
+
+def _order(id_: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in id_.split("-"))
+
+
+def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
+    failure, before = job.status.last_failure, old.last_failure if old else None
+    if failure is None or failure == before:
+        return []
+    used, most = job.status.failures.counted, job.spec.failure_policy.max_failures
+    budget = (
+        f"{wording.count(used, 'failure')} so far"
+        if most < 0
+        else f"failure {used} of {most} allowed"
+        if used <= most
+        else f"more than the {most} allowed"
+    )
+    return [
+        Change(
+            Kind.FAILURE, f"attempt {failure.attempt} failed: {failures.headline(failure)} [{failure.reason}; {budget}]"
+        )
+    ]
+
+
+def _began(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
+    attempt, before = job.status.attempt, old.attempt if old else None
+    if attempt is None:
+        return []
+    found = []
+    if before is None or before.number != attempt.number:
+        ranks = wording.count(attempt.world_size, "rank")
+        found.append(
+            Change(
+                Kind.STATE,
+                f"attempt {attempt.number} started: {wording.count(attempt.workers, 'worker')}, {ranks} "
+                f"[{attempt.cause}]",
+            )
+        )
+    same = before is not None and before.number == attempt.number and before.resumed_from == attempt.resumed_from
+    if attempt.resumed_from and not same:
+        found.append(Change(Kind.STATE, f"attempt {attempt.number} goes on from checkpoint {attempt.resumed_from}"))
+    return found
+
+
+def _waiting(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
+    if new.attempt is not None and new.attempt.state == "Running":
+        return []
+    text = waits_for(new)
+    return [Change(Kind.STATE, f"waiting: {text}")] if text and (old is None or waits_for(old) != text) else []
+
+
+def waits_for(status: TrainJobStatus) -> str | None:
+    """The message of the first condition that a start still waits for; pods that are just being created are not
+    worth a word.
+    """
+    if status.finished or status.holds("Suspended"):
+        return None
+    missing = (
+        condition
+        for name in WAITING
+        if (condition := status.condition(name)) is not None and condition.status != "True"
+    )
+    first = next(missing, None)
+    return None if first is None or first.reason == contract.REASON_CREATING else first.message or first.reason
+
+
+def _progressed(old: TrainJobStatus | None, new: TrainJobStatus, pace: Pace, now: float) -> list[Change]:
+    progress, before = new.progress, old.progress if old else None
+    if progress.last_report_time is None:
+        return []
+    if before is not None and progress.position <= before.position and progress.step in (None, before.step):
+        return []  # nothing but time, or a new attempt that has not reported yet
+    return [Change(Kind.PROGRESS, progress_line(progress, pace, now))]
+
+
+def progress_line(progress: Progress, pace: Pace, now: float) -> str:
+    """`step 180/450 (40%)  accuracy=0.975 loss=0.11  12.4 ms/step  ETA 3.4s`, with what is known."""
+    parts = [position(progress), wording.metrics(progress.metrics)]
+    rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, now)
+    parts.append(wording.per_step(rate) if rate is not None else "")
+    parts.append(f"ETA {wording.duration(left)}" if left else "")
+    return "  ".join(part for part in parts if part)
+
+
+def position(progress: Progress) -> str:
+    """`step 180/450 (40%)`; the number of reports where the script names no steps."""
+    if progress.step is None:
+        return f"report {progress.position}"
+    total = "" if progress.total_steps is None else f"/{progress.total_steps}"
+    share = percent(progress)
+    return f"step {progress.step}{total}" + ("" if share is None else f" ({share}%)")
+
+
+def percent(progress: Progress) -> int | None:
+    """Of the steps that the script announced; what the status says, else computed."""
+    if progress.percent is not None:
+        return progress.percent
+    if progress.step is None or not progress.total_steps:
+        return None
+    return min(100, progress.step * 100 // progress.total_steps)
+
+
+def _saved(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
+    latest, before = new.checkpoint.latest, old.checkpoint.latest if old else None
+    if latest is None or (before is not None and before.id == latest.id):
+        return []
+    step = "" if latest.step is None else f" at step {latest.step}"
+    return [Change(Kind.CHECKPOINT, f"checkpoint {latest.id}{step} saved ({wording.size(latest.bytes)})")]
+
+
+def _degraded(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
+    now, before = new.condition("Degraded"), old.condition("Degraded") if old else None
+    if (
+        now is None
+        or now.status != "True"
+        or (before is not None and before.status == "True" and before.message == now.message)
+    ):
+        return []
+    return [Change(Kind.FAILURE, f"warning: {now.message or now.reason}")]
+
+
+def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
+    if not new.holds("Complete") or (old is not None and old.holds("Complete")):
+        return []
+    done = "  ".join(
+        part
+        for part in (
+            "complete",
+            position(new.progress) if new.progress.position else "",
+            wording.metrics(new.progress.metrics),
+        )
+        if part
+    )
+    return [Change(Kind.STATE, done)]

@@ -1,0 +1,80 @@
+"""Showing a running job: the face that `run` speaks to, its plain form, and which form a terminal gets.
+
+Called from the launcher's event loop, so nothing here may wait for anything but the terminal. `story.py` says what is
+new and due, `live.py` is the other form.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from trainjob.cli.screen.story import Clock, Story
+from trainjob.cli.streams import write
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
+
+
+class Display(Protocol):
+    """What `run` tells."""
+
+    def status(self, job: TrainJob) -> None:
+        """The job changed."""
+        ...
+
+    def line(self, text: str) -> None:
+        """A worker wrote a line, which carries its rank's prefix."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something to say beside the job's own state."""
+        ...
+
+    def close(self) -> None:
+        """The job is over; leave the terminal as it was."""
+        ...
+
+
+class PlainDisplay:
+    """One line per change: the job's on standard error, the workers' on standard output."""
+
+    def __init__(self, out: TextIO, err: TextIO, clock: Clock = time.time) -> None:
+        self._out, self._err, self._clock = out, err, clock
+        self._started = clock()
+        self._story = Story(clock)
+
+    def status(self, job: TrainJob) -> None:
+        """Print what is new."""
+        for change in self._story.goes_on(job):
+            if self._story.due(change.kind):
+                self.note(change.text)
+
+    def line(self, text: str) -> None:
+        """Pass it on."""
+        write(self._out, text)
+
+    def note(self, text: str) -> None:
+        """`tj  | +3.2s text`, as wide as a rank's prefix."""
+        write(self._err, f"tj  | +{self._clock() - self._started:.1f}s {text}")
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+def choose(*, plain: bool, environment: Mapping[str, str] | None = None) -> Display:
+    """The live panel on a terminal, plain lines otherwise."""
+    environment = os.environ if environment is None else environment
+    if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
+        from trainjob.cli.screen.live import LiveDisplay  # here: plain lines do not pay for rich
+
+        return LiveDisplay()
+    return PlainDisplay(sys.stdout, sys.stderr)
+
+
+def wants_panel(*, plain: bool, terminal: bool, environment: Mapping[str, str]) -> bool:
+    """A terminal that can move its cursor, and nobody who asked for plain lines."""
+    return terminal and not plain and not environment.get("CI") and environment.get("TERM", "") not in ("", "dumb")

@@ -1,0 +1,166 @@
+"""A failure in words: which rank broke first, what it said, and what to type next; pure.
+
+Called by the displays and by `run` when the job has failed. What the cause *is* was decided by the control loop and
+stands in the status; here it is only put so that a person can act on it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainjob.cli.screen import wording
+from trainjob_api import contract
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import Failure, TrainJob
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3[.0-9]*/|^<")
+
+ADVICE = {
+    contract.REASON_USER_ERROR: "Fix {where}",
+    contract.REASON_EXIT: "Look at the last lines of rank {rank} above for why it exited",
+    contract.REASON_SIGNAL: "Find out who sent the signal (`dmesg | tail` shows the kernel's own kills)",
+    contract.REASON_OOM: "Lower the batch size or the number of processes on this machine; `dmesg | tail` shows what "
+    "was killed",
+    contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; --env TORCH_DISTRIBUTED_DEBUG=DETAIL "
+    "names the operation",
+    contract.REASON_RANK_ENDED_EARLY: "Make all ranks call report() and barrier() equally often; one returned while "
+    "others still waited",
+    contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
+    contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
+    contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
+    "another with --storage",
+    contract.REASON_NOT_SHARED: "Give a storage that all workers share: the sentence above names those that do not",
+    contract.REASON_POD_LOST: "Look at why the worker vanished (`dmesg | tail`, the node's events)",
+    contract.REASON_WORKER_UNREACHABLE: "Look at the worker's node and the network to it: the worker was lost, not "
+    "your code",
+    contract.REASON_POD_FAILED: "Look at the worker's last lines above",
+    contract.REASON_INIT_FAILED: "Look at the init container's log: the sentence above has the command",
+    contract.REASON_PREEMPTED: "The worker's node was taken away; there is nothing to fix",
+    contract.REASON_PREEMPTION_LIMIT: "Find a place where the job is disrupted less often, or allow more "
+    "(spec.failurePolicy.maxPreemptions)",
+    contract.REASON_INTERRUPTED: "A worker stopped its ranks on a word that no longer held; there is nothing to fix",
+    contract.REASON_CONTAINER_RESTARTED: "The worker's container was started again; its log from before says why it "
+    "ended",
+    contract.REASON_START_FAILED: "Look at the worker's last lines above: it ended before the ranks could start",
+    contract.REASON_DEADLINE: "Raise activeDeadlineSeconds if the job needs longer",
+    contract.REASON_STARTUP_DEADLINE: "Raise startupDeadlineSeconds, or look at what the ranks do before their first "
+    "report()",
+    contract.REASON_INVALID_SPEC: "Correct the manifest (`tj validate -f FILE` checks it without running)",
+    contract.REASON_RULE: "The exit code matched a rule with action Fail; fix what it stands for",
+    contract.REASON_NO_PROGRESS: "Several attempts failed without a new report; fix the cause above first",
+    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts with --max-failures",
+}
+"""What to do about each reason; a test holds it complete for every reason that can fail a job."""
+
+ON_A_CLUSTER = {
+    contract.REASON_EXIT: "Look at the last lines of rank {rank} for why it exited (`tj logs {job} --rank {rank}`)",
+    contract.REASON_SIGNAL: "Find out who sent the signal (`tj events {job}`; exit code 137 without an OOM kill is "
+    "often the node's)",
+    contract.REASON_OOM: "Lower the batch size, or raise the container's memory limit",
+    contract.REASON_COMMUNICATION: "Look for a rank that stopped or hung (`tj logs {job} --rank all`); --env "
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL names the operation",
+    contract.REASON_START: "Try the container's command in its image: it cannot start, so it was not tried again",
+    contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the "
+    "pods' user write",
+    contract.REASON_POD_LOST: "Look at why the pod vanished (`tj events {job}`)",
+    contract.REASON_POD_FAILED: "Look at the pod's last lines (`tj logs {job} --rank all`) and `tj events {job}`",
+    contract.REASON_START_FAILED: "Look at the pods' last lines (`tj logs {job} --rank all`): they ended before the "
+    "ranks could start",
+    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts (spec.failurePolicy.maxFailures)",
+}
+"""The same where there are pods instead of processes of this machine."""
+
+IN_A_BUCKET = {
+    contract.REASON_DAMAGED: "Look at what else writes or deletes in {storage}; the damaged checkpoint was set aside",
+    contract.REASON_STORAGE: "Check bucket, credentials and endpoint of {storage}: the sentence above says which; "
+    "`docs/checkpoints.md` lists the rights",
+}
+"""The same where the storage is no path."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How this run would be started again."""
+
+    command: str
+    script: str
+    storage: str
+    job: str | None = None
+    """On a cluster: how commands name the job."""
+
+
+def headline(failure: Failure) -> str:
+    """One line. The status's own sentence (`rank 1 on digits-1 was killed by SIGKILL`), or one from what it knows."""
+    if failure.message:
+        return failure.message.strip().splitlines()[0]
+    who = "a worker" if failure.rank is None else f"rank {failure.rank}"
+    if failure.pod:
+        who += f" on {failure.pod}"
+    if failure.signal is not None:
+        return f"{who} was killed by {wording.signal_name(failure.signal)}"
+    if failure.exit_code is not None:
+        return f"{who} ended with exit code {failure.exit_code}"
+    return f"{who}: {failure.reason}"
+
+
+def place(failure: Failure) -> str | None:
+    """`train.py:61`: the innermost frame that is not an installed library's, where a traceback came with the
+    failure.
+    """
+    frames = list(_FRAME.finditer(failure.traceback or ""))
+    own = [frame for frame in frames if not _INSTALLED.search(frame["file"])] or frames
+    return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
+
+
+def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
+    """The sentence for a reason, without its full stop."""
+    known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
+        IN_A_BUCKET if retry.storage.startswith("s3://") else {}
+    )
+    text = known.get(reason, "Look at the lines above")
+    where = (failure and place(failure)) or "the error above"
+    rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
+    return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
+
+
+def explain(job: TrainJob, retry: Retry) -> list[str]:
+    """Lines for a job that has failed: verdict, first cause, traceback, what is saved, what to do next."""
+    status = job.status
+    failed, failure = status.condition("Failed"), status.last_failure
+    reason = failed.reason if failed else "Failed"
+    verdict = failed.message if failed else ""
+    lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
+    if failure is not None:
+        if headline(failure) not in verdict:
+            lines.append(f"  first cause: {headline(failure)}")
+        lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
+        lines += _indented(failure.traceback or "", 4)
+    latest = status.checkpoint.latest
+    lines.append(f"  saved: checkpoint {latest.id}{_at_step(latest.step)}" if latest else "  saved: no checkpoint yet")
+    return [*lines, *_next(reason, failure, retry, resumes=latest is not None)]
+
+
+def _indented(text: str, by: int) -> list[str]:
+    return [" " * by + line for line in text.rstrip().splitlines()]
+
+
+def _victims(failure: Failure) -> str:
+    return f"; {wording.count(failure.victims, 'other rank')} ended because of it" if failure.victims else ""
+
+
+def _next(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool) -> list[str]:
+    cause = (
+        failure.reason
+        if failure is not None and reason in (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)
+        else reason
+    )
+    effect = "goes on from that checkpoint" if resumes else "starts again"
+    return [f"next: {advice(cause, failure, retry)}.", f"      then `{retry.command}` {effect}."]
+
+
+def _at_step(step: int | None) -> str:
+    return "" if step is None else f" at step {step}"

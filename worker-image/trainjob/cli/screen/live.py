@@ -1,0 +1,76 @@
+"""The live panel on a terminal: worker output scrolls above, the job's state stays below. The only module that knows
+rich.
+
+NO_COLOR is respected by rich itself; where the terminal's encoding has no box characters, plain ones are drawn.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from trainjob.cli.screen.changes import Kind
+from trainjob.cli.screen.panel import Moment, panel
+from trainjob.cli.screen.story import Clock, Story
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
+
+REDRAWS_PER_S = 8
+
+STYLES = {"Complete": "green", "Failed": "red", "Restarting": "yellow", "Suspended": "yellow", "Running": "cyan"}
+
+
+class LiveDisplay:
+    """See `display.Display`."""
+
+    def __init__(self, console: Console | None = None, clock: Clock = time.time) -> None:
+        self._console = console or Console(highlight=False)
+        self._clock, self._started = clock, clock()
+        self._story = Story(clock)
+        self._live = Live(console=self._console, refresh_per_second=REDRAWS_PER_S, get_renderable=self._draw)
+
+    def status(self, job: TrainJob) -> None:
+        """Redraw; what should stay readable afterwards scrolls by as a line."""
+        self._live.start()
+        for change in self._story.goes_on(job):
+            if change.kind in (Kind.STATE, Kind.FAILURE):
+                self._print(change.text, "red" if change.kind is Kind.FAILURE else "bold")
+
+    def line(self, text: str) -> None:
+        """The worker's own colours are kept, its cursor movements are not."""
+        self._live.start()
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A line above the panel."""
+        self._print(text, "bold")
+
+    def close(self) -> None:
+        """The last state stays on the screen."""
+        self._live.stop()
+
+    def _print(self, text: str, style: str) -> None:
+        self._live.start()  # with the first thing to show; does nothing when it has begun
+        self._console.print(Text(f"tj  | +{self._clock() - self._started:.1f}s {text}", style=style), soft_wrap=True)
+
+    def _draw(self) -> Panel | Text:
+        job = self._story.job
+        if job is None:
+            return Text("starting ...")
+        ascii_only = not (self._console.encoding or "").lower().startswith("utf")
+        lines = panel(job, self._story.pace, Moment(now=self._clock(), started=self._started, ascii_only=ascii_only))
+        style = STYLES.get(job.status.phase or "", "white")
+        return Panel(
+            Text("\n".join(lines), no_wrap=True, overflow="ellipsis"),
+            title=Text(job.metadata.name),
+            title_align="left",
+            border_style=style,
+            box=box.ASCII if ascii_only else box.ROUNDED,
+        )

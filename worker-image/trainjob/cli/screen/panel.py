@@ -1,0 +1,80 @@
+"""The live panel as text: a job's state at one moment in at most six lines; pure.
+
+`live.py` puts a border and colours around it. Everything here fits any width and any terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainjob.cli.screen import failure as failures
+from trainjob.cli.screen import wording
+from trainjob.cli.screen.changes import percent, position, waits_for
+
+if TYPE_CHECKING:
+    from trainjob.cli.screen.pace import Pace
+    from trainjob_api.v1alpha1 import TrainJob
+
+BAR_WIDTH = 28
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the panel is drawn, in the clock of the status (seconds since the epoch)."""
+
+    now: float
+    started: float
+    """When the command began."""
+    ascii_only: bool = False
+
+
+def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
+    """State, progress, metrics and checkpoint, then what it waits for or what failed last."""
+    lines = [_state(job, moment), _bar(job, pace, moment), _metrics(job, moment)]
+    waiting = waits_for(job.status) if job.status.attempt is None else None
+    if waiting:
+        lines.append(f"waiting: {waiting}")
+    if job.status.last_failure is not None:
+        lines.append(
+            f"last failure: attempt {job.status.last_failure.attempt}, {failures.headline(job.status.last_failure)}"
+        )
+    return [line for line in lines if line]
+
+
+def _state(job: TrainJob, moment: Moment) -> str:
+    status, most = job.status, job.spec.failure_policy.max_failures
+    attempt = status.attempt
+    used = status.failures.counted
+    parts = [status.phase or "Starting"]
+    if not status.finished:
+        parts.append(f"{status.workers.ready}/{status.workers.desired or job.spec.workers} workers")
+    if attempt is not None:
+        parts.append(f"{wording.count(attempt.world_size, 'rank')}, attempt {attempt.number}")
+    parts.append(f"{used} restarts" if most < 0 else f"{min(used, most)} of {wording.count(most, 'restart')} used")
+    parts.append(wording.duration(moment.now - moment.started))
+    return "   ".join(parts)
+
+
+def _bar(job: TrainJob, pace: Pace, moment: Moment) -> str:
+    progress = job.status.progress
+    if progress.last_report_time is None:
+        return ""
+    share = percent(progress)
+    full, empty = ("#", ".") if moment.ascii_only else ("━", "─")
+    done = 0 if share is None else BAR_WIDTH * min(100, share) // 100
+    rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, moment.now)
+    parts = ["" if share is None else full * done + empty * (BAR_WIDTH - done), position(progress)]
+    parts.append("" if rate is None else wording.per_step(rate))
+    parts.append(f"ETA {wording.duration(left)}" if left and not job.status.finished else "")
+    return "  ".join(part for part in parts if part)
+
+
+def _metrics(job: TrainJob, moment: Moment) -> str:
+    progress, latest = job.status.progress, job.status.checkpoint.latest
+    parts = [wording.metrics(progress.metrics)]
+    if latest is not None:
+        step = "" if latest.step is None else f" at step {latest.step}"
+        age = "" if latest.time is None else f", {wording.duration(moment.now - latest.time.timestamp())} ago"
+        parts.append(f"checkpoint {latest.id}{step}{age}")
+    return "   ".join(part for part in parts if part)

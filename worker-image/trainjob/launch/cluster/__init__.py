@@ -1,0 +1,1 @@
+"""The way to a cluster: the API, runs there, their logs and results."""

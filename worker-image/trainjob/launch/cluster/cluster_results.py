@@ -1,0 +1,134 @@
+"""What a job on a cluster left and leaves, read from its storage where this machine sees it, else from its status.
+
+Called by `cluster_run.py`: `result_of` for the end, `Reports` for callbacks on the way.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+from trainjob.launch import job as jobs
+from trainjob.launch.cluster import bucket
+from trainjob.launch.outcome import result as results
+from trainjob.session.checkpoint import Checkpoint
+from trainjob_api import defaults
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import CheckpointView, TrainJob
+
+_BUCKET_S = 5.0
+"""So long a bucket is tried that only the pods may have a way to."""
+
+
+def result_of(job: TrainJob, error: Exception | None = None) -> results.Result:
+    """From the job's storage where this machine sees it (a bucket, the same path on a shared file system), else from
+    its status.
+    """
+    folder, store = defaults.job_storage(job), own_folder(job)
+    if folder is not None and store is not None:
+        returned = None if error else _returned(store, folder)
+        return results.read(folder, error=error, return_value=returned, environ=bucket.environ(job, os.environ))
+    if folder is not None and error is None:
+        _say(
+            f"this machine does not see {folder}, where the metrics history and the function's return value are: "
+            "Result has what the job's status says"
+        )
+    status = job.status
+    latest = _checkpoint(status.checkpoint.latest)
+    best = _checkpoint(status.checkpoint.best) or latest
+    return results.Result(
+        path=folder or "",
+        metrics=dict(status.progress.metrics) or None,
+        checkpoint=latest,
+        best_checkpoints=[] if best is None else [(best, dict(best.metrics or {}))],
+        error=error,
+    )
+
+
+def own_folder(job: TrainJob) -> Store | None:
+    """The job's folder, if it exists here and the newest run in it is this job's: a local folder of that path may be
+    anything.
+    """
+    folder = defaults.job_storage(job)
+    if folder is None:
+        return None
+    if not jobs.is_s3(folder) and not os.path.isdir(os.path.join(folder, "runs")):
+        return None
+    try:
+        store = open_store(folder, _BUCKET_S, bucket.environ(job, os.environ))
+        number = catalogue.latest_run(store)
+        claim = None if number is None else catalogue.read_claim(store, number)
+    except StoreError as error:
+        _say(str(error))
+        return None
+    return store if claim is not None and claim.job_uid == job.metadata.uid else None
+
+
+class Reports:
+    """The reports that callbacks have not heard of yet."""
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._looked = False
+        self._store: Store | None = None
+
+    def new(self, job: TrainJob) -> list[dict[str, Any]]:
+        """Their metrics, oldest first: every report where this machine sees the storage, else the newest that the
+        status shows (one in about 10 s).
+        """
+        progress = job.status.progress
+        if progress.position <= self._position and not job.status.finished:
+            return []
+        if not self._looked:
+            self._looked = True
+            self._store = own_folder(job)
+        rows = self._rows()
+        if self._store is None and progress.position > self._position:
+            rows = [{"position": progress.position, "metrics": progress.metrics}]
+        self._position = max([self._position, *(int(row["position"]) for row in rows)])
+        return [dict(row["metrics"]) for row in rows]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if self._store is None:
+            return []
+        try:
+            run = catalogue.latest_run(self._store)
+            rows = [] if run is None else catalogue.history(self._store, run)
+        except StoreError:
+            return []  # the next status brings them too
+        return [row for row in rows if row.get("kind") == "report" and int(row["position"]) > self._position]
+
+
+def _returned(store: Store, folder: str) -> Any:
+    """What rank 0's function returned; None when it returned nothing, or nothing that can be read here."""
+    try:
+        body = store.read(layout.returned_key(catalogue.latest_run(store) or 0))
+    except StoreError as error:
+        _say(f"the return value cannot be read: {error}")
+        return None
+    if body is None:
+        return None
+    import cloudpickle
+
+    try:
+        return cloudpickle.loads(body)
+    except Exception as error:  # whatever the import of the user's modules raises
+        _say(f"the return value in {folder} cannot be read here ({type(error).__name__}: {error})")
+        return None
+
+
+def _checkpoint(view: CheckpointView | None) -> Checkpoint | None:
+    if view is None or view.uri is None:
+        return None
+    return Checkpoint.from_restored({"path": view.uri, "uri": view.uri, "id": view.id, "step": view.step})
+
+
+def _say(text: str) -> None:
+    print(f"tj  | {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,282 @@
+"""A trainer's job on a cluster: start it, follow it, read what came of it.
+
+`TorchTrainer.fit()` and `.submit()` call it; `ClusterRun` is the handle that users keep, or make anew from a job's
+name.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from trainjob.launch import job as jobs
+from trainjob.launch import worker
+from trainjob.launch.cluster import follow, jobs_api, kubernetes
+from trainjob.launch.cluster.api import Api, ApiError, Manifest
+from trainjob.launch.cluster.cluster_results import Reports, result_of
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.handover import carry, payload
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.outcome import log_choice as ranks
+from trainjob.launch.outcome import result as results
+from trainjob.launch.outcome import verdict
+from trainjob_api.validation import parse_trainjob
+
+if TYPE_CHECKING:
+    from trainjob.launch.cluster.kubernetes import Kubernetes
+    from trainjob.launch.outcome.stored import Settings
+    from trainjob_api.v1alpha1 import TrainJob
+
+GONE_S = 60.0
+"""How long a deleted job may take to go."""
+RETRY_S = 0.5
+
+
+class ClusterRun:
+    """A job on a cluster. It goes on whether this object lives or not."""
+
+    def __init__(self, api: Api, namespace: str, name: str) -> None:
+        self._api = api
+        self.namespace = namespace
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ClusterRun({self.namespace}/{self.name})"
+
+    @classmethod
+    def attach(
+        cls, name: str, *, namespace: str | None = None, context: str | None = None, kubeconfig: str | None = None
+    ) -> ClusterRun:
+        """The handle of a job that is there. Raises LaunchError when it is not."""
+        api = Api.connect(kubeconfig=kubeconfig, context=context)
+        found = cls(api, namespace or api.namespace, name)
+        found.job()
+        return found
+
+    def job(self) -> TrainJob:
+        """The TrainJob as it is now."""
+        return jobs_api.read(jobs_api.get(self._api, self.namespace, self.name))
+
+    def wait(self, timeout_s: float | None = None) -> TrainJob:
+        """Until it is complete or failed. Raises TimeoutError; LaunchError when it was cancelled or deleted."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for update in self._updates(follow.Wanted(namespace=self.namespace, name=self.name)):
+            if update.job is not None and update.job.status.finished:
+                return update.job
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} is {_phase(update.job)} after {timeout_s:g} s")
+        raise AssertionError("unreachable")
+
+    def logs(self, ranks_wanted: str = "0", *, tail: int | None = None) -> Iterator[str]:
+        """The lines of those ranks (`0`, `0,3-5`, `all`) as they come, until the job is over."""
+        wanted = follow.Wanted(
+            namespace=self.namespace, name=self.name, logs=True, selection=ranks.parse(ranks_wanted), tail=tail
+        )
+        for update in follow.follow(self._api, wanted):
+            if update.kind == "line":
+                yield update.text
+
+    def result(self, timeout_s: float | None = None) -> results.Result:
+        """Wait for the end and read what the job left. Raises TrainingFailedError with the first cause when it
+        failed.
+        """
+        return conclude(self.wait(timeout_s))
+
+    def cancel(self) -> None:
+        """Stop it for good, keep its checkpoints; `tj resume` would let it go on."""
+        jobs_api.suspend(self._api, self.namespace, self.name, cancelled=True)
+
+    def delete(self) -> None:
+        """Delete the TrainJob and its pods; checkpoints stay on storage."""
+        jobs_api.delete(self._api, self.namespace, self.name)
+
+    def _updates(self, wanted: follow.Wanted) -> Iterator[follow.Update]:
+        """Updates; a job that was cancelled or deleted is an error."""
+        for update in follow.follow(self._api, wanted):
+            yield update
+            if update.kind == "gone":
+                raise LaunchError(f"{update.text}: its checkpoints stay on storage")
+            if update.cancelled:
+                raise LaunchError(
+                    f"{self.name} was cancelled: `tj resume {self.name} -n {self.namespace}` lets it go on"
+                )
+
+
+def submit(settings: Settings, backend: Kubernetes) -> ClusterRun:
+    """Pack the function, create the TrainJob, return its handle. A finished job of that name makes room: the new one
+    goes on from its checkpoints.
+    """
+    api = Api.connect(kubeconfig=backend.kubeconfig, context=backend.context)
+    namespace = backend.namespace or api.namespace
+    run = settings.run
+    name = jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+    document, carried = packed(settings, backend, namespace, name)
+    parse_trainjob(document)
+    make_room(api, namespace, name)
+    jobs_api.create(api, document, carried)
+    if "storage" not in document["spec"].get("checkpoint", {}):
+        _say(
+            f"{name} has no storage: checkpoints survive a rank's end, not its pod's (RunConfig.storage_path and "
+            "Kubernetes.volumes give it one)"
+        )
+    return ClusterRun(api, namespace, name)
+
+
+def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -> tuple[Manifest, Manifest]:
+    """The TrainJob of a trainer, and the ConfigMap that carries its function."""
+    with kubernetes.own_modules_by_value():
+        content = payload.Payload(train_loop=settings.loop, config=settings.config, stop=settings.run.stop)
+        body = payload.dumps(content, limit=carry.LIMIT_BYTES)
+    header = payload.Header(
+        backend=settings.torch.backend, timeout_s=settings.torch.timeout_s, use_gpu=settings.scaling.use_gpu
+    )
+    files = {carry.PAYLOAD: payload.header_line(header) + body, worker.CLOUDPICKLE: kubernetes.cloudpickle_archive()}
+    trainer = jobs.TrainerJob(
+        command=(*jobs.escaped((backend.python, "-m", "trainjob.launch.worker")), kubernetes.payload_path()),
+        name=name,
+        scaling=settings.scaling,
+        run=settings.run,
+        torch=settings.torch,
+        resume_from=settings.resume_from,
+    )
+    carried = carry.config_map(namespace, name, "payload", files)
+    return carry.with_payload(kubernetes.document(trainer, backend, namespace), carried["metadata"]["name"]), carried
+
+
+def make_room(api: Api, namespace: str, name: str, *, whatever: bool = False) -> None:
+    """Delete a job of that name that is over (`whatever`: in any state) and wait until it is gone. Raises
+    LaunchError for one that is not over.
+    """
+    try:
+        manifest = jobs_api.get(api, namespace, name)
+    except ApiError as error:
+        if error.status == 404 and error.reason != "NoCRD":
+            return
+        raise
+    job = jobs_api.read(manifest)
+    if not whatever and not job.status.finished and not jobs_api.cancelled(manifest):
+        raise LaunchError(
+            f"{name} is {_phase(job)} in namespace {namespace}: trainjob.ClusterRun.attach({name!r}) follows it, `tj "
+            f"cancel {name} -n {namespace}` stops it"
+        )
+    jobs_api.delete(api, namespace, name)
+    if not gone(api, namespace, name, job.metadata.uid, GONE_S):
+        raise LaunchError(
+            f"{name} was deleted, but is still there after {GONE_S:.0f} s: `kubectl get tj {name} -n {namespace} -o "
+            "yaml` shows the finalizers that hold it"
+        )
+
+
+def gone(api: Api, namespace: str, name: str, uid: str, timeout_s: float | None) -> bool:
+    """Wait until that object is not there any more; False when the time has passed."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            if jobs_api.get(api, namespace, name)["metadata"]["uid"] != uid:
+                return True
+        except ApiError as error:
+            if error.status == 404:
+                return True
+            if not error.passing:
+                raise
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(RETRY_S)
+
+
+def fit(settings: Settings, backend: Kubernetes) -> results.Result:
+    """Submit, show rank 0's lines and what happens to the job, and read the result."""
+    run = submit(settings, backend)
+    _say(f"{run.name}: {settings.scaling.num_workers} ranks in namespace {run.namespace}")
+    narrator = _Narrator(settings, run)
+    wanted = follow.Wanted(namespace=run.namespace, name=run.name, logs=True, selection=ranks.parse("0"))
+    last = None
+    try:
+        for update in run._updates(wanted):
+            last = update.job or last
+            narrator.tell(update)
+    except KeyboardInterrupt:
+        _say(
+            f"{run.name} goes on: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
+            "it, .cancel() stops it"
+        )
+        raise
+    assert last is not None
+    return conclude(last)
+
+
+class _Narrator:
+    """Prints what happens, and calls the callbacks."""
+
+    def __init__(self, settings: Settings, run: ClusterRun) -> None:
+        self._callbacks = settings.run.callbacks
+        self._context = RunContext(
+            name=run.name, path=f"{run.namespace}/{run.name}", run_config=settings.run, scaling_config=settings.scaling
+        )
+        self._attempt, self._reports = 0, Reports()
+        self._failure: Any = None
+        self._waits: str | None = None
+
+    def tell(self, update: follow.Update) -> None:
+        """One update."""
+        if update.kind == "line":
+            print(update.text, flush=True)
+        elif update.job is not None:
+            self._status(update.job)
+        elif update.text:
+            _say(update.text)
+
+    def _status(self, job: TrainJob) -> None:
+        status = job.status
+        waits = _waits_for(job)
+        if waits is not None and waits != self._waits:
+            _say(f"waiting: {waits}")
+        self._waits = waits
+        if status.last_failure is not None and status.last_failure != self._failure:
+            self._failure = status.last_failure
+            _say(f"attempt {self._failure.attempt} failed: {verdict.describe(self._failure)}")
+            for callback in self._callbacks:
+                callback.after_exception(
+                    self._context,
+                    {-1 if self._failure.rank is None else self._failure.rank: verdict.failed_error(self._failure, "")},
+                )
+        if status.attempt is not None and status.attempt.number != self._attempt:
+            self._attempt = status.attempt.number
+            _say(f"attempt {self._attempt} begins ({status.attempt.cause})")
+        for metrics in self._reports.new(job) if self._callbacks else ():
+            for callback in self._callbacks:
+                callback.after_report(self._context, [metrics], None)
+
+
+def conclude(job: TrainJob) -> results.Result:
+    """What a finished job left, or the error that says why it failed."""
+    if job.status.holds("Complete"):
+        return result_of(job)
+    error = verdict.of_failed(job)
+    error.result = result_of(job, error)
+    raise error
+
+
+def _waits_for(job: TrainJob) -> str | None:
+    """The words of the first condition that a start waits for."""
+    if job.status.finished or job.status.attempt is not None:
+        return None
+    named = (job.status.condition(name) for name in ("ResourcesCreated", "PodsScheduled", "WorkersReady"))
+    return next(
+        (
+            condition.message or condition.reason
+            for condition in named
+            if condition is not None and condition.status != "True"
+        ),
+        None,
+    )
+
+
+def _phase(job: TrainJob | None) -> str:
+    return (job.status.phase if job is not None else None) or "not started"
+
+
+def _say(text: str) -> None:
+    print(f"tj  | {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,46 @@
+"""Callbacks of the trainer: what a user's program hears of a run while it runs.
+
+`trainer.py` calls them in the thread that called `fit()`; an exception in one stops the job cleanly and leaves `fit()`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainjob.session.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Which run a callback hears of."""
+
+    name: str
+    """The job's name."""
+    path: str
+    """Its folder on storage."""
+    run_config: Any
+    """The RunConfig that was given to the trainer."""
+    scaling_config: Any
+    """The ScalingConfig that was given to the trainer."""
+
+    def get_run_config(self) -> Any:
+        """The RunConfig that was given to the trainer."""
+        return self.run_config
+
+
+class UserCallback:
+    """Derive from this and override what you need."""
+
+    def after_report(
+        self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        """Called after each report of all ranks, in their order.
+
+        `metrics` has one entry, rank 0's: those are the job's. `checkpoint` is the one that came with the report, once
+        it is committed to storage; None when there was none.
+        """
+
+    def after_exception(self, run_context: RunContext, worker_exceptions: dict[int, Exception]) -> None:
+        """Called after each failure that ended an attempt, by the rank that broke first (-1: no rank, a lost pod)."""

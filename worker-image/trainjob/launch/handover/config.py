@@ -1,0 +1,283 @@
+"""The trainer's settings under Ray Train's names: frozen, checked at construction, each error naming its field.
+
+Called by user code; read by `job.py` and `trainer.py`. Nothing here touches the machine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob.launch.errors import ConfigError
+from trainjob.launch.handover.callbacks import UserCallback
+
+StopCriterion = Callable[..., bool] | Mapping[str, float]
+PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+def _whole(name: str, value: object, least: int, advice: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(name, value, advice)
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(name, value, "give True or False")
+
+
+def _one_of(name: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        raise ConfigError(name, value, f"give one of {', '.join(repr(choice) for choice in choices)}")
+
+
+def _unused(name: str, why: str) -> None:
+    warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=4)
+
+
+def _amounts(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise ConfigError(name, value, 'give a dict such as {"CPU": 4, "GPU": 1, "memory": 8 * 1024**3}')
+    for key, amount in value.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{name}[{key!r}]", amount, "resource names are strings")
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not math.isfinite(amount) or amount < 0:
+            raise ConfigError(f"{name}[{key!r}]", amount, "give a number >= 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingConfig:
+    """How many ranks train, and on what."""
+
+    num_workers: int = 1
+    """Ranks, as in Ray Train. They are packed into pods; see `gpus_per_pod`."""
+    use_gpu: bool = False
+    """One GPU per rank, unless `resources_per_worker["GPU"]` says otherwise."""
+    resources_per_worker: Mapping[str, float] | None = None
+    """Of each rank: `CPU`, `GPU`, `memory` (bytes), or an extended resource such as `example.com/fpga`."""
+    placement_strategy: str = "PACK"
+    """PACK | STRICT_PACK: pods prefer (must) share a node; SPREAD | STRICT_SPREAD: prefer (must) not. On a cluster."""
+    accelerator_type: str | None = None
+    """GPU model such as `A100`: nodes are chosen by the label `nvidia.com/gpu.product`. On a cluster."""
+    label_selector: Mapping[str, str] | None = None
+    """Node labels that the pods need. On a cluster."""
+    gpus_per_pod: int | None = None
+    """GPUs that one pod gets; absent: as many as the job has, up to 8. Ranks of one pod share its NVLink."""
+    trainer_resources: Mapping[str, float] | None = None
+    """Accepted for Ray Train's sake: there is no trainer process that would need resources."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_workers, tuple | list):
+            raise ConfigError(
+                "ScalingConfig.num_workers", self.num_workers, "a job has a fixed number of ranks: give one number"
+            )
+        _whole("ScalingConfig.num_workers", self.num_workers, 1, "give the number of ranks, 1 or more")
+        _flag("ScalingConfig.use_gpu", self.use_gpu)
+        _one_of("ScalingConfig.placement_strategy", self.placement_strategy, PLACEMENTS)
+        if self.accelerator_type is not None and not isinstance(self.accelerator_type, str):
+            raise ConfigError(
+                "ScalingConfig.accelerator_type", self.accelerator_type, "give a GPU model as text, for example 'A100'"
+            )
+        if self.label_selector is not None and not isinstance(self.label_selector, Mapping):
+            raise ConfigError(
+                "ScalingConfig.label_selector", self.label_selector, "give a dict of node labels for all workers"
+            )
+        if self.trainer_resources is not None:
+            _amounts("ScalingConfig.trainer_resources", self.trainer_resources)
+            _unused("ScalingConfig.trainer_resources", "there is no trainer process beside the ranks")
+        if self.resources_per_worker is not None:
+            _amounts("ScalingConfig.resources_per_worker", self.resources_per_worker)
+        self._check_gpus()
+
+    def _check_gpus(self) -> None:
+        gpus = (self.resources_per_worker or {}).get("GPU", 0)
+        if gpus and not self.use_gpu:
+            raise ConfigError(
+                'ScalingConfig.resources_per_worker["GPU"]', gpus, "set use_gpu=True too, or leave GPU out"
+            )
+        if self.use_gpu and "GPU" in (self.resources_per_worker or {}) and (gpus < 1 or gpus != int(gpus)):
+            raise ConfigError(
+                'ScalingConfig.resources_per_worker["GPU"]',
+                gpus,
+                "a rank has whole GPUs: give 1 or more, or set use_gpu=False",
+            )
+        if self.gpus_per_pod is not None:
+            _whole("ScalingConfig.gpus_per_pod", self.gpus_per_pod, 1, "give a number >= 1")
+            if not self.use_gpu:
+                raise ConfigError(
+                    "ScalingConfig.gpus_per_pod", self.gpus_per_pod, "set use_gpu=True too, or leave it out"
+                )
+            if self.gpus_per_pod % self.gpus_per_worker:
+                raise ConfigError(
+                    "ScalingConfig.gpus_per_pod",
+                    self.gpus_per_pod,
+                    f"give a multiple of the {self.gpus_per_worker} GPUs that each rank has",
+                )
+
+    @property
+    def gpus_per_worker(self) -> int:
+        """GPUs of each rank; 0 without `use_gpu`."""
+        return int((self.resources_per_worker or {}).get("GPU", 1)) if self.use_gpu else 0
+
+
+@dataclass(frozen=True)
+class FailureConfig:
+    """How much may break."""
+
+    max_failures: int = 0
+    """Failures that are answered with a restart; 0: the first one fails the job, as in Ray Train; -1: no limit."""
+
+    def __post_init__(self) -> None:
+        _whole(
+            "FailureConfig.max_failures", self.max_failures, -1, "give -1 (no limit), 0 (none) or a number of restarts"
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which checkpoints are kept."""
+
+    num_to_keep: int | None = None
+    """How many; None: all. The latest is always kept."""
+    checkpoint_score_attribute: str | None = None
+    """Reported metric by which the best are kept; a dot reaches into nested metrics. None: the newest are kept."""
+    checkpoint_score_order: str = "max"
+    """max | min: whether a higher or a lower score is better."""
+    strict: bool = False
+    """True: report() raises CheckpointError on every rank when two ranks gave different bytes under one file name;
+    else the lowest rank's counts, with a warning.
+    """
+    on_upload_failure: str = "Continue"
+    """Continue | Fail: whether training goes on when a checkpoint cannot be stored, or report() raises StorageError
+    on every rank.
+    """
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None:
+            _whole("CheckpointConfig.num_to_keep", self.num_to_keep, 1, "give 1 or more, or None to keep all")
+        if self.checkpoint_score_attribute is not None and not (
+            isinstance(self.checkpoint_score_attribute, str) and self.checkpoint_score_attribute
+        ):
+            raise ConfigError(
+                "CheckpointConfig.checkpoint_score_attribute",
+                self.checkpoint_score_attribute,
+                "give the name of a reported metric",
+            )
+        _one_of("CheckpointConfig.checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
+        _flag("CheckpointConfig.strict", self.strict)
+        _one_of("CheckpointConfig.on_upload_failure", self.on_upload_failure, ("Continue", "Fail"))
+
+
+@dataclass(frozen=True)
+class TorchConfig:
+    """The process group that is up before the training loop starts."""
+
+    backend: str | None = None
+    """gloo | nccl; None: nccl with `use_gpu`, else gloo."""
+    init_method: str = "env"
+    """env: through the job's own rendezvous. (`tcp` is accepted and means the same.)"""
+    timeout_s: int = 1800
+    """Time-out of its collectives in seconds."""
+
+    def __post_init__(self) -> None:
+        _one_of("TorchConfig.backend", self.backend, (None, "gloo", "nccl"))
+        _one_of("TorchConfig.init_method", self.init_method, ("env", "tcp"))
+        _whole("TorchConfig.timeout_s", self.timeout_s, 1, "give whole seconds, 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The run's name, where it stores, and what it survives."""
+
+    name: str | None = None
+    """Identity of the run on storage: the same name goes on where a failed or interrupted run stopped. None: a new
+    name.
+    """
+    storage_path: str | os.PathLike[str] | None = None
+    """Folder for results and checkpoints, a path or s3://bucket/folder; None: ~/trainjob_results."""
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    """How many failures are answered with a restart."""
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Which checkpoints are kept."""
+    callbacks: Sequence[UserCallback] = ()
+    """Called in the launcher with each report and with the failure."""
+    stop: StopCriterion | None = None
+    """`{"accuracy": 0.98}` (stop when a metric reaches its value), or a function of the reported metrics that
+    returns True to stop.
+    """
+    worker_runtime_env: Mapping[str, Any] | None = None
+    """`{"env_vars": {...}}`: environment of the workers."""
+    verbose: int | None = None
+    """Accepted for Ray Train's sake."""
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
+            raise ConfigError("RunConfig.name", self.name, "give a text that is not empty, or leave it out")
+        for name, wanted in (("failure_config", FailureConfig), ("checkpoint_config", CheckpointConfig)):
+            given = getattr(self, name)
+            if given is None:
+                object.__setattr__(self, name, wanted())
+            elif not isinstance(given, wanted):
+                raise ConfigError(f"RunConfig.{name}", given, f"give a {wanted.__name__}")
+        self._check_storage()
+        self._check_stop()
+        callbacks = tuple(self.callbacks or ())
+        for callback in callbacks:
+            if not isinstance(callback, UserCallback):
+                raise ConfigError("RunConfig.callbacks", callback, "callbacks are instances of trainjob.UserCallback")
+        object.__setattr__(self, "callbacks", callbacks)
+        self._check_environment()
+        if self.verbose is not None:
+            _unused("RunConfig.verbose", "the job's state and the workers' output are always shown")
+
+    def _check_storage(self) -> None:
+        if self.storage_path is None:
+            return
+        if not isinstance(self.storage_path, str | os.PathLike) or not os.fspath(self.storage_path):
+            raise ConfigError("RunConfig.storage_path", self.storage_path, "give the path of a folder")
+        if "://" in os.fspath(self.storage_path) and not os.fspath(self.storage_path).startswith(("file://", "s3://")):
+            raise ConfigError(
+                "RunConfig.storage_path",
+                self.storage_path,
+                "this version stores on paths and at s3://: give a folder, for example /data/runs",
+            )
+
+    def _check_stop(self) -> None:
+        if self.stop is None or callable(self.stop):
+            return
+        if not isinstance(self.stop, Mapping) or not self.stop:
+            raise ConfigError("RunConfig.stop", self.stop, 'give {"metric": value} or a function of the metrics')
+        _amounts_any("RunConfig.stop", self.stop)
+
+    def _check_environment(self) -> None:
+        if self.worker_runtime_env is None:
+            return
+        if not isinstance(self.worker_runtime_env, Mapping):
+            raise ConfigError(
+                "RunConfig.worker_runtime_env", self.worker_runtime_env, 'give {"env_vars": {"NAME": "value"}}'
+            )
+        variables = self.worker_runtime_env.get("env_vars", {})
+        if not isinstance(variables, Mapping) or not all(
+            isinstance(k, str) and isinstance(v, str) for k, v in variables.items()
+        ):
+            raise ConfigError('RunConfig.worker_runtime_env["env_vars"]', variables, "names and values are strings")
+        others = sorted(str(key) for key in self.worker_runtime_env if key != "env_vars")
+        if others:
+            _unused(
+                f"RunConfig.worker_runtime_env[{', '.join(others)}]",
+                "workers use the environment of the launcher (local) or of the image (cluster)",
+            )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables for the workers."""
+        return dict((self.worker_runtime_env or {}).get("env_vars", {}))
+
+
+def _amounts_any(name: str, value: Mapping[Any, Any]) -> None:
+    for key, amount in value.items():
+        if not isinstance(key, str) or isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise ConfigError(f"{name}[{key!r}]", amount, "give a number under the metric's name")

@@ -1,0 +1,186 @@
+"""What can be told before anything is started: storage, command, interpreter, GPUs. One sentence each, with the way
+out.
+
+Called by `local.py`. The workers find the same faults themselves (on a cluster they are the first who can); here they
+cost no start-up and no restarts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.job import is_s3
+from trainjob.launch.local import gpus
+from trainjob.launch.local.environment import expand
+from trainjob_api import defaults
+from trainjob_api.command import parse_python
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.validation import InvalidTrainJob, validate_spec
+
+_PROBE_S = 20.0
+_BUCKET_S = 10.0
+_OLDEST = (3, 9)
+
+
+def check(job: TrainJob, environment: Mapping[str, str], working_dir: str) -> None:
+    """Raises InvalidTrainJob for the object, LaunchError for what this machine lacks."""
+    problems = validate_spec(job.spec, job.metadata.name)
+    if problems:
+        raise InvalidTrainJob(problems)
+    _, container = defaults.trainer_container(job.spec)
+    ranks = job.spec.workers * defaults.processes_per_worker(job.spec)
+    gpus.check(job.spec.workers * defaults.gpu_limit(container), gpus.visible(environment), ranks)
+    folder = defaults.job_storage(job)
+    if folder is not None:
+        if not is_s3(folder):
+            check_storage(folder)
+        elif job.spec.checkpoint.s3 is None:  # else only the agents are told where it is; they try it first thing
+            _check_bucket(folder)
+    command = [expand(word, environment) for word in defaults.command_of(container)]
+    check_command(command, environment, container.get("workingDir") or working_dir)
+
+
+def check_storage(folder: str) -> None:
+    """Make the job's folder and write into it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LaunchError(_storage_text(folder, error)) from error
+
+
+def _check_bucket(folder: str) -> None:
+    """What the agents will try."""
+    from trainjob.checkpoint.errors import StoreError
+    from trainjob.checkpoint.stores.opening import open_store
+
+    try:
+        open_store(folder, retry_s=_BUCKET_S).probe()
+    except StoreError as error:
+        raise LaunchError(f"the storage cannot be used: {error}") from error
+
+
+def _storage_text(folder: str, error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"the storage {folder} is full ({error.strerror}): free some space, or give another storage path"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return (
+            f"the storage {folder} cannot be written ({error.strerror}): change its permissions, or give another "
+            "storage path"
+        )
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return (
+            f"the storage {folder} runs through something that is no folder ({error.strerror}: {error.filename}): "
+            "give another storage path"
+        )
+    return f"the storage {folder} cannot be used ({error.strerror or error}): give another storage path"
+
+
+def check_command(command: list[str], environment: Mapping[str, str], working_dir: str) -> None:
+    """The program is there; a Python script is there and parses; another interpreter than ours is new enough and has
+    trainjob.
+    """
+    if not os.path.isdir(working_dir):
+        raise LaunchError(f"the working directory {working_dir} does not exist")
+    if not command:
+        return
+    program = _program(command[0], environment, working_dir)
+    parsed = parse_python(command)
+    if parsed is None:
+        return
+    same = os.path.realpath(program) == os.path.realpath(sys.executable) and os.path.dirname(
+        program
+    ) == os.path.dirname(sys.executable)
+    if not same:
+        check_interpreter(program, environment)
+    if not parsed.is_module:
+        check_script(os.path.join(working_dir, parsed.target), parse=same)
+
+
+def _program(name: str, environment: Mapping[str, str], working_dir: str) -> str:
+    found = shutil.which(os.path.join(working_dir, name) if "/" in name else name, path=environment.get("PATH"))
+    if found is None:
+        path = os.path.join(working_dir, name)
+        why = (
+            "is not executable"
+            if "/" in name and os.path.exists(path)
+            else "does not exist"
+            if "/" in name
+            else "is not in PATH"
+        )
+        raise LaunchError(
+            f"the command's program {name!r} {why}: correct the command (this Python is {sys.executable})"
+        )
+    return found
+
+
+def check_script(path: str, *, parse: bool) -> None:
+    """The script can be read, and (for our own Python version) parsed."""
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
+        raise LaunchError(f"the script {path} is a folder without a __main__.py: name a file")
+    if not os.path.exists(path):
+        raise LaunchError(f"the script {path} does not exist: check the path")
+    if not parse or not path.endswith(".py"):
+        return
+    try:
+        with open(path, "rb") as file:
+            compile(file.read(), path, "exec", dont_inherit=True)
+    except OSError as error:
+        raise LaunchError(f"the script {path} cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise LaunchError(_syntax_text(path, error)) from error
+
+
+def _syntax_text(path: str, error: SyntaxError | ValueError) -> str:
+    if not isinstance(error, SyntaxError):
+        return f"the script {path} is no Python source: {error}"
+    shown = f": {error.text.strip()}" if error.text else ""
+    return f"{type(error).__name__} in {path}, line {error.lineno}: {error.msg}{shown}"
+
+
+def check_interpreter(program: str, environment: Mapping[str, str]) -> None:
+    """Run it once: it must start, be Python 3.9 or newer, and find our library."""
+    ask = (
+        "import sys; print(sys.version_info[0], sys.version_info[1]); sys.stdout.flush(); import "
+        "trainjob.session.errors"
+    )
+    try:
+        answer = subprocess.run(
+            [program, "-c", ask],
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(
+            f"the interpreter {program} cannot be started ({error}): name another one in the command"
+        ) from error
+    words = answer.stdout.split()
+    if len(words) < 2 or not all(word.isdigit() for word in words[:2]):
+        last = answer.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        raise LaunchError(f"{program} does not run as Python ({last[0]}): name another interpreter in the command")
+    version = (int(words[0]), int(words[1]))
+    if version < _OLDEST:
+        raise LaunchError(
+            f"{program} is Python {version[0]}.{version[1]}, and workers need {_OLDEST[0]}.{_OLDEST[1]} or newer: "
+            f"name another interpreter, for example {sys.executable}"
+        )
+    if answer.returncode:
+        last = answer.stderr.strip().splitlines()[-1:] or [""]
+        raise LaunchError(
+            f"{program} cannot import trainjob ({last[0]}): install it there (`{program} -m pip install trainjob`), "
+            f"or run with {sys.executable}"
+        )

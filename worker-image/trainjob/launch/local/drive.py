@@ -1,0 +1,187 @@
+"""The control side of one local job, in one event loop: cluster, coordinator, reconciler and kubelet, from creation to
+the last pod.
+
+Called by `local.py` in a thread of its own. It asks for nothing that a person with kubectl could not: it creates the
+object, suspends it to stop it, and looks at its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.local.kubelet import LocalKubelet, Machine
+from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
+from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.clock import SystemClock
+from trainjob_operator.cluster import ClusterError
+from trainjob_operator.core.model import Installation
+from trainjob_operator.core.progress import take_progress
+from trainjob_operator.core.turn import Turn
+from trainjob_operator.loop.observe import observe
+from trainjob_operator.loop.reconciler import Reconciler
+from trainjob_operator.memory import MemoryCluster
+
+END_S = 120.0
+"""How long the agents of a finished job may take to store their last checkpoint and end."""
+
+SHOW_EVERY_S = 0.3
+"""How often progress is shown to those who look on."""
+
+
+class Stop(IntEnum):
+    """How to stop before the job has finished."""
+
+    NO = 0
+    CLEANLY = 1
+    AT_ONCE = 2
+
+
+class Driver:
+    """Drives one job; `run` in one thread, `stop` from any."""
+
+    def __init__(self, job: TrainJob, machine: Machine, token: str) -> None:
+        self._job = job
+        self._machine = machine
+        self._token = token
+        self._mutex = threading.Lock()
+        self._wanted = Stop.NO
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed: asyncio.Event
+        self._publish: Callable[..., None]
+        self._shown: TrainJobStatus | None = None
+
+    def run(self, publish: Callable[..., None]) -> TrainJob:
+        """Until the job has ended and no agent is left; the object as it was last. `publish(kind, **content)` gets
+        the events.
+        """
+        self._publish = publish
+        return asyncio.run(self._main())
+
+    def stop(self, how: Stop) -> None:
+        """Cleanly: suspend the job and wait for its agents. At once: kill them."""
+        with self._mutex:
+            self._wanted = max(self._wanted, how)
+            if self._loop is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has just closed: there is nothing left to stop
+                    self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _main(self) -> TrainJob:
+        self._changed = asyncio.Event()
+        with self._mutex:
+            self._loop = asyncio.get_running_loop()
+        clock = SystemClock()
+        cluster = MemoryCluster(clock)
+        coordinator = Coordinator(
+            clock=clock,
+            authenticate=bearer(self._token),
+            find_owner=owner_in(cluster),
+            master_key=secrets.token_bytes(32),
+        )
+        url = await coordinator.start("127.0.0.1", 0)
+        # -P: a queue.py in the user's folder must not become the agent's.
+        installation = Installation(
+            coordinator_url=url,
+            agent_command=(sys.executable, "-P", "-m", "trainjob.launch.local.pod"),
+            any_master_port=True,
+        )
+        reconciler = Reconciler(cluster, coordinator, installation, clock=clock, on_job=self._saw)
+        kubelet = LocalKubelet(
+            cluster,
+            self._machine,
+            on_line=lambda pod, line: self._publish("line", text=line, pod=pod),
+            on_event=self._saw_event,
+        )
+        tasks = [
+            asyncio.create_task(reconciler.run(), name="reconciler"),
+            asyncio.create_task(kubelet.run(), name="kubelet"),
+        ]
+        try:
+            cluster.create_job(self._job.to_json())
+            tasks.append(asyncio.create_task(self._show_progress(cluster, coordinator), name="view of the progress"))
+            await self._attend(cluster, kubelet, tasks)
+        finally:
+            # First those who would answer the kills with new pods.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await kubelet.stop()
+            await coordinator.stop()
+        return self._job
+
+    async def _attend(self, cluster: MemoryCluster, kubelet: LocalKubelet, tasks: list[asyncio.Task[None]]) -> None:
+        """Until the job finished and its agents ended, or a stop is carried out."""
+        suspended = False
+        while not self._job.status.finished:
+            await self._next_change(tasks)
+            if self._wanted is Stop.AT_ONCE:
+                return
+            if self._wanted is Stop.CLEANLY and not suspended:
+                suspended = True
+                cluster.update_job_spec(self._job.metadata.namespace, self._job.metadata.name, {"suspend": True})
+            if suspended and self._job.status.holds("Suspended") and not kubelet.alive:
+                return
+        await self._unless_stopped(kubelet.ended(END_S))
+
+    async def _next_change(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait for the object to change or a stop to be asked for; an end of the machinery is an error."""
+        changed = asyncio.create_task(self._changed.wait(), name="change of the job")
+        await asyncio.wait({changed, *tasks}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        self._changed.clear()
+        for task in tasks:
+            if task.done():
+                error = None if task.cancelled() else task.exception()
+                raise LaunchError(
+                    f"the local {task.get_name()} ended: {error!r}; this is a fault of TrainJob, please report it"
+                ) from error
+
+    async def _unless_stopped(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        while not task.done() and self._wanted is not Stop.AT_ONCE:
+            await asyncio.wait({task}, timeout=0.1)
+        task.cancel()
+
+    def _saw(self, job: TrainJob) -> None:
+        """A committed object, from the reconciler."""
+        if job.metadata.resource_version != self._job.metadata.resource_version:
+            self._job = job
+            self._show(job)
+        self._changed.set()
+
+    async def _show_progress(self, cluster: MemoryCluster, coordinator: Coordinator) -> None:
+        """The object's progress is written seldom, for an API server's sake; a person who looks on gets it as the
+        agents tell it.
+        """
+        while True:
+            await asyncio.sleep(SHOW_EVERY_S)
+            if self._job.status.finished:
+                continue
+            try:
+                observed = await observe(cluster, self._job.key, coordinator.views, coordinator.listening_since)
+            except ClusterError:  # it changed meanwhile, or is gone: the next look is not far
+                continue
+            turn = Turn.of(observed, datetime.now(UTC))
+            take_progress(turn, at_end=True)
+            status = self._job.status.model_copy(
+                update={"progress": turn.status.progress, "checkpoint": turn.status.checkpoint}
+            )
+            self._show(self._job.model_copy(update={"status": status}))
+
+    def _show(self, job: TrainJob) -> None:
+        if job.status != self._shown:
+            self._shown = job.status
+            self._publish("status", job=job)
+
+    def _saw_event(self, event: dict[str, Any]) -> None:
+        self._publish(
+            "event", text=f"{event.get('reason')}: {event.get('message')}", warning=event.get("type") == "Warning"
+        )

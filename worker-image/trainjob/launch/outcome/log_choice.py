@@ -1,0 +1,102 @@
+"""Which ranks are meant by `0,3-5`, in which pods they run, and which lines of a pod's log are theirs; pure.
+
+Called by what follows the logs of a job. The agent puts `r03 | ` before each line of rank 3; where no agent runs, the
+pod's place among the workers is its rank.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trainjob.launch.errors import ConfigError
+from trainjob_api import defaults
+from trainjob_api.v1alpha1 import TrainJob
+
+SHOWN_RANKS = 8
+"""With more ranks than this only rank 0 is shown, unless ranks are named."""
+RANKS_LIMIT = 100_000
+
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+_PREFIX = re.compile(r"r(\d{2,6}) \| ", re.ASCII)
+AGENT = "agent | "
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A set of ranks."""
+
+    ranks: frozenset[int] | None = None
+    """None: all."""
+
+    def __contains__(self, rank: int) -> bool:
+        return self.ranks is None or rank in self.ranks
+
+
+ALL = Selection()
+
+
+def parse(text: str) -> Selection:
+    """`all`, `3`, `0,3-5`. Raises ConfigError."""
+    if text == "all":
+        return ALL
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last or last >= RANKS_LIMIT:
+            raise ConfigError("rank", text, "give ranks and ranges such as 0 or 0,3-5, or all")
+        found.update(range(first, last + 1))
+    return Selection(frozenset(found))
+
+
+def usual(job: TrainJob) -> Selection:
+    """What is shown when nobody asks: all ranks of a small job, rank 0 of a large one."""
+    return ALL if world_size(job) <= SHOWN_RANKS else Selection(frozenset({0}))
+
+
+def world_size(job: TrainJob) -> int:
+    """Of the newest attempt, else as the spec asks."""
+    attempt = job.status.attempt
+    return attempt.world_size if attempt else job.spec.workers * defaults.processes_per_worker(job.spec)
+
+
+def workers(job: TrainJob) -> list[int]:
+    """Slots in the order of their ranks: the newest attempt's members, before that the pods there are to be."""
+    attempt = job.status.attempt
+    text = attempt.members if attempt else job.status.slots
+    found: list[int] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match:
+            found += range(int(match[1]), min(int(match[2] or match[1]), int(match[1]) + RANKS_LIMIT) + 1)
+    return found
+
+
+def first_rank(job: TrainJob, slot: int) -> int | None:
+    """The first rank of that pod; None where it is no member (yet)."""
+    listed = workers(job)
+    return listed.index(slot) * defaults.processes_per_worker(job.spec) if slot in listed else None
+
+
+def concerns(job: TrainJob, slot: int, selection: Selection) -> bool:
+    """Whether a pod runs one of the ranks, as far as is known now."""
+    if selection.ranks is None:
+        return True
+    first = first_rank(job, slot)
+    return first is not None and any(
+        rank in selection for rank in range(first, first + defaults.processes_per_worker(job.spec))
+    )
+
+
+def shown(line: str, selection: Selection, *, pod: str, index: int | None) -> str | None:
+    """A line of a pod's log as it is shown; None when it is another rank's.
+
+    `index`: of the worker, where no agent prefixes the lines (plain mode); else None.
+    """
+    if index is not None:
+        return f"r{index:02d} | {line}"
+    match = _PREFIX.match(line)
+    if match is not None:
+        return line if int(match[1]) in selection else None
+    return f"{pod} | {line.removeprefix(AGENT)}"

@@ -1,0 +1,98 @@
+"""Follows a running job's reports on storage, for the trainer's callbacks.
+
+Rank 0's agent writes the history of each attempt as one file of JSON lines and replaces it whole, at most once a
+second; here the new lines are handed on, in order, each with its checkpoint once that is committed. Only reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from trainjob.session.checkpoint import Checkpoint
+
+
+class Report(NamedTuple):
+    """A report of all ranks."""
+
+    metrics: dict[str, Any]
+    checkpoint: Checkpoint | None
+    """Committed; None when the report had none, or retention or a lost upload took it."""
+
+
+class Follower:
+    """The reports of one run, each handed out once."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._run: int | None = None
+        self._attempt = 0
+        self._offset = 0
+
+    def poll(self, run: int | None, attempt: int, *, final: bool = False) -> list[Report]:
+        """What is new up to that attempt. `final`: the job is over, nothing more will be committed."""
+        if run is None:
+            return []
+        if run != self._run:
+            self._run, self._attempt, self._offset = run, 1, 0
+        found: list[Report] = []
+        while self._take(run, found, over=final or self._attempt < attempt) and self._attempt < attempt:
+            self._attempt, self._offset = self._attempt + 1, 0
+        return found
+
+    def _take(self, run: int, found: list[Report], *, over: bool) -> bool:
+        """Append the reports of the attempt that is being read; False when one has to wait for its checkpoint to be
+        stored.
+        """
+        rows = self._rows(run)
+        committed = [
+            at for at, (row, _) in enumerate(rows) if row.get("checkpoint") and self._is_committed(row["checkpoint"])
+        ]
+        newest = committed[-1] if committed else -1
+        for at, (row, end) in enumerate(rows):
+            identity = str(row.get("checkpoint") or "")
+            stored = at in committed
+            # One that is not stored although a later one is: it was dropped, or retention took it.
+            if identity and not stored and at > newest and not over:
+                return False
+            self._offset = end
+            if row.get("kind") == "report":
+                found.append(Report(dict(row.get("metrics") or {}), self._handle(identity, row) if stored else None))
+        return True
+
+    def _rows(self, run: int) -> list[tuple[dict[str, Any], int]]:
+        """Complete new lines, each with the offset behind it."""
+        try:
+            with open(os.path.join(self._folder, "history", f"{run}-{self._attempt}.jsonl"), "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        found: list[tuple[dict[str, Any], int]] = []
+        end = self._offset
+        for line in data.split(b"\n")[:-1]:
+            end += len(line) + 1
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                found.append((row, end))
+        return found
+
+    def _is_committed(self, identity: str) -> bool:
+        return os.path.exists(os.path.join(self._folder, "checkpoints", identity, ".trainjob", "manifest.json"))
+
+    def _handle(self, identity: str, row: dict[str, Any]) -> Checkpoint:
+        path = os.path.join(self._folder, "checkpoints", identity)
+        return Checkpoint.from_restored(
+            {
+                "path": path,
+                "uri": path,
+                "id": identity,
+                "step": row.get("step"),
+                "epoch": row.get("epoch"),
+                "metrics": row.get("metrics"),
+            }
+        )

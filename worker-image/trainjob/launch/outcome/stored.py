@@ -1,0 +1,97 @@
+"""What `fit()` leaves in the job's folder so that `TorchTrainer.restore` can go on: the training function and the
+settings.
+
+Only `trainer.py` calls this. The file is a pickle: it is read from folders of the user's own alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch import job as jobs
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
+
+TRAINER_FILE = "trainer.pkl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that `fit()` acts on."""
+
+    loop: Callable[..., Any]
+    config: Mapping[str, Any] | None
+    torch: TorchConfig
+    scaling: ScalingConfig
+    run: RunConfig
+    resume_from: str = "auto"
+
+
+def folder_of(path: str | os.PathLike[str]) -> str:
+    """The job's folder, absolute."""
+    return jobs.storage_root(path).rstrip("/")
+
+
+def store(folder: str, settings: Settings) -> None:
+    """Leave them in the job's folder. Callbacks stay out: they belong to the launcher's process and often cannot be
+    pickled.
+    """
+    import cloudpickle
+
+    kept = replace(settings, run=replace(settings.run, callbacks=()))
+    if jobs.is_s3(folder):
+        try:
+            open_store(folder).put(TRAINER_FILE, cloudpickle.dumps(kept))
+        except StoreError as error:
+            raise LaunchError(f"the storage cannot be written: {error}") from error
+        return
+    part = os.path.join(folder, f"{TRAINER_FILE}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            cloudpickle.dump(kept, file)
+        os.replace(part, os.path.join(folder, TRAINER_FILE))
+    except OSError as error:
+        raise LaunchError(
+            f"the storage {folder} cannot be written ({error.strerror}): free some space, or give another storage path"
+        ) from error
+
+
+def is_there(folder: str) -> bool:
+    """Whether a trainer left something in a job's folder. Raises LaunchError when the storage cannot be asked."""
+    try:
+        return open_store(folder).size(TRAINER_FILE) is not None
+    except StoreError as error:
+        raise LaunchError(f"the storage cannot be read: {error}") from error
+
+
+def load(folder: str) -> Settings:
+    """Read them back. Raises LaunchError."""
+    import cloudpickle
+
+    try:
+        found = cloudpickle.loads(open_store(folder).read(TRAINER_FILE) or b"")
+    except Exception as error:  # whatever the import of the user's modules raises
+        raise LaunchError(
+            f"{folder}/{TRAINER_FILE} cannot be read here ({type(error).__name__}: {error}): give restore() the "
+            "train_loop_per_worker"
+        ) from error
+    if not isinstance(found, Settings):
+        raise LaunchError(
+            f"{folder}/{TRAINER_FILE} was not written by this version of TorchTrainer: make a new one with the same "
+            "name"
+        )
+    return found
+
+
+def completed(folder: str) -> bool:
+    """Whether the newest run has an end record."""
+    from trainjob.checkpoint.choice import catalogue
+
+    opened = open_store(folder)
+    run = catalogue.latest_run(opened)
+    return run is not None and catalogue.read_end(opened, run) is not None
