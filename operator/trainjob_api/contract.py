@@ -228,6 +228,8 @@ EXIT_LAUNCHER_DIED = 83
 """Local backend: the launcher is gone; ranks were stopped, the newest checkpoint was finished."""
 EXIT_BAD_CONFIG = 84
 """The agent's own environment does not parse: an installation fault, never the user's script."""
+AGENT_EXITS = range(80, 90)
+"""Codes that agents keep to themselves: they say nothing of the user's code. Without an agent they are the script's."""
 
 # --- Exit codes of the command line
 # ------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ RULES = [
         ({"exit_code": 44}, 1, None),
         ({"exit_code": 1}, 1, None),
         ({"exit_code": 42, "counted": False}, 0, None),
-        ({"rank": None, "exit_code": 80}, 1, None),
+        ({"rank": None, "exit_code": 80, "agents_own": True}, 1, None),
+        ({"rank": None, "exit_code": 80}, 1, contract.REASON_RULE),
         ({"rank": None, "exit_code": 137}, 1, contract.REASON_RULE),
     ],
 )

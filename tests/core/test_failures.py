@@ -374,3 +374,20 @@ def test_the_words_of_a_disruption_are_told() -> None:
     w = world()
     w.set_pod(1, deleting=True, disrupted=True, disruption="its node n1 is cordoned")
     assert incident(w).message == "digits-1 is being deleted (disruption: its node n1 is cordoned)"
+
+
+def test_without_an_agent_every_exit_code_is_the_scripts_own() -> None:
+    rules = {"maxFailures": 9, "rules": [{"exitCodes": [82], "action": "Fail"}]}
+    world = World.of(workers=2, runtime={"agent": "Disabled"}, failure_policy=rules).run().tick(60)
+    world.fail_pod(1, contract.EXIT_REMOVED)
+    world.turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and failed.reason == contract.REASON_RULE
+
+
+def test_an_agents_exit_code_is_no_matter_of_rules() -> None:
+    rules = {"maxFailures": 9, "rules": [{"exitCodes": [84], "action": "Fail"}]}
+    world = World.of(workers=2, failure_policy=rules).run().tick(60)
+    world.fail_pod(1, contract.EXIT_BAD_CONFIG)
+    world.turn()
+    assert not world.status.finished and world.status.failures.counted == 1

@@ -9,7 +9,8 @@ import pytest
 from support.core import T0, World, make_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Condition, TrainJobStatus
-from trainjob_operator.core.instruct import PLANNED_GRACE_S, instruct
+from trainjob_operator.core.ends.causes import PLANNED_GRACE_S
+from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView
 
 

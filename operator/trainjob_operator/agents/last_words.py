@@ -21,7 +21,7 @@ from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_rank_ended
 
-OWN_EXITS = (contract.EXIT_OK, *range(80, 90))
+OWN_EXITS = (contract.EXIT_OK, *contract.AGENT_EXITS)
 """A container that ended otherwise was killed: whatever its message says, no agent ended there."""
 
 

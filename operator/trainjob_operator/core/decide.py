@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from trainjob_api import contract, validation
 from trainjob_operator.core import lifecycle, progress
 from trainjob_operator.core.ends import budget, failures, pod_ends, verdict
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
@@ -203,7 +204,7 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
     turn.change(failures=cost.failures, last_failure=failure)
     turn.tell("Warning", incident.reason, incident.message)
     turn.say(incident.message)
-    if cost.fatal is not None and open_end and cost.fatal[0] in verdict.DEFERRABLE:
+    if cost.fatal is not None and open_end and cause_of(cost.fatal[0]).deferrable:
         verdict.defer(turn, *cost.fatal)
     elif cost.fatal is not None:
         return lifecycle.fail(turn, *cost.fatal, failure)

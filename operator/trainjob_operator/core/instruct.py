@@ -11,12 +11,9 @@ from collections.abc import Mapping
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.pods.naming import parse_slots
-
-PLANNED_GRACE_S = 5.0
-"""How long ranks may take to stop when nothing has failed; after a failure they are killed at once."""
-PLANNED_CAUSES = frozenset({contract.REASON_SUSPENDED, contract.REASON_SCALED, contract.REASON_RESTART_REQUESTED})
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
@@ -71,7 +68,7 @@ def _grace(status: TrainJobStatus) -> float:
     if attempt is None:
         return 0.0
     stopped_by = attempt.end_cause if attempt.state == "Ended" else attempt.cause
-    return PLANNED_GRACE_S if stopped_by in PLANNED_CAUSES else 0.0
+    return cause_of(stopped_by).grace_s
 
 
 def _exit(code: int, why: str, grace_s: float = 0.0) -> InstructionFor:

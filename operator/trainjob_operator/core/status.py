@@ -10,6 +10,7 @@ from datetime import datetime
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
 from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after, aware, elapsed
@@ -113,12 +114,9 @@ def phase(turn: Turn) -> str:
     attempt = turn.status.attempt
     if turn.running is not None and turn.running.running_at is not None:
         return "Running"
-    if attempt is not None and (attempt.cause if turn.running else attempt.end_cause) not in _FRESH_STARTS:
+    if attempt is not None and cause_of(attempt.cause if turn.running else attempt.end_cause).restart:
         return "Restarting"
     return "Pending" if turn.status.timing.scheduled_at is None else "Starting"
-
-
-_FRESH_STARTS = (contract.REASON_STARTED, contract.REASON_RESUMED, contract.REASON_SUSPENDED)
 
 
 # --- Counts

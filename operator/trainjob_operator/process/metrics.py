@@ -18,6 +18,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.loop.reconciler import Turn
 from trainjob_operator.process.health import Health
 
@@ -33,7 +34,6 @@ _KINDS = (
     "tokenreviews",
     "selfsubjectaccessreviews",
 )
-_NOT_RESTARTS = (contract.REASON_STARTED, contract.REASON_RESUMED)
 
 
 class Coordinator(Protocol):
@@ -173,7 +173,7 @@ class Metrics:
         number = attempt.number if attempt is not None else 0
         known = self._jobs.get(job.key)
         # A job that is seen for the first time tells nothing: its attempt may have begun under the leader before.
-        if attempt is not None and known is not None and number > known[1] and attempt.cause not in _NOT_RESTARTS:
+        if attempt is not None and known is not None and number > known[1] and cause_of(attempt.cause).restart:
             self._restarts.labels(attempt.cause).inc()
         self._jobs[job.key] = (job.status.phase or "Unknown", number)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import FailurePolicy, Failures
-from trainjob_operator.core.ends.failures import AGENT_EXITS
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.moments import elapsed
 
@@ -20,12 +20,7 @@ EARLY_S = 10.0
 """An attempt that ended sooner than this without a new report was an early end."""
 BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Wait before the next start, by early ends in a row: the first one is answered at once."""
-_EARLY = (contract.REASON_STORAGE, contract.REASON_START_FAILED, contract.REASON_INIT_FAILED)
 STRIKES = 2
-PREEMPTIONS = frozenset({contract.REASON_PREEMPTED, contract.REASON_WORKER_UNREACHABLE})
-"""The machine or its network was the cause, not what ran there: counted apart."""
-HOPELESS = frozenset({contract.REASON_START, contract.REASON_NOT_SHARED})
-"""The job is set up wrongly: it fails at once, whatever the budget."""
 AVOID_NODES_LIMIT = 8
 
 
@@ -60,8 +55,8 @@ def charge(
     """The cost of an incident. `slots` are those listed: the books keep strikes for no others."""
     rule = _rule_for(policy, incident)
     counted = incident.counted if rule is None else rule != "Ignore"
-    preempted = incident.reason in PREEMPTIONS
-    early = books.early_in_row + 1 if record.early or incident.reason in _EARLY else 0
+    cause = cause_of(incident.reason)
+    early = books.early_in_row + 1 if record.early or cause.early else 0
     strikes = (
         {}
         if record.progressed
@@ -79,7 +74,7 @@ def charge(
     since = 0 if record.progressed else books.since_progress + 1 if counted else books.since_progress
     after = Failures(
         counted=books.counted + 1 if counted else books.counted,
-        preemptions=books.preemptions + 1 if preempted else books.preemptions,
+        preemptions=books.preemptions + 1 if cause.preemption else books.preemptions,
         since_progress=since,
         early_in_row=early,
         strikes=strikes,
@@ -90,7 +85,7 @@ def charge(
         _fatal(policy, after, incident, rule, record)
         if counted
         else _preempted_too_often(policy, after, incident)
-        if preempted
+        if cause.preemption
         else None
     )
     return Charge(failures=after, back_off_s=back_off(early), replace=replace, fatal=fatal)
@@ -108,10 +103,10 @@ def back_off(early_in_row: int) -> float:
 
 def _rule_for(policy: FailurePolicy, incident: Incident) -> str | None:
     """The action of the first rule that names this exit code; 128 + n stands for signal n."""
-    if incident.reason in HOPELESS or not incident.counted:
+    if cause_of(incident.reason).hopeless or not incident.counted:
         return None
     code = 128 + incident.signal if incident.signal else incident.exit_code
-    if code is None or (incident.rank is None and code in AGENT_EXITS):
+    if code is None or incident.agents_own:
         return None
     return next((rule.action for rule in policy.rules if code in rule.exit_codes), None)
 
@@ -121,7 +116,7 @@ def _fatal(
 ) -> tuple[str, str] | None:
     if rule == "Fail":
         return contract.REASON_RULE, f"{incident.message}; a rule of failurePolicy says that this fails the job"
-    if incident.reason in HOPELESS:
+    if cause_of(incident.reason).hopeless:
         return incident.reason, f"{incident.message}; a restart cannot help"
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"

@@ -9,10 +9,10 @@ witness confirms (`silence.py`).
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
-    UNCOUNTED,
     impostor_slot,
     is_lost,
     lost_at,
@@ -42,27 +42,6 @@ INTERRUPTED_WAIT_S = 5.0
 
 KUBELET_WAIT_S = 2.0
 """How long a container that was started again waits for the kubelet's word on how it ended."""
-
-AGENT_EXITS = frozenset(
-    {
-        contract.EXIT_JOB_FAILED,
-        contract.EXIT_NO_COORDINATOR,
-        contract.EXIT_REMOVED,
-        contract.EXIT_LAUNCHER_DIED,
-        contract.EXIT_BAD_CONFIG,
-    }
-)
-"""Exit codes that are the agent's own and say nothing of the user's code."""
-
-_NO_STRIKE = frozenset(
-    {
-        contract.REASON_COMMUNICATION,
-        contract.REASON_RANK_ENDED_EARLY,
-        contract.REASON_STORAGE,
-        contract.REASON_NOT_SHARED,
-        contract.REASON_START,
-    }
-)
 
 
 def find_incident(turn: Turn) -> Incident | Undecided | None:
@@ -152,8 +131,8 @@ def _of_rank(turn: Turn, end: RankEnd) -> Incident:
         signal=report.get("signal"),
         traceback=error.get("traceback") or None,
         victims=max(0, world - 1 - succeeded(turn)),
-        counted=reason not in UNCOUNTED,
-        strikes=reason not in _NO_STRIKE | UNCOUNTED,
+        counted=cause_of(reason).counted,
+        strikes=cause_of(reason).strikes,
     )
 
 

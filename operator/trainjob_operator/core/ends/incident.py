@@ -26,6 +26,8 @@ class Incident:
     victims: int = 0
     counted: bool = True
     """Whether it costs something before any rule was asked."""
+    agents_own: bool = False
+    """The exit code is the agent's word for itself: no rule of the user's is about it."""
     strikes: bool = False
     """The worker itself is suspect: twice, and its pod is replaced."""
     avoid_node: bool = False

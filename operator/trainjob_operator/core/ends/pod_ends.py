@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob_api import contract
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
 from trainjob_operator.core.ends.silence import Lost
@@ -20,15 +21,6 @@ from trainjob_operator.core.turn import Turn
 
 OOM_KILLED = "OOMKilled"
 """The kubelet's word for a container that the kernel's memory limit ended."""
-UNCOUNTED = frozenset(
-    {
-        contract.REASON_PREEMPTED,
-        contract.REASON_WORKER_UNREACHABLE,
-        contract.REASON_DAMAGED,
-        contract.REASON_INTERRUPTED,
-    }
-)
-"""Causes that are no failure of what ran."""
 
 
 def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
@@ -50,6 +42,7 @@ def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
         exit_code=pod.exit_code,
         signal=pod.signal,
         counted=not pod.disrupted and pod.exit_code != contract.EXIT_NO_COORDINATOR,
+        agents_own=_is_agents_own(turn, pod.exit_code),
     )
 
 
@@ -120,8 +113,9 @@ def of_pod(turn: Turn, slot: int) -> Incident:
         victims=max(0, world - max(1, world // workers) - succeeded(turn, outside=slot)),
         # An agent that ended with 0 found the run complete, or its coordinator for good out of reach (81): a fresh one
         # finds out.
-        counted=reason not in UNCOUNTED
+        counted=cause_of(reason).counted
         and (turn.plain or exit_code not in (contract.EXIT_OK, contract.EXIT_NO_COORDINATOR)),
+        agents_own=_is_agents_own(turn, exit_code),
     )
 
 
@@ -142,6 +136,10 @@ def of_silent(turn: Turn, silent: dict[int, Lost]) -> Incident:
         counted=False,
         avoid_node=worker.believed,
     )
+
+
+def _is_agents_own(turn: Turn, exit_code: int | None) -> bool:
+    return not turn.plain and exit_code in contract.AGENT_EXITS
 
 
 def _disruption(pod: PodView) -> str:

@@ -13,9 +13,6 @@ from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt, fail
 from trainjob_operator.core.turn import Turn
 
-DEFERRABLE = (contract.REASON_LIMIT, contract.REASON_PREEMPTION_LIMIT, contract.REASON_NO_PROGRESS)
-"""Verdicts that rest on a count, not on what a rank said."""
-
 
 def may_have_completed(turn: Turn, incident: Incident) -> bool:
     """Whether no member is left to say how the attempt ended, and storage may know. Asked before the attempt's end

@@ -21,7 +21,7 @@ one).
 """
 INSTALL = "/runtime/install"
 """The program in the runtime image that copies it to a folder."""
-NOT_RESTARTED = (contract.EXIT_OK, *range(80, 90), 126, 127, 128)
+NOT_RESTARTED = (contract.EXIT_OK, *contract.AGENT_EXITS, 126, 127, 128)
 """Exit codes that end the trainer for good: the agent's own, and those of a container that cannot be started at all."""
 
 Manifest = dict[str, Any]

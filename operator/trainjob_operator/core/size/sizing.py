@@ -10,9 +10,8 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.ends import budget
-from trainjob_operator.core.ends.failures import AGENT_EXITS
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.silence import find_lost, lost_to_peers, says_nothing, silent_slots
-from trainjob_operator.core.instruct import PLANNED_CAUSES
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_workers
 from trainjob_operator.core.model import Action, AgentView, CreatePod, DeletePod, EnsureService, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
@@ -279,10 +278,11 @@ def _outdated(turn: Turn, listed: tuple[int, ...]) -> list[PodView]:
         if not pod.deleting and pod.slot not in listed and (failure is None or pod.name != failure.pod)
     ]
     # Workers that were told to leave (suspended, scaled down) go; had they been slower, they would have been deleted.
-    removed = [pod for pod in finished if pod.exit_code == contract.EXIT_REMOVED]
+    removed = [] if turn.plain else [pod for pod in finished if pod.exit_code == contract.EXIT_REMOVED]
     members = parse_slots(attempt.members) if attempt else ()
     old = [pod for pod in finished if pod not in removed and pod.slot not in members]
-    old.sort(key=lambda pod: (pod.phase is PodPhase.FAILED and pod.exit_code not in AGENT_EXITS, pod.slot, pod.name))
+    own = () if turn.plain else contract.AGENT_EXITS
+    old.sort(key=lambda pod: (pod.phase is PodPhase.FAILED and pod.exit_code not in own, pod.slot, pod.name))
     return removed + old[: max(0, len(old) - KEPT_FINISHED)]
 
 
@@ -304,5 +304,5 @@ def _may_still_exit(turn: Turn, pod: PodView) -> bool:
 
 def _delete(turn: Turn, pod: PodView) -> DeletePod:
     last = turn.status.attempt
-    planned = last is None or last.end_cause in PLANNED_CAUSES
+    planned = last is None or cause_of(last.end_cause).planned
     return DeletePod(pod.name, pod.uid, None if planned or not turn.plain else PLAIN_KILL_GRACE_S)
