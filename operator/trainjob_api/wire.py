@@ -12,6 +12,8 @@ import socket
 import struct
 from typing import Any, Dict, List, Tuple
 
+from trainjob_api import nonfinite
+
 _HEADER = struct.Struct(">II")
 JSON_LIMIT = 256 * 1024 * 1024
 """A join lists all files of several staged checkpoints; a stranger's first frame is bounded apart."""
@@ -26,8 +28,10 @@ class WireError(ConnectionError):
 
 
 def encode(message: Message, blob: bytes = b"") -> bytes:
-    """Bytes of one frame. Raises ValueError when the message is not JSON or a part exceeds its limit."""
-    body = json.dumps(message, separators=(",", ":"), allow_nan=True).encode()
+    """Bytes of one frame; NaN and infinities by the rule of `nonfinite`. Raises ValueError when the message is not JSON
+    or a part exceeds its limit.
+    """
+    body = nonfinite.dumps(message).encode()
     if len(body) > JSON_LIMIT or len(blob) > BLOB_LIMIT:
         raise ValueError(
             f"frame too large: {len(body)} bytes of JSON (limit {JSON_LIMIT}), {len(blob)} of blob (limit {BLOB_LIMIT})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -132,3 +133,11 @@ def test_merged_files_never_collide(listings: dict[int, list[tuple[str, int]]]) 
     paths = [f.path for f in merge(listings).files]
     assert len(set(paths)) == len(paths)
     assert not [(p, q) for p in paths for q in paths if q.startswith(p + "/")]
+
+
+def test_a_manifest_is_json_that_every_parser_reads() -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    text = Manifest(note_of("1-1-1", {}, metrics={"loss": math.nan}), (), "n").dumps()
+    assert json.loads(text, parse_constant=refuse)["metrics"] == {"loss": "NaN"}

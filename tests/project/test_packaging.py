@@ -18,6 +18,7 @@ OLD_PYTHON = (3, 9)
 
 WORKER_SIDE = [
     "trainjob_api.contract",
+    "trainjob_api.nonfinite",
     "trainjob_api.wire",
     "trainjob_api.command",
     "trainjob.agent",

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optio
 
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
+from trainjob_api import nonfinite
 
 DICT_FILE = "checkpoint.pkl"
 METADATA_FILE = ".metadata.json"
@@ -102,6 +103,7 @@ class Checkpoint:
             checkpoint._path, checkpoint._contents = None, contents
         for name in ("id", "uri", "step", "epoch", "metrics", "world_size"):
             setattr(checkpoint, name, found.get(name))
+        checkpoint.metrics = None if checkpoint.metrics is None else nonfinite.numbers(checkpoint.metrics)
         return checkpoint
 
     def to_dict(self) -> Dict[str, Any]:

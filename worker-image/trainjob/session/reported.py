@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
+from trainjob_api import nonfinite
 
 
 class ReportedCheckpoint(NamedTuple):
@@ -38,5 +39,5 @@ def get_all_reported_checkpoints(
     for row in line.reported(timeout_s):
         found = row if row.get("path") else line.restore(str(row["id"]))
         if found is not None:
-            out.append(ReportedCheckpoint(Checkpoint.from_restored(found), dict(row["metrics"])))
+            out.append(ReportedCheckpoint(Checkpoint.from_restored(found), nonfinite.numbers(row["metrics"])))
     return out

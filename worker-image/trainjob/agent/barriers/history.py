@@ -7,10 +7,10 @@ thinner.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any, Dict, List, Optional, Set
 
 from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob_api import nonfinite
 
 FLUSH_S = 1.0
 BYTES_PER_S = 512 * 1024
@@ -86,7 +86,7 @@ class History:
             self._task = asyncio.ensure_future(self._keep())
 
     def _append(self, row: Dict[str, Any]) -> None:
-        line = json.dumps(row, separators=(",", ":")) + "\n"
+        line = nonfinite.dumps(row) + "\n"
         self._lines.append(line)
         self._bytes += len(line)
 

@@ -17,6 +17,7 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import FileEntry, Manifest
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
+from trainjob_api import nonfinite
 
 __all__ = [
     "Opened",
@@ -126,6 +127,8 @@ def _read(store: Store, key: str, warnings: List[str]) -> List[Row]:
             row = json.loads(line)
             if not isinstance(row, dict) or not isinstance(row.get("position"), int):
                 raise ValueError("no row")
+            if isinstance(row.get("metrics"), dict):
+                row["metrics"] = nonfinite.numbers(row["metrics"])
         except (ValueError, RecursionError):
             warnings.append(f"{store.uri(key)}, line {number} is no row of history and is passed over")
             continue

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.layout import checked_path
 from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob_api import nonfinite
 
 FORMAT = 1
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -134,7 +135,7 @@ def _head(note: ReleaseNote) -> Dict[str, Any]:
         "step": note.step,
         "total_steps": note.total_steps,
         "epoch": note.epoch,
-        "metrics": dict(note.metrics),
+        "metrics": nonfinite.spelled(note.metrics),
         "time": note.time,
         "world_size": note.world_size,
         "position": note.position,
@@ -152,7 +153,7 @@ def _note(doc: Any, files: Tuple[NoteFile, ...], duplicates: Tuple[NoteFile, ...
         step=_optional_int(doc, "step"),
         total_steps=_optional_int(doc, "total_steps"),
         epoch=_optional_int(doc, "epoch"),
-        metrics=_mapping(doc.get("metrics", {}), "metrics"),
+        metrics=nonfinite.numbers(_mapping(doc.get("metrics", {}), "metrics")),
         time=float(_number(_need(doc, "time"), "time")),
         world_size=_count(_need(doc, "world_size"), "world_size"),
         position=_count(_need(doc, "position"), "position"),

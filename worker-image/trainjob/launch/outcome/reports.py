@@ -11,6 +11,7 @@ import os
 from typing import Any, NamedTuple
 
 from trainjob.session.checkpoint import Checkpoint
+from trainjob_api import nonfinite
 
 
 class Report(NamedTuple):
@@ -58,7 +59,9 @@ class Follower:
                 return False
             self._offset = end
             if row.get("kind") == "report":
-                found.append(Report(dict(row.get("metrics") or {}), self._handle(identity, row) if stored else None))
+                found.append(
+                    Report(nonfinite.numbers(row.get("metrics") or {}), self._handle(identity, row) if stored else None)
+                )
         return True
 
     def _rows(self, run: int) -> list[tuple[dict[str, Any], int]]:
