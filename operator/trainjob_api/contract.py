@@ -160,8 +160,10 @@ storage.
 """
 ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
 """Path of the Unix socket on which the rank's agent answers."""
-ENV_STACK_FILE = "TRAINJOB_STACK_FILE"
-"""The file into which faulthandler writes all threads' stacks when the agent sends STACK_SIGNAL."""
+ENV_STACK_FOLDER = "TRAINJOB_STACK_FOLDER"
+"""The folder with a file per rank, into which faulthandler writes all threads' stacks when the agent sends
+STACK_SIGNAL.
+"""
 ENV_AGENT_PID = "TRAINJOB_AGENT_PID"
 """Process id of the agent: a rank whose parent is another process ends itself."""
 ENV_RANK_PID = "TRAINJOB_RANK_PID"
@@ -213,6 +215,8 @@ METRICS_LIMIT = 16
 NAME_LIMIT = 52
 """Longest job name: `<job>-<slot>` must fit 63 characters with a ten digit slot."""
 STACK_SIGNAL_NAME = "SIGUSR2"
+STACK_FILE = "stack-{rank}"
+"""In ENV_STACK_FOLDER. By rank, not by process: under a launcher many ranks share what the agent gave to one."""
 
 # --- Exit codes of the agent (the trainer container)
 # -------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_a_ranks_environment() -> None:
         "2",
     )
     assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["TMPDIR"]) == ("10.0.0.1", "29502", "/pod/tmp")
-    assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FILE] == "/pod/run/stack-5"
+    assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FOLDER] == "/pod/run"
     assert "PYTHONPATH" not in env and "PET_NNODES" not in env
     assert env["OMP_NUM_THREADS"].isdigit()
 

@@ -249,8 +249,8 @@ def test_the_stacks_can_be_read_from_outside(tmp_path: Path) -> None:
         "train.py",
         "import time\ndef stuck_here():\n    print('ready', flush=True)\n    time.sleep(600)\nstuck_here()\n",
     )
-    stacks = tmp_path / "stacks"
-    process = boot(["train.py"], {"TRAINJOB_STACK_FILE": str(stacks)}, tmp_path)
+    stacks = tmp_path / "stack-3"
+    process = boot(["train.py"], {"TRAINJOB_STACK_FOLDER": str(tmp_path), "RANK": "3"}, tmp_path)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR2)
     _until("a stack in the file", lambda: "stuck_here" in stacks.read_text())

@@ -15,15 +15,16 @@ _registered = False
 
 
 def make_readable() -> None:
-    """Have STACK_SIGNAL write the stacks into ENV_STACK_FILE, once per process; a crash leaves its own in the rank's
-    log.
+    """Have STACK_SIGNAL write the stacks into this rank's file in ENV_STACK_FOLDER, once per process; a crash leaves
+    its own in the rank's log.
     """
     global _registered
     if _registered:
         return
     _registered = True
-    path = os.environ.get(contract.ENV_STACK_FILE)
-    if path:
+    folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
+    if folder and rank:
+        path = os.path.join(folder, contract.STACK_FILE.format(rank=rank))
         # Kept open for the life of the process: faulthandler writes to the bare descriptor from inside a signal
         # handler.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -343,14 +343,15 @@ class Attempt:
         assert self._server is not None
         return self._server
 
-    def _rank_of(self, number: int) -> Rank:
-        """The process that a rank belongs to: under a launcher there is one for all."""
-        if not self._plain:
-            return self._group.ranks[0]
-        return self._group.ranks[number - self._group.ranks[0].rank]
+    def process_of(self, number: int) -> Rank:
+        """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""
+        for rank in self._group.ranks:
+            if rank.rank == number or not self._plain:
+                return rank
+        raise ValueError(f"rank {number} is none of this worker's")
 
     def _greeted(self, number: int, message: wire.Message) -> None:
-        rank = self._rank_of(number)
+        rank = self.process_of(number)
         rank.greeted, rank.state = True, contract.RANK_RUNNING
         if not self._plain:
             self._member.world_size = int(message["world_size"])
@@ -364,7 +365,7 @@ class Attempt:
                 "traceback": message.get("traceback", ""),
                 "communication": bool(message.get("communication")),
             }
-            self._rank_of(number).accuse(str(message.get("kind")), error)
+            self.process_of(number).accuse(str(message.get("kind")), error)
         self._member.called(number, message, blob)
 
     def _rank_changed(self, rank: Rank) -> None:

@@ -32,6 +32,9 @@ class Duties(Protocol):
     def ranks(self) -> Sequence[Rank]:
         """This agent's ranks."""
 
+    def process_of(self, number: int) -> Rank:
+        """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""
+
     def joined(self, answer: Mapping[str, Any]) -> None:
         """The join was answered."""
 
@@ -317,8 +320,15 @@ class Member:
         self._answer(n, peer_protocol.PERSISTED, {"op": peer_protocol.PERSISTED, "n": n})
 
     async def _stacks(self, message: wire.Message) -> None:
-        wanted = set(message["ranks"])
-        stacks = await stacks_of([r for r in self._duties.ranks if r.rank in wanted], self._site.socket_folder)
+        texts: Dict[str, str] = {}
+        pids: Dict[int, Optional[int]] = {}
+        for number in map(int, message["ranks"]):
+            process = self._duties.process_of(number)
+            if process.state == contract.RANK_ENDED:
+                texts[str(number)] = how_it_ended(process.report())
+            else:
+                pids[number] = None if self.server is None else self.server.pid_of(number)
+        stacks = {**texts, **await stacks_of(pids, self._site.socket_folder)}
         self._send({"op": peer_protocol.STACKS_ARE, "request": message["request"], "stacks": stacks})
 
     def _missing(self, text: str, ranks: Sequence[int]) -> None:

@@ -86,11 +86,6 @@ def argv(words: Sequence[str]) -> List[str]:
     return [program, *parsed.flags, "-m", SESSION_MODULE, "--", *target, *parsed.arguments]
 
 
-def stack_file(folder: str, rank: int) -> str:
-    """Where a rank's faulthandler writes."""
-    return os.path.join(folder, f"stack-{rank}")
-
-
 def environment(
     base: Mapping[str, str], words: Sequence[str], place: RankPlace, shared: AttemptPlace
 ) -> Dict[str, str]:
@@ -110,7 +105,7 @@ def environment(
             contract.ENV_STORAGE: shared.storage or "",
             contract.ENV_RETURN_FILE: shared.return_file,
             contract.ENV_AGENT_SOCKET: shared.socket_path,
-            contract.ENV_STACK_FILE: stack_file(shared.stack_folder, place.rank),
+            contract.ENV_STACK_FOLDER: shared.stack_folder,
             contract.ENV_AGENT_PID: str(os.getpid()),
             "TMPDIR": shared.tmp,
         }

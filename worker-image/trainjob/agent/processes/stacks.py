@@ -1,6 +1,8 @@
 """Where a rank stands: its Python stacks, written by faulthandler into a file when the agent sends STACK_SIGNAL.
 
-Called by `member` when other ranks wait for one of ours.
+Called by `member` when other ranks wait for one of ours. The signal ends a process that does not handle it, so it goes
+to no other than the process that spoke to us as this rank (behind a shell or a launcher that is not the one we
+started), and only while the kernel says that this one handles it.
 """
 
 from __future__ import annotations
@@ -8,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Sequence
+from typing import Mapping, Optional
 
-from trainjob.agent.processes.rank_command import stack_file
-from trainjob.agent.processes.ranks import Rank, how_it_ended
 from trainjob_api import contract
 
 WAIT_S = 1.0
@@ -20,18 +20,22 @@ TEXT_LIMIT = 6000
 _SIGNAL = getattr(signal, contract.STACK_SIGNAL_NAME)
 
 
-async def stack_of(rank: Rank, folder: str) -> str:
-    """The stack of one rank, or why there is none. Takes WAIT_S at most."""
-    if rank.state == contract.RANK_ENDED:
-        return how_it_ended(rank.report())
-    if not rank.greeted:
-        return "has not reached the training library yet (Python is starting)"
-    path = stack_file(folder, rank.rank)
+async def stack_of(rank: int, pid: Optional[int], folder: str) -> str:
+    """The stack of one rank, or why there is none; `pid`: of the process that has said hello as this rank. Takes
+    WAIT_S at most.
+    """
+    if pid is None:
+        return "has not reached the training library yet (Python is starting), or has left it"
+    if not _handles(pid):
+        return f"gives no stack: {_state(pid)}, and does not handle {contract.STACK_SIGNAL_NAME}"
+    path = os.path.join(folder, contract.STACK_FILE.format(rank=rank))
     before = _size(path)
     try:
-        os.kill(rank.pid, _SIGNAL)
+        os.kill(pid, _SIGNAL)
     except ProcessLookupError:
         return "is ending"
+    except OSError as error:
+        return f"gives no stack: {error}"
     deadline = asyncio.get_running_loop().time() + WAIT_S
     seen = before
     while asyncio.get_running_loop().time() < deadline:
@@ -40,13 +44,25 @@ async def stack_of(rank: Rank, folder: str) -> str:
         if size > before and size == seen:
             return _read(path, before)
         seen = size
-    return f"gives no stack within {WAIT_S:g} s: {_state(rank.pid)}"
+    return f"gives no stack within {WAIT_S:g} s: {_state(pid)}"
 
 
-async def stacks_of(ranks: Sequence[Rank], folder: str) -> dict[str, str]:
+async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> dict[str, str]:
     """Of several ranks at once."""
-    texts = await asyncio.gather(*(stack_of(r, folder) for r in ranks))
-    return {str(r.rank): text for r, text in zip(ranks, texts)}
+    texts = await asyncio.gather(*(stack_of(rank, pid, folder) for rank, pid in pids.items()))
+    return {str(rank): text for rank, text in zip(pids, texts)}
+
+
+def _handles(pid: int) -> bool:
+    """Whether the process has a handler for STACK_SIGNAL: without one it would die of it. A program that took its
+    place (exec) has none.
+    """
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            (mask,) = [line.split()[1] for line in file if line.startswith(b"SigCgt:")]
+    except (OSError, ValueError):
+        return False
+    return bool(int(mask, 16) >> (_SIGNAL - 1) & 1)
 
 
 def _size(path: str) -> int:
@@ -57,9 +73,12 @@ def _size(path: str) -> int:
 
 
 def _read(path: str, start: int) -> str:
-    with open(path, "rb") as file:
-        file.seek(start)
-        return file.read(TEXT_LIMIT).decode("utf-8", "replace").rstrip()
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(TEXT_LIMIT).decode("utf-8", "replace").rstrip()
+    except OSError as error:
+        return f"its stack cannot be read: {error}"
 
 
 def _state(pid: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import BinaryIO, Callable, Optional, cast
 
 from trainjob_api import wire
@@ -19,6 +20,8 @@ KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 4), ("TC
 """A peer whose machine vanished is noticed after about 15 s; a closed socket at once."""
 
 
+_UCRED = struct.Struct("iII")
+"""Of SO_PEERCRED: pid, uid, gid."""
 _ROOM = bytearray(256 * 1024)
 """Where all connections read into: the loop fills it and calls `buffer_updated` in one go. Plain data_received costs
 a fresh 256 KiB block per frame.
@@ -77,6 +80,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+
+    @property
+    def peer_pid(self) -> Optional[int]:
+        """The process at the other end of a Unix socket, in our own numbers; None: not known, or not visible here."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None or sock.family != socket.AF_UNIX:
+            return None
+        pid: int = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
+        return pid or None
 
     async def drained(self) -> None:
         """Wait until the other side has taken most of what was sent, or is gone."""

@@ -71,6 +71,11 @@ class RankServer:
         if connection is not None:
             connection.send(message, blob)
 
+    def pid_of(self, rank: int) -> Optional[int]:
+        """The process that speaks as this rank, as the kernel saw it connect; None: nobody does."""
+        connection = self._connections.get(rank)
+        return None if connection is None else connection.peer_pid
+
     def read_to_end(self, rank: int) -> asyncio.Future[None]:
         """Done when the rank's connection has been read to its end (at once if there is none)."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,83 @@
+"""A slow rank is asked where it stands, and goes on: whatever stands between the agent and the rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import os, time, trainjob
+c = trainjob.get_context()
+def still_evaluating():
+    while not os.path.exists("go on"):
+        time.sleep(0.02)
+if c.rank == SLOW:
+    still_evaluating()
+trainjob.barrier()
+print("went on", flush=True)
+"""
+WARN = {contract.ENV_BARRIER_WARN_S: "0.3"}
+LAUNCHER = """
+for local in 0 1; do
+    RANK=$((NODE_RANK * 2 + local)) LOCAL_RANK=$local LOCAL_WORLD_SIZE=2 WORLD_SIZE=$((PET_NNODES * 2)) {python} train.py &
+    pids="$pids $!"
+done
+for pid in $pids; do wait $pid || exit 1; done
+"""
+"""What torchrun does with the names that it is given."""
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_rank_behind_a_shell_gives_its_stack_and_lives(tmp_path: Path, shell: str, slow: int) -> None:
+    command = [shell, "-c", f"true; {sys.executable} train.py; code=$?; true; exit $code"]
+    with Rig(tmp_path, script=SCRIPT.replace("SLOW", str(slow)), command=command, env=WARN) as rig:
+        rig.run(1)
+        rig.wait_text(1 - slow, "in still_evaluating")
+        (rig.work / "go on").touch()
+        rig.wait(rig.completed, "completed")
+        assert "went on" in rig.text(slow)
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_of_a_launchers_ranks_the_slow_one_gives_its_stack_and_all_live(tmp_path: Path, slow: int) -> None:
+    command = ["bash", "launch.sh"]
+    with Rig(tmp_path, script=SCRIPT.replace("SLOW", str(slow)), command=command, processes=2, env=WARN) as rig:
+        (rig.work / "launch.sh").write_text(LAUNCHER.replace("{python}", sys.executable))
+        rig.run(1)
+        rig.wait_text(0, f"for rank {slow}:")
+        rig.wait_text(0, "in still_evaluating")
+        (rig.work / "go on").touch()
+        rig.wait(rig.completed, "completed")
+
+
+def test_a_program_that_took_the_ranks_place_is_left_in_peace(tmp_path: Path) -> None:
+    script = SCRIPT.replace("SLOW", "-1") + (
+        "if c.rank == 1:\n    os.execvp('sh', ['sh', '-c', 'while ! test -e \"go on\"; do sleep 0.05; done'])\n"
+        "try:\n    trainjob.barrier()\nexcept trainjob.CollectiveError as e:\n    print('told:', e, flush=True)\n"
+    )
+    with Rig(tmp_path, script=script, env=WARN) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.text(0).count("gives no stack") + rig.text(0).count("has left it") >= 2, "asked twice")
+        (rig.work / "go on").touch()
+        rig.wait_text(0, "told: rank 1 ended with exit code 0")
+        rig.wait(lambda: rig.ended(1), "ended")
+        assert rig.rank(1)["exit_code"] == 0
+
+
+def test_a_rank_that_took_the_handler_away_is_left_in_peace(tmp_path: Path) -> None:
+    script = SCRIPT.replace("SLOW", "1").replace(
+        "if c.rank", "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_DFL)\nif c.rank"
+    )
+    with Rig(tmp_path, script=script, env=WARN) as rig:
+        rig.run(1)
+        rig.wait_text(0, "does not handle SIGUSR2")
+        (rig.work / "go on").touch()
+        rig.wait(rig.completed, "completed")
