@@ -46,6 +46,7 @@ format: $(STAMP) ## Format the code
 
 crds: $(STAMP) ## Generate the CRD
 	@$(BIN)/python -m trainjob_api.crd > crds/trainjob.dev_trainjobs.yaml
+	@$(BIN)/python crds/pod_fields.py > operator/trainjob_api/pod_fields.json.new && mv operator/trainjob_api/pod_fields.json.new operator/trainjob_api/pod_fields.json
 	@$(BIN)/python helm/generate.py
 
 chart: crds ## Generate what the chart and its page repeat

@@ -38,8 +38,7 @@ RESTART_TOKEN_LIMIT = 128
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Passed from the TrainJob's labels to its pods."""
 
-# --- What an installation on a cluster is called (settings.py has the flags, the chart the values)
-# ---------------------
+# --- What an installation on a cluster is called (settings.py has the flags, the chart the values) --------------------
 COORDINATOR_SERVICE = "trainjob-coordinator"
 """The selector-less Service in the operator's namespace through which agents reach the leading operator."""
 COORDINATOR_SECRET = "trainjob-coordinator"
@@ -53,8 +52,7 @@ LEASE_NAME = "trainjob-operator"
 TOKEN_AUDIENCE = "coordinator.trainjob.dev"
 """Audience of the service-account token that an agent shows."""
 
-# --- Folders of a worker container on a cluster
-# --------------------------------------------------------------------------
+# --- Folders of a worker container on a cluster -----------------------------------------------------------------------
 RUNTIME_DIR = "/trainjob"
 """Where the init container puts agent and library."""
 RUNTIME_START = f"{RUNTIME_DIR}/start"
@@ -79,8 +77,7 @@ TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_LIMIT = 1024
 """Bytes of that line."""
 
-# --- What the operator adds to a pod with an agent, by name
-# --------------------------------------------------------------
+# --- What the operator adds to a pod with an agent, by name -----------------------------------------------------------
 RUNTIME_CONTAINER = "trainjob-runtime"
 """The init container that fills RUNTIME_DIR."""
 RUNTIME_VOLUME = "trainjob-runtime"
@@ -218,8 +215,7 @@ STACK_SIGNAL_NAME = "SIGUSR2"
 STACK_FILE = "stack-{rank}"
 """In ENV_STACK_FOLDER. By rank, not by process: under a launcher many ranks share what the agent gave to one."""
 
-# --- Exit codes of the agent (the trainer container)
-# -------------------------------------------------------------------
+# --- Exit codes of the agent (the trainer container) ------------------------------------------------------------------
 EXIT_OK = 0
 """The job is complete."""
 EXIT_JOB_FAILED = 80
@@ -235,8 +231,7 @@ EXIT_BAD_CONFIG = 84
 AGENT_EXITS = range(80, 90)
 """Codes that agents keep to themselves: they say nothing of the user's code. Without an agent they are the script's."""
 
-# --- Exit codes of the command line
-# ------------------------------------------------------------------------------------
+# --- Exit codes of the command line -----------------------------------------------------------------------------------
 CLI_OK = 0
 """Done."""
 CLI_ERROR = 1
@@ -256,8 +251,7 @@ CLI_TIMEOUT = 12
 CLI_INTERRUPTED = 130
 """Stopped by Ctrl-C."""
 
-# --- Instructions: coordinator -> agent
-# --------------------------------------------------------------------------------
+# --- Instructions: coordinator -> agent -------------------------------------------------------------------------------
 DO_WAIT = "wait"
 """Nothing to do yet; keep what runs running."""
 DO_RUN = "run"
@@ -267,8 +261,7 @@ DO_HOLD = "hold"
 DO_EXIT = "exit"
 """Stop the ranks, finish the uploads, end with `exit_code`."""
 
-# --- States in an agent's report
-# ---------------------------------------------------------------------------------------
+# --- States in an agent's report --------------------------------------------------------------------------------------
 RANK_STARTING = "starting"
 RANK_RUNNING = "running"
 RANK_ENDED = "ended"
@@ -322,8 +315,7 @@ FAIL_STAGING = "staging"
 FAIL_DAMAGED = "damaged"
 FAIL_STORAGE = "storage"
 
-# --- Acknowledgement levels and upload modes
-# ------------------------------------------------------------------------------
+# --- Acknowledgement levels and upload modes --------------------------------------------------------------------------
 STAGED = "STAGED"
 DURABLE = "DURABLE"
 UPLOAD_ASYNC = "ASYNC"
@@ -334,8 +326,7 @@ CONTINUE = "Continue"
 FAIL = "Fail"
 """spec.checkpoint.onUploadFailure: once a checkpoint cannot reach storage, report() raises on every rank."""
 
-# --- Causes and reasons (status.attempt.endCause, conditions, events; stable API)
-# -------------------------------------------
+# --- Causes and reasons (status.attempt.endCause, conditions, events; stable API) -------------------------------------
 REASON_COMPLETED = "AllRanksSucceeded"
 """Every rank ended with 0 and the uploads are done."""
 REASON_USER_ERROR = "UserCodeError"

@@ -17,6 +17,11 @@ def is_positive_quantity(text: str) -> bool:
     return match is not None and any(digit in "123456789" for digit in match.group(1))
 
 
+def is_quantity(text: str) -> bool:
+    """Whether Kubernetes reads this text as a quantity, zero included."""
+    return _QUANTITY.fullmatch(text) is not None
+
+
 def suggestion(text: str) -> str | None:
     """The quantity that a text such as `20GB`, `20 Gi` or `20gb` probably means; None when it could be anything."""
     match = _BYTES_SUFFIX.fullmatch(text.strip().upper().replace("I", "i"))

@@ -1,7 +1,7 @@
 """Checks of a spec's pod template: what has to be there for us to run it, and what would collide with what we set.
 
 Called by `validation.validate_spec`. The template stays the user's: a field that we neither need nor set is Kubernetes'
-own business and is not looked at. Total: the template may be any map of JSON values.
+own business (`pod_schema` looks for misspelt ones). Total: the template may be any map of JSON values.
 """
 
 from __future__ import annotations

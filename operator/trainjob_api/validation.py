@@ -13,6 +13,7 @@ from typing import Any
 
 from trainjob_api import contract, defaults, quantity, shape
 from trainjob_api.plain_json import plain
+from trainjob_api.pod_schema import pod_problems
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
 from trainjob_api.storage_rules import storage_problems
 from trainjob_api.template_rules import DNS_LABEL, template_problems
@@ -104,6 +105,8 @@ def _name_in(document: Any) -> str:
 
 def _object_problems(job: TrainJob) -> list[Problem]:
     problems = validate_spec(job.spec, job.metadata.name)
+    said = {problem.field for problem in problems}
+    problems += [problem for problem in pod_problems(job.spec.template) if problem.field not in said]
     namespace = job.metadata.namespace
     if DNS_LABEL.fullmatch(namespace) is None:
         problems.append(

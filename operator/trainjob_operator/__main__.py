@@ -145,8 +145,7 @@ class Operator:
             transition = await self._become_leader(api, closing)
             await self._lead(api, transition, restart_rules(version), closing)
 
-    # --- Up
-    # ------------------------------------------------------------------------------------------------------------------
+    # --- Up -----------------------------------------------------------------------------------------------------------
 
     async def _check(self, api: Api) -> str:
         """The API server answers, knows TrainJobs, and lets us do our work; its version. Raises CannotRun,
@@ -255,8 +254,7 @@ class Operator:
             except (ClusterError, NoRoute) as error:
                 _log.warning("agents may not find this operator: %s", error)
 
-    # --- Told by the clients
-    # -----------------------------------------------------------------------------------------------------
+    # --- Told by the clients ------------------------------------------------------------------------------------------
 
     def _called(self, method: str, path: str, code: int, seconds: float) -> None:
         self._metrics.call("operator", method, path, code, seconds)

@@ -47,8 +47,7 @@ def test_no_object_comes_twice() -> None:
     assert len(named) == len(set(named))
 
 
-# --- The operator's pods
-# -----------------------------------------------------------------------------------------------
+# --- The operator's pods ----------------------------------------------------------------------------------------------
 
 
 def test_the_operator_takes_the_arguments_as_they_are_meant() -> None:
@@ -182,8 +181,7 @@ def test_the_pods_are_spread_over_nodes_by_themselves() -> None:
     assert constraint["topologyKey"] == "kubernetes.io/hostname" and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
-# --- What finds the pods
-# ---------------------------------------------------------------------------------------------------
+# --- What finds the pods ----------------------------------------------------------------------------------------------
 
 
 def test_selectors_meet_the_pods() -> None:
@@ -245,8 +243,7 @@ def test_the_network_policy_of_a_namespaced_installation_names_its_namespaces() 
     assert agent["namespaceSelector"]["matchExpressions"][0]["values"] == ["team-a"]
 
 
-# --- What is there only on demand
-# --------------------------------------------------------------------------------------------
+# --- What is there only on demand -------------------------------------------------------------------------------------
 
 
 def test_optional_objects_are_left_out() -> None:
@@ -266,8 +263,7 @@ def test_a_priority_class_that_is_made_is_used() -> None:
     assert operator_pod(objects)["spec"]["priorityClassName"] == made["metadata"]["name"]
 
 
-# --- What is refused
-# ----------------------------------------------------------------------------------------------------------
+# --- What is refused --------------------------------------------------------------------------------------------------
 
 BAD = {
     "a misspelt value": ("image.tagg=1", "'tagg' not allowed"),
@@ -300,8 +296,7 @@ def test_bad_values_are_refused_with_their_name(case: str) -> None:
     assert expected in refusal(setting)
 
 
-# --- The notes
-# ------------------------------------------------------------------------------------------------------------------
+# --- The notes --------------------------------------------------------------------------------------------------------
 
 
 def notes(tmp_path: Path, *settings: str) -> str:

@@ -79,8 +79,7 @@ def ids(shell: Shell, *words: str) -> list[str]:
     return shell.checkpoints("list", "-o", "name", *words).out.split()
 
 
-# --- list and show
-# -----------------------------------------------------------------------------------------------------
+# --- list and show ----------------------------------------------------------------------------------------------------
 
 
 def test_list_is_a_line_per_committed_checkpoint(any_shell: Shell) -> None:
@@ -163,8 +162,7 @@ def test_show_is_the_manifest_in_words(any_shell: Shell) -> None:
     assert found["manifest"] == json.loads(text)
 
 
-# --- where a job is found
-# ----------------------------------------------------------------------------------------------
+# --- where a job is found ---------------------------------------------------------------------------------------------
 
 
 def test_a_job_of_this_machine_is_found_by_its_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,8 +277,7 @@ def test_a_bucket_that_is_not_there_and_a_wrong_key_are_told(
     assert wrong.err.splitlines()[-1].startswith("next: ")
 
 
-# --- verify
-# ------------------------------------------------------------------------------------------------------------
+# --- verify -----------------------------------------------------------------------------------------------------------
 
 
 def test_verify_reads_everything_and_marks_only_when_told(any_shell: Shell) -> None:
@@ -320,8 +317,7 @@ def test_verify_names_each_file_that_is_gone_or_changed(local: Shell) -> None:
     assert nothing.code == contract.CLI_NOT_FOUND
 
 
-# --- download and model get
-# --------------------------------------------------------------------------------------------
+# --- download and model get -------------------------------------------------------------------------------------------
 
 
 def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
@@ -438,8 +434,7 @@ def test_model_get_of_another_run(local: Shell) -> None:
     assert get(local, "--run", "1")[1] == "1-1-1"
 
 
-# --- rm
-# ----------------------------------------------------------------------------------------------------------------
+# --- rm ---------------------------------------------------------------------------------------------------------------
 
 
 def test_rm_removes_by_retentions_protocol(any_shell: Shell) -> None:
@@ -503,8 +498,7 @@ def test_rm_asks_on_a_terminal(local: Shell, monkeypatch: pytest.MonkeyPatch, an
     assert ids(local) == (["1-1-2"] if gone else ["1-1-1", "1-1-2"])
 
 
-# --- agreement and progress
-# --------------------------------------------------------------------------------------------
+# --- agreement and progress -------------------------------------------------------------------------------------------
 
 
 def test_result_and_the_command_line_say_the_same(any_shell: Shell) -> None:

@@ -57,8 +57,7 @@ def failed(user: User, name: str = "digits") -> None:
     )
 
 
-# --- list
-# --------------------------------------------------------------------------------------------------------------
+# --- list -------------------------------------------------------------------------------------------------------------
 
 
 def test_list_shows_a_line_per_job(user: User) -> None:
@@ -108,8 +107,7 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_is_known() -> None:
     assert job.status.attempt.number == 2
 
 
-# --- status and events
-# -----------------------------------------------------------------------------------------------------
+# --- status and events ------------------------------------------------------------------------------------------------
 
 
 def test_status_is_one_screen(user: User) -> None:
@@ -205,8 +203,7 @@ def test_events_of_the_job_and_its_pods_and_nothing_else(user: User) -> None:
     assert user.tj("events", "nobody").code == contract.CLI_NOT_FOUND
 
 
-# --- Controls
-# ------------------------------------------------------------------------------------------------------------
+# --- Controls ---------------------------------------------------------------------------------------------------------
 
 
 def test_suspend_and_resume(user: User) -> None:
@@ -284,8 +281,7 @@ def test_delete_waits_until_job_and_pods_are_gone(user: User) -> None:
     assert f"`tj list -n {user.namespace}`" in missing.err
 
 
-# --- wait
-# ------------------------------------------------------------------------------------------------------------------
+# --- wait -------------------------------------------------------------------------------------------------------------
 
 
 def test_wait_for_completion(user: User) -> None:
@@ -318,8 +314,7 @@ def test_wait_ends_by_its_timeout_and_by_a_deletion(user: User) -> None:
     assert user.tj("wait", "digits", "--for", "deleted").code == contract.CLI_OK
 
 
-# --- No access
-# -----------------------------------------------------------------------------------------------------------
+# --- No access --------------------------------------------------------------------------------------------------------
 
 
 def test_no_cluster_is_told_from_no_right_and_from_no_crd(

@@ -42,8 +42,7 @@ def manifest(folder: Path, *documents: object) -> str:
     return "job.yaml"
 
 
-# --- Manifests
-# ------------------------------------------------------------------------------------------------------------
+# --- Manifests --------------------------------------------------------------------------------------------------------
 
 
 def test_a_manifest_is_created_with_the_options_over_it(user: User, folder: Path) -> None:
@@ -126,8 +125,7 @@ def test_wrong_usage_is_refused_before_the_cluster_is_asked(
     )
 
 
-# --- Scripts
-# ---------------------------------------------------------------------------------------------------------------
+# --- Scripts ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(

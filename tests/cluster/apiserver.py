@@ -78,8 +78,7 @@ class ApiServer:
             if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
-    # --- What tests ask
-    # -----------------------------------------------------------------------------------------------------
+    # --- What tests ask -----------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One call as admin; the answer. A merge patch for PATCH. Raises urllib.error.HTTPError with the API's message.
@@ -187,8 +186,7 @@ class ApiServer:
         """It goes on."""
         self._signal(signal.SIGCONT)
 
-    # --- Inside
-    # -----------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> int:
         running = self._processes["kube-apiserver"].running

@@ -285,8 +285,7 @@ def test_a_finished_job_is_not_restarted() -> None:
     assert world.turn().status == world.status and world.status.holds("Complete")
 
 
-# --- What a table shows
-# --------------------------------------------------------------------------------------------------
+# --- What a table shows -----------------------------------------------------------------------------------------------
 
 
 def test_a_complete_job_shows_the_workers_that_completed_it() -> None:
@@ -330,8 +329,7 @@ def test_a_cancelled_job_says_so_and_is_treated_like_a_suspended_one() -> None:
     assert (world.status.phase, world.attempt.cause) == ("Running", contract.REASON_RESUMED)
 
 
-# --- Init containers
-# -----------------------------------------------------------------------------------------------------
+# --- Init containers --------------------------------------------------------------------------------------------------
 
 
 def test_an_init_container_that_fails_is_named_with_its_end_and_its_log() -> None:

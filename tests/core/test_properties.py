@@ -35,8 +35,7 @@ def built(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 
-# --- Random observations
-# -------------------------------------------------------------------------------------------------
+# --- Random observations ----------------------------------------------------------------------------------------------
 
 moments = st.one_of(
     st.integers(-100, 100).map(lambda s: T0 + timedelta(seconds=s)),
@@ -328,8 +327,7 @@ def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
     assert third.status == second.status
 
 
-# --- Random histories
-# ------------------------------------------------------------------------------------------------------
+# --- Random histories -------------------------------------------------------------------------------------------------
 
 FAULTS = ["rank", "comm", "ok", "lose", "fail", "crash", "delete", "disrupt", "forget"]
 EVENTS = ["turn", "start", "sync", "report", "gone", "tick", "wait", *["go on"] * 6, *FAULTS]

@@ -41,8 +41,7 @@ def deleted(decision: Decision) -> list[str]:
     return [action.name for action in decision.actions if isinstance(action, DeletePod)]
 
 
-# --- The verdict
-# ---------------------------------------------------------------------------------------------------------
+# --- The verdict ------------------------------------------------------------------------------------------------------
 
 
 def test_silence_and_a_node_that_is_not_ready() -> None:
@@ -128,8 +127,7 @@ def test_plain_jobs_have_no_agents() -> None:
     assert find(world.tick(600)) is None
 
 
-# --- All silent
-# ------------------------------------------------------------------------------------------------------------
+# --- All silent -------------------------------------------------------------------------------------------------------
 
 
 def test_all_silent_while_a_pod_stands_well_is_no_verdict_about_any() -> None:
@@ -167,8 +165,7 @@ def test_workers_beside_a_lost_one_on_its_node_go_with_it() -> None:
     assert world.status.slots == "0,3-4"
 
 
-# --- A new leader
-# --------------------------------------------------------------------------------------------------------
+# --- A new leader -----------------------------------------------------------------------------------------------------
 
 
 def leads_since(world: World, moment: datetime) -> None:
@@ -205,8 +202,7 @@ def test_a_probe_that_failed_before_this_leader_heard_anyone_is_no_witness() -> 
     assert find(world.tick(600)) is None
 
 
-# --- What is done
-# ----------------------------------------------------------------------------------------------------------
+# --- What is done -----------------------------------------------------------------------------------------------------
 
 
 def test_the_slot_is_replaced_in_the_write_that_ends_the_attempt_and_its_pod_deleted_without_waiting_for_its_agent() -> (
@@ -270,8 +266,7 @@ def test_a_communication_error_stands_once_the_peer_has_spoken() -> None:
     assert incident(world.tick(1)).reason == contract.REASON_COMMUNICATION
 
 
-# --- While no attempt runs
-# -----------------------------------------------------------------------------------------------
+# --- While no attempt runs --------------------------------------------------------------------------------------------
 
 
 def waiting() -> World:

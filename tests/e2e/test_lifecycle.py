@@ -26,8 +26,7 @@ def patch(name: str, namespace: str, spec: dict[str, Any]) -> None:
     e2e.kubectl("patch", "tj", name, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
-# --- Suspend, scale, delete
-# ----------------------------------------------------------------------------------------------
+# --- Suspend, scale, delete -------------------------------------------------------------------------------------------
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_where_it_stopped(namespace: str) -> None:
@@ -76,8 +75,7 @@ def test_a_deleted_job_leaves_nothing_behind(namespace: str, cascade: str) -> No
     )
 
 
-# --- The end
-# -------------------------------------------------------------------------------------------------------------
+# --- The end ----------------------------------------------------------------------------------------------------------
 
 
 def with_sidecar(document: dict[str, Any]) -> dict[str, Any]:
@@ -135,8 +133,7 @@ def test_deadlines(namespace: str) -> None:
     )
 
 
-# --- Pods that do not come up
-# -----------------------------------------------------------------------------------------------
+# --- Pods that do not come up -----------------------------------------------------------------------------------------
 
 NO_IMAGE = "127.0.0.1:9/no/such:image"
 """Refused at once: nobody listens there."""

@@ -25,8 +25,7 @@ FIFTY = 50
 SHORT = ("--steps", "3")
 
 
-# --- Fifty
-# ---------------------------------------------------------------------------------------------------------------
+# --- Fifty ------------------------------------------------------------------------------------------------------------
 
 
 def test_fifty_jobs_at_once_complete(namespace: str, figure: Figure) -> None:
@@ -50,8 +49,7 @@ def all_ended(api: Proxy, namespace: str) -> list[dict[str, Any]] | None:
     return found if all(e2e.condition(job, "Complete") or e2e.condition(job, "Failed") for job in found) else None
 
 
-# --- Three quarters each
-# -------------------------------------------------------------------------------------------------
+# --- Three quarters each ----------------------------------------------------------------------------------------------
 
 
 GATE = "trainjob.dev/e2e"

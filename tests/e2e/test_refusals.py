@@ -34,8 +34,7 @@ def called(case: Bad) -> str:
     return re.sub(r"[^a-z0-9]+", "-", case.name.lower())
 
 
-# --- Manifests
-# -----------------------------------------------------------------------------------------------------------
+# --- Manifests --------------------------------------------------------------------------------------------------------
 
 
 def test_there_are_enough_bad_manifests() -> None:
@@ -103,8 +102,7 @@ def test_a_refused_job_starts_once_it_is_mended(api: Proxy, accepted: str) -> No
     e2e.wait_for_condition("hostname", accepted, "Complete", within_s=120)
 
 
-# --- Agents
-# --------------------------------------------------------------------------------------------------------------
+# --- Agents -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,7 @@ def test_a_job_applied_again_and_scaled_goes_on_from_it(namespace: str, s3_serve
     assert status["attempt"]["run"] == 2 and status["checkpoint"]["latest"]["id"] == "2-2-2"
 
 
-# --- From a laptop that reaches the same store
-# --------------------------------------------------------------------------
+# --- From a laptop that reaches the same store ------------------------------------------------------------------------
 
 SCRIPT = """
 import os, helper, trainjob
@@ -259,8 +258,7 @@ def test_a_functions_return_value_comes_back(namespace: str, s3_server: S3Server
     assert re.findall(r"^heard (\d)", done.stdout, re.MULTILINE) == ["1", "2", "3", "4", "5"]
 
 
-# --- A folder instead
-# ---------------------------------------------------------------------------------------------------
+# --- A folder instead -------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_each_node_has_for_itself_is_refused(namespace: str) -> None:

@@ -35,8 +35,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-# --- With a real server
-# ---------------------------------------------------------------------------------------------------------
+# --- With a real server -----------------------------------------------------------------------------------------------
 
 
 @on_apiserver
@@ -191,8 +190,7 @@ def test_a_server_that_goes_and_comes_back(apiserver: ApiServer) -> None:
     asyncio.run(main())
 
 
-# --- Without one
-# ----------------------------------------------------------------------------------------------------------------
+# --- Without one ------------------------------------------------------------------------------------------------------
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -87,8 +87,7 @@ def test_a_template_is_kept_as_it_is(apiserver: ApiServer, api_namespace: str) -
     assert apiserver.request("POST", JOBS.format(api_namespace), written)["spec"]["template"] == template
 
 
-# --- kubectl
-# ---------------------------------------------------------------------------------------------------------------
+# --- kubectl ----------------------------------------------------------------------------------------------------------
 
 
 def described(server: ApiServer) -> dict[str, Any]:
@@ -211,8 +210,7 @@ def test_what_kubectl_says_to_a_bad_manifest(apiserver: ApiServer, api_namespace
     assert "spec.template.spec.restartPolicy" in done.stderr and "must be Never or left out" in done.stderr
 
 
-# --- Somebody else's trainjobs
-# --------------------------------------------------------------------------------------------------
+# --- Somebody else's trainjobs ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -75,8 +75,7 @@ def test_the_stop_criterion_in_its_forms(criterion: Any, metrics: dict[str, floa
     assert worker.predicate(criterion)(metrics) is stops
 
 
-# --- What the function returned, on a cluster
-# ---------------------------------------------------------------------------
+# --- What the function returned, on a cluster -------------------------------------------------------------------------
 
 
 def test_a_return_value_is_left_for_the_agent(

@@ -18,6 +18,14 @@ def test_the_crd_is_the_generated_one() -> None:
     assert committed == crd.crd_text(), "the models and crds/ differ: run `make crds`"
 
 
+def test_the_fields_of_pods_are_those_of_the_kubernetes_package() -> None:
+    run = subprocess.run(
+        [sys.executable, "crds/pod_fields.py"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    committed = (ROOT / "operator" / "trainjob_api" / "pod_fields.json").read_text(encoding="utf-8")
+    assert committed == run.stdout, "the kubernetes package and pod_fields.json differ: run `make crds`"
+
+
 @pytest.mark.parametrize("page", sorted(reference.PAGES))
 def test_the_reference_pages_are_the_generated_ones(page: str) -> None:
     committed = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")

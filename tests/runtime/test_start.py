@@ -49,8 +49,7 @@ def call(
     return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
 
 
-# --- install
-# -----------------------------------------------------------------------------------------------------------
+# --- install ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_folder_is_readable_for_any_user_whatever_the_umask(tmp_path: Path) -> None:
@@ -75,8 +74,7 @@ def test_install_says_when_it_cannot(tmp_path: Path) -> None:
     assert run.returncode != 0 and "absent" in run.stderr
 
 
-# --- Which Python
-# ------------------------------------------------------------------------------------------------------
+# --- Which Python -----------------------------------------------------------------------------------------------------
 
 
 def test_the_commands_own_python_comes_first(runtime: Path, tmp_path: Path) -> None:
@@ -122,8 +120,7 @@ def test_no_python_is_one_clear_line(runtime: Path, shell: list[str]) -> None:
     )
 
 
-# --- The agent behind it
-# -----------------------------------------------------------------------------------------------
+# --- The agent behind it ----------------------------------------------------------------------------------------------
 
 TRAIN = """
 import os, sys, trainjob

@@ -59,8 +59,7 @@ def on_bench(test: Any, **spec: Any) -> None:
 HELLO = Event("Normal", "Hello", "world")
 
 
-# --- Order and the status
-# ------------------------------------------------------------------------------------------------------
+# --- Order and the status ---------------------------------------------------------------------------------------------
 
 
 def test_everything_in_its_order() -> None:
@@ -143,8 +142,7 @@ def test_the_patch_makes_the_new_of_the_old(old: dict[str, Any], new: dict[str, 
     assert (patch == {}) == (old == new)
 
 
-# --- Pods
-# ------------------------------------------------------------------------------------------------------------------------
+# --- Pods -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_pod_of_ours_that_is_there_already_counts_as_created() -> None:
@@ -220,8 +218,7 @@ def test_creates_run_side_by_side_and_bounded() -> None:
     on_bench(test)
 
 
-# --- What goes wrong
-# ---------------------------------------------------------------------------------------------------------------
+# --- What goes wrong --------------------------------------------------------------------------------------------------
 
 
 def test_an_api_that_does_not_answer_is_not_asked_further() -> None:
@@ -271,8 +268,7 @@ def test_the_job_is_deleted_by_its_uid_and_once() -> None:
     on_bench(test)
 
 
-# --- Events
-# ------------------------------------------------------------------------------------------------------------------------
+# --- Events -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_events_name_follows_from_what_it_says() -> None:

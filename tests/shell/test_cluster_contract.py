@@ -133,8 +133,7 @@ async def a_job(bench: Bench, **spec: Any) -> Manifest:
     return await bench.create_job(manifest(**spec))
 
 
-# --- Jobs
-# ------------------------------------------------------------------------------------------------------------------
+# --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
 def test_an_absent_job_is_not_found(bench: Bench) -> None:
@@ -276,8 +275,7 @@ def test_a_recreated_job_has_another_uid(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Pods
-# ------------------------------------------------------------------------------------------------------------------
+# --- Pods -------------------------------------------------------------------------------------------------------------
 
 
 def test_pods_are_listed_by_the_jobs_label(bench: Bench) -> None:
@@ -400,8 +398,7 @@ def test_names_that_nothing_can_have_are_not_found(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Services and events
-# -----------------------------------------------------------------------------------------------------
+# --- Services and events ----------------------------------------------------------------------------------------------
 
 
 def test_services(bench: Bench) -> None:
@@ -488,8 +485,7 @@ def test_a_node_is_read(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Watch
-# -----------------------------------------------------------------------------------------------------------------
+# --- Watch ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_watch_starts_with_what_there_is_and_names_what_changes(bench: Bench) -> None:
@@ -519,8 +515,7 @@ def test_the_watch_tells_of_a_deleted_job(bench: Bench) -> None:
     bench.run(main())
 
 
-# --- Copies
-# ------------------------------------------------------------------------------------------------------------------
+# --- Copies -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_handed_in_or_out_is_nobodys_reference(bench: Bench) -> None:

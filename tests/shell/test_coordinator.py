@@ -104,8 +104,7 @@ def on_bench(test: Callable[[Bench], Any], **arguments: Any) -> None:
     run_virtual(main())
 
 
-# --- When it answers
-# ---------------------------------------------------------------------------------------------------------
+# --- When it answers --------------------------------------------------------------------------------------------------
 
 
 def test_an_instruction_that_is_not_acknowledged_is_answered_at_once() -> None:
@@ -227,8 +226,7 @@ def test_stop_answers_open_polls() -> None:
     on_bench(test)
 
 
-# --- What it answers from
-# ------------------------------------------------------------------------------------------------------
+# --- What it answers from ---------------------------------------------------------------------------------------------
 
 
 def test_the_secret_comes_with_run_alone_and_is_the_jobs() -> None:
@@ -306,8 +304,7 @@ def test_agents_of_a_recreated_jobs_predecessor_are_sent_home() -> None:
     on_bench(test)
 
 
-# --- What it remembers, and whose turn it asks for
-# ------------------------------------------------------------------------------
+# --- What it remembers, and whose turn it asks for --------------------------------------------------------------------
 
 
 def test_turns_are_asked_for_when_something_matters() -> None:
@@ -362,8 +359,7 @@ def test_words_of_pods_that_are_gone_are_dropped_after_a_while() -> None:
     on_bench(test)
 
 
-# --- Who may speak
-# ----------------------------------------------------------------------------------------------------------------
+# --- Who may speak ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "tok\udcffen"])
@@ -398,8 +394,7 @@ def test_what_is_no_report_is_refused() -> None:
     on_bench(test)
 
 
-# --- Many
-# -------------------------------------------------------------------------------------------------------------------------
+# --- Many -------------------------------------------------------------------------------------------------------------
 
 
 def test_two_hundred_agents_hear_of_an_attempt() -> None:
@@ -433,8 +428,7 @@ def test_two_hundred_agents_hear_of_an_attempt() -> None:
     on_bench(test)
 
 
-# --- Silence
-# -----------------------------------------------------------------------------------------------------------------
+# --- Silence ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_turn_is_asked_for_when_an_agent_has_fallen_silent_and_for_no_poll_that_comes() -> None:

@@ -53,8 +53,7 @@ def with_cluster(test: Any) -> None:
     run_virtual(main())
 
 
-# --- Deleting pods
-# -----------------------------------------------------------------------------------------------------------
+# --- Deleting pods ----------------------------------------------------------------------------------------------------
 
 
 def test_a_graceful_delete_is_two_steps() -> None:
@@ -118,8 +117,7 @@ def test_only_a_deleted_pod_can_be_finalized_and_only_by_its_uid() -> None:
     with_cluster(test)
 
 
-# --- Owners
-# ------------------------------------------------------------------------------------------------------------------
+# --- Owners -----------------------------------------------------------------------------------------------------------
 
 
 def test_running_children_of_a_deleted_job_get_their_grace() -> None:
@@ -147,8 +145,7 @@ def test_a_child_of_an_owner_that_is_gone_is_collected() -> None:
     with_cluster(test)
 
 
-# --- Versions and copies
-# -----------------------------------------------------------------------------------------------------
+# --- Versions and copies ----------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_changes_nothing_makes_no_version_and_no_change() -> None:
@@ -196,8 +193,7 @@ def test_uids_differ_between_clusters() -> None:
     run_virtual(main())
 
 
-# --- Events and faults
-# -------------------------------------------------------------------------------------------------------
+# --- Events and faults ------------------------------------------------------------------------------------------------
 
 
 def test_an_event_said_again_is_counted() -> None:

@@ -33,8 +33,7 @@ def container(name: str, **state: Any) -> dict[str, Any]:
     return {"name": name, "state": state}
 
 
-# --- A pod
-# -------------------------------------------------------------------------------------------------------------------
+# --- A pod ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_pod_is_pending_and_not_scheduled() -> None:
@@ -257,8 +256,7 @@ def test_no_status_makes_it_raise(status: dict[str, Any]) -> None:
     assert isinstance(view_of(status), PodView)
 
 
-# --- The whole look
-# ------------------------------------------------------------------------------------------------------------
+# --- The whole look ---------------------------------------------------------------------------------------------------
 
 
 def agent(uid: str, slot: int = 0) -> AgentView:
@@ -360,8 +358,7 @@ def test_a_job_that_changes_while_its_pods_are_listed_is_looked_at_again() -> No
     run_virtual(main())
 
 
-# --- Nodes of pods that are silent
-# -----------------------------------------------------------------------------------------
+# --- Nodes of pods that are silent ------------------------------------------------------------------------------------
 
 
 def on_a_node(cluster: MemoryCluster, name: str = "digits-0", node: str = "node-1") -> str:

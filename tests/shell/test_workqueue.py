@@ -20,8 +20,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- The schedule, told the time
-# -------------------------------------------------------------------------------------------
+# --- The schedule, told the time --------------------------------------------------------------------------------------
 
 
 def test_a_key_asked_for_twice_is_due_once() -> None:
@@ -111,8 +110,7 @@ def test_any_history_agrees_with_the_model(history: list[tuple[str, str, int]]) 
         assert len(schedule) == len(model.due)
 
 
-# --- The queue
-# -----------------------------------------------------------------------------------------------------------------
+# --- The queue --------------------------------------------------------------------------------------------------------
 
 
 def test_get_waits_until_a_key_is_due() -> None:

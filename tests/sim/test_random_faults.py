@@ -113,8 +113,7 @@ async def _stays_finished(sim: Simulation) -> None:
     assert not running, f"still there after the end: {running}"
 
 
-# --- Misfortunes
-# ---------------------------------------------------------------------------------------------------------
+# --- Misfortunes ------------------------------------------------------------------------------------------------------
 
 
 def _some_agent(sim: Simulation, rng: random.Random) -> Any:

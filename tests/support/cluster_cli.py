@@ -48,8 +48,7 @@ class User:
         """Do these in the background while a command runs; their errors come out at the end."""
         return Meanwhile(steps)
 
-    # --- As the API server has it
-    # -----------------------------------------------------------------------------------------
+    # --- As the API server has it -------------------------------------------------------------------------------------
 
     def path(self, name: str = "") -> str:
         return f"/apis/trainjob.dev/v1alpha1/namespaces/{self.namespace}/trainjobs" + (f"/{name}" if name else "")

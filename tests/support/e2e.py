@@ -37,8 +37,7 @@ class KubectlError(AssertionError):
     """kubectl failed; the message is what it said."""
 
 
-# --- kubectl
-# -----------------------------------------------------------------------------------------------------------
+# --- kubectl ----------------------------------------------------------------------------------------------------------
 
 
 def kubectl(*words: str, stdin: str | None = None, timeout_s: float = 60) -> str:
@@ -82,8 +81,7 @@ def in_pod(pod: str, namespace: str, *command: str, container: str = contract.TR
     return kubectl("exec", pod, "-n", namespace, "-c", container, "--", *command)
 
 
-# --- Waiting
-# -----------------------------------------------------------------------------------------------------------
+# --- Waiting ----------------------------------------------------------------------------------------------------------
 
 
 def eventually(what: str, look: Callable[[], T], *, within_s: float = 60, every_s: float = 0.2) -> T:
@@ -105,8 +103,7 @@ def eventually(what: str, look: Callable[[], T], *, within_s: float = 60, every_
         time.sleep(every_s)
 
 
-# --- Namespaces and jobs
-# -----------------------------------------------------------------------------------------------
+# --- Namespaces and jobs ----------------------------------------------------------------------------------------------
 
 
 def create_namespace(test: str) -> str:
@@ -253,8 +250,7 @@ def _attempt(*words: str) -> str:
         return str(error)
 
 
-# --- Faults
-# ------------------------------------------------------------------------------------------------------------
+# --- Faults -----------------------------------------------------------------------------------------------------------
 
 _KILL = """
 import os, signal

@@ -79,8 +79,7 @@ class LogKubelet:
         self._thread.join()
         self._server.request("DELETE", f"/api/v1/nodes/{self.node}")
 
-    # --- Pods
-    # ----------------------------------------------------------------------------------------------------------
+    # --- Pods ---------------------------------------------------------------------------------------------------------
 
     def pod(self, job: Manifest, slot: int, *, phase: str = "Running") -> Manifest:
         """A job's pod on this node, in that phase."""
@@ -137,8 +136,7 @@ class LogKubelet:
         self.end(pod)
         self._server.request("DELETE", f"/api/v1/namespaces/{self._namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
 
-    # --- Logs
-    # ----------------------------------------------------------------------------------------------------------
+    # --- Logs ---------------------------------------------------------------------------------------------------------
 
     def write(self, pod: str, *texts: str) -> None:
         """Lines of the container."""

@@ -179,8 +179,7 @@ def installed(server: ApiServer, namespace: str, folder: Path) -> Iterator[Insta
         installation.close()
 
 
-# --- Roles
-# ---------------------------------------------------------------------------------------------------------------
+# --- Roles ------------------------------------------------------------------------------------------------------------
 
 
 def grant(installation: Installation, jobs: str | None, *, without: tuple[str, str] | None = None) -> Path:

@@ -130,8 +130,7 @@ class World:
     def between(self, span: tuple[float, float]) -> float:
         return self.rng.uniform(*span)
 
-    # --- The kubelet
-    # ---------------------------------------------------------------------------------------------------
+    # --- The kubelet --------------------------------------------------------------------------------------------------
 
     async def run_nodes(self) -> None:
         """Start pods that appear, end those that are deleted."""
@@ -241,8 +240,7 @@ class World:
             for pod in self.cluster.pods(namespace)
         )
 
-    # --- What may befall it
-    # -----------------------------------------------------------------------------------------------
+    # --- What may befall it -------------------------------------------------------------------------------------------
 
     def fail_rank(
         self, agent: PuppetAgent, local: int = 0, *, kind: str = contract.END_EXIT, exit_code: int = 1
@@ -408,8 +406,7 @@ class World:
             status = ended_status(exit_code, self.clock.now().isoformat(), message=message)
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
-    # --- Peers among themselves
-    # -----------------------------------------------------------------------------------------------
+    # --- Peers among themselves ---------------------------------------------------------------------------------------
 
     def join(self, agent: PuppetAgent, attempt: int, index: int, workers: int) -> None:
         group = self.groups.setdefault((agent.job_uid, attempt), Group(attempt, workers))
@@ -489,8 +486,7 @@ class PuppetAgent:
         self._news = asyncio.Event()
         self.gone = asyncio.Event()
 
-    # --- Speaking
-    # -----------------------------------------------------------------------------------------------------------
+    # --- Speaking -----------------------------------------------------------------------------------------------------
 
     def speak(self) -> None:
         """Something changed: say it at once."""
@@ -569,8 +565,7 @@ class PuppetAgent:
     def _wall(self) -> float:
         return self.world.clock.now().timestamp() + self.clock_error
 
-    # --- Doing
-    # --------------------------------------------------------------------------------------------------------------
+    # --- Doing --------------------------------------------------------------------------------------------------------
 
     async def _obey(self, instruction: dict[str, Any]) -> None:
         changed = instruction != self._acknowledged

@@ -207,8 +207,7 @@ class Simulation:
         """Calls that may have changed something."""
         return [call for call, moment in self.calls if call.writes and moment is Moment.BEFORE]
 
-    # --- What a test asks
-    # -------------------------------------------------------------------------------------------------
+    # --- What a test asks ---------------------------------------------------------------------------------------------
 
     def job(self, name: str = "digits") -> TrainJob:
         return TrainJob.model_validate(self.cluster.job(NAMESPACE, name))

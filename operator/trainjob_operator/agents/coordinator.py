@@ -145,8 +145,7 @@ class Coordinator:
         self._closing = False
         self._endpoint = Endpoint(self.serve, self._health, self._refused)
 
-    # --- For the reconciler
-    # ----------------------------------------------------------------------------------------------
+    # --- For the reconciler -------------------------------------------------------------------------------------------
 
     def listen(self, enqueue: EnqueueAfter) -> None:
         """Where to ask for turns."""
@@ -177,8 +176,7 @@ class Coordinator:
         self._recheck(key)
         self._silence.forget(key)
 
-    # --- For agents
-    # ---------------------------------------------------------------------------------------------------------
+    # --- For agents ---------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:
         """Listen for agents, with TLS if there is a context; the base URL for them (port 0: any free one)."""
@@ -257,8 +255,7 @@ class Coordinator:
             self._close(poll)
         return SyncReply(transition=self._transition, instruction=self._roster.instruction(report))
 
-    # --- Inside
-    # -------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     def _open(self, report: Report) -> _Poll:
         """Register the poll; an older one of the same pod is answered, its agent no longer waits for it."""

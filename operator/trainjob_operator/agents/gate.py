@@ -101,8 +101,7 @@ class Gate:
             if isinstance(entry.transport, asyncio.Transport):
                 entry.transport.abort()
 
-    # --- Inside
-    # -------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()

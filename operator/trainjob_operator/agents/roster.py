@@ -72,8 +72,7 @@ class Roster:
         self._gone: dict[tuple[JobKey, str], None] = {}
         """By name too: a pod may claim any UID, but only its own job's name."""
 
-    # --- What the cluster holds
-    # ---------------------------------------------------------------------------------------------
+    # --- What the cluster holds ---------------------------------------------------------------------------------------
 
     def commit(self, job: TrainJob, pods: Iterable[PodView], now: datetime) -> bool:
         """The job as it was read or written, with its pods; whether that differs from what was known."""
@@ -108,8 +107,7 @@ class Roster:
         if heard:
             self._heard[key] = heard
 
-    # --- What agents say
-    # ----------------------------------------------------------------------------------------------------
+    # --- What agents say ----------------------------------------------------------------------------------------------
 
     def accept(self, report: Report, now: datetime) -> News:
         """Take a report in. Raises Outdated for one that is older than what this pod said last."""
@@ -166,8 +164,7 @@ class Roster:
         members = parse_slots(attempt.members)
         return [uid for uid, slot in known.slots.items() if slot in members[:1] and uid != report.pod_uid]
 
-    # --- What agents are told
-    # -----------------------------------------------------------------------------------------------
+    # --- What agents are told -----------------------------------------------------------------------------------------
 
     def is_unknown(self, report: Report) -> bool:
         """Whether the report speaks of a job that is neither committed here nor known to be gone."""

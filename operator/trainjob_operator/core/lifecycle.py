@@ -26,8 +26,7 @@ NAMED_WORKERS = 8
 """Workers that a message names; more are counted."""
 
 
-# --- Attempts
-# ----------------------------------------------------------------------------------------------------------
+# --- Attempts ---------------------------------------------------------------------------------------------------------
 
 
 def end_attempt(turn: Turn, cause: str) -> None:
@@ -85,8 +84,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
     turn.say(message)
 
 
-# --- Suspension and active time
-# ------------------------------------------------------------------------------------------
+# --- Suspension and active time ---------------------------------------------------------------------------------------
 
 
 def suspend(turn: Turn) -> None:
@@ -145,8 +143,7 @@ def restart_on_demand(turn: Turn) -> None:
     turn.change(restart=asked, timing=timing, failures=turn.status.failures.model_copy(update={"early_in_row": 0}))
 
 
-# --- Deadlines
-# -----------------------------------------------------------------------------------------------------------
+# --- Deadlines --------------------------------------------------------------------------------------------------------
 
 
 def meet_deadlines(turn: Turn) -> None:
@@ -195,8 +192,7 @@ def name_workers(turn: Turn, slots: list[int]) -> str:
     return f"{names} and {len(slots) - NAMED_WORKERS} more" if len(slots) > NAMED_WORKERS else names
 
 
-# --- The end of the job
-# ----------------------------------------------------------------------------------------------------
+# --- The end of the job -----------------------------------------------------------------------------------------------
 
 
 def complete(turn: Turn, message: str) -> None:

@@ -129,8 +129,7 @@ class Observed:
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
 
 
-# --- Actions
-# -----------------------------------------------------------------------------------------------------------
+# --- Actions ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -193,8 +192,7 @@ class Decision:
     """One sentence; the shell logs it when it changes."""
 
 
-# --- Words for agents
-# ------------------------------------------------------------------------------------------------------
+# --- Words for agents -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,8 +120,7 @@ def word_of(pod: PodView) -> str:
     return f"{pod.name}: " + ": ".join(word for word in (pod.reason, pod.message) if word)
 
 
-# --- Pods about which only events tell
-# ---------------------------------------------------------------------------------
+# --- Pods about which only events tell --------------------------------------------------------------------------------
 
 LOOK_AFTER_S = 5.0
 """A pod that has a node and tells nothing for so long may have trouble that only its events name."""

@@ -35,8 +35,7 @@ class KubeCluster:
         for feed in self._feeds:
             feed.add(key)
 
-    # --- TrainJobs
-    # ---------------------------------------------------------------------------------------------------------
+    # --- TrainJobs ----------------------------------------------------------------------------------------------------
 
     async def get_job(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -58,8 +57,7 @@ class KubeCluster:
         """See Cluster."""
         await self._api.delete(_job(namespace, name), _delete_options(uid))
 
-    # --- Pods, their nodes, Services
-    # ---------------------------------------------------------------------------------------------------
+    # --- Pods, their nodes, Services ----------------------------------------------------------------------------------
 
     async def list_pods(self, namespace: str, job: str) -> list[Manifest]:
         """See Cluster. Without a resourceVersion the API server answers with nothing older than this call."""
@@ -89,8 +87,7 @@ class KubeCluster:
         """See Cluster."""
         return await self._api.create(_core(namespace, "services"), {"apiVersion": "v1", "kind": "Service", **service})
 
-    # --- Events
-    # --------------------------------------------------------------------------------------------------------------
+    # --- Events -------------------------------------------------------------------------------------------------------
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """See Cluster."""
@@ -125,8 +122,7 @@ class KubeCluster:
         page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
         return list(page.get("items") or [])
 
-    # --- Watch
-    # ---------------------------------------------------------------------------------------------------------------
+    # --- Watch --------------------------------------------------------------------------------------------------------
 
     async def watch(self) -> AsyncIterator[JobKey]:
         """See Cluster."""

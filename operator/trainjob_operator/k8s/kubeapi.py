@@ -108,8 +108,7 @@ class Api:
         """Close the connections."""
         await self._rest.close()
 
-    # --- Verbs: a path such as "/api/v1/namespaces/x/pods"
-    # -----------------------------------------------------------------
+    # --- Verbs: a path such as "/api/v1/namespaces/x/pods" ------------------------------------------------------------
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Manifest:
         """GET; what the API answers."""
@@ -146,8 +145,7 @@ class Api:
         """DELETE; the body is a DeleteOptions."""
         return await self._call("DELETE", path, body)
 
-    # --- Inside
-    # ---------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     async def _call(
         self,
@@ -194,8 +192,7 @@ def segment(name: str) -> str:
     return quote(name, safe=":")
 
 
-# --- Configuration
-# -----------------------------------------------------------------------------------------------------------
+# --- Configuration ----------------------------------------------------------------------------------------------------
 
 
 def _use_service_account(configuration: Configuration) -> None:
@@ -226,8 +223,7 @@ async def _use_kubeconfig(configuration: Configuration, kubeconfig: str | None) 
     )
 
 
-# --- Answers
-# -----------------------------------------------------------------------------------------------------------------
+# --- Answers ----------------------------------------------------------------------------------------------------------
 
 
 def _parsed(method: str, path: str, content: bytes) -> Manifest:

@@ -127,8 +127,7 @@ class Leadership:
         """The number of this leadership; 0: none."""
         return 0 if self._lease is None else int(self._lease["spec"]["leaseTransitions"])
 
-    # --- Inside
-    # ----------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     async def _try_to_take(self) -> str | None:
         """None when the Lease is ours now, else who is in the way."""

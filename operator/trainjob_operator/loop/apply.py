@@ -135,8 +135,7 @@ async def report_unreadable(cluster: Cluster, error: UnreadableJob, now: datetim
     )
 
 
-# --- Actions
-# -------------------------------------------------------------------------------------------------------------
+# --- Actions ----------------------------------------------------------------------------------------------------------
 
 
 def _in_order(actions: Iterable[Action]) -> list[list[Action]]:
@@ -248,8 +247,7 @@ async def _together(steps: list[Step], failures: _Failures) -> None:
     await asyncio.gather(*(run(step) for step in steps))
 
 
-# --- Events
-# --------------------------------------------------------------------------------------------------------------
+# --- Events -----------------------------------------------------------------------------------------------------------
 
 
 def failed_create(refusal: str) -> Event:

@@ -59,8 +59,7 @@ class MemoryCluster:
         self.faults = faults
         self._store = ObjectStore(clock, new_uid)
 
-    # --- The operator's verbs (Cluster)
-    # ---------------------------------------------------------------------------------
+    # --- The operator's verbs (Cluster) -------------------------------------------------------------------------------
 
     async def get_job(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -194,8 +193,7 @@ class MemoryCluster:
 
         return self._store.update(JOB, namespace, name, change)
 
-    # --- A scheduler's and a kubelet's verbs
-    # -----------------------------------------------------------------------------
+    # --- A scheduler's and a kubelet's verbs --------------------------------------------------------------------------
 
     def add_node(self, name: str, spec: Manifest | None = None) -> Manifest:
         """A node that is Ready; pods may name others, which then are gone. Raises Conflict."""
@@ -271,8 +269,7 @@ class MemoryCluster:
         finally:
             self._store.close_feed(feed)
 
-    # --- Snapshots
-    # -------------------------------------------------------------------------------------------------------
+    # --- Snapshots ----------------------------------------------------------------------------------------------------
 
     def job(self, namespace: str, name: str) -> Manifest:
         """The TrainJob as it is now. Raises NotFound."""
@@ -290,8 +287,7 @@ class MemoryCluster:
         """All events."""
         return self._store.select(EVENT, namespace)
 
-    # --- Inside
-    # ------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     def _record(self, namespace: str, event: Manifest) -> None:
         now = self._store.timestamp()

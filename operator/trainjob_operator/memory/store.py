@@ -172,8 +172,7 @@ class ObjectStore:
         """Now, as metadata has it."""
         return _text(self._clock.now())
 
-    # --- Inside
-    # --------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     def _find(self, kind: str, namespace: str, name: str) -> Manifest:
         try:

@@ -58,8 +58,7 @@ class Health:
         self._watched_at: float | None = None
         self._turns: Turns | None = None
 
-    # --- Told by the parts
-    # ---------------------------------------------------------------------------------------------
+    # --- Told by the parts --------------------------------------------------------------------------------------------
 
     def api_answered(self) -> None:
         """The API server answered a call, whatever it said."""
@@ -86,8 +85,7 @@ class Health:
             await self._clock.sleep_until(due)
             self.lag_s = max(0.0, self._clock.monotonic() - due)
 
-    # --- Asked by the server
-    # ----------------------------------------------------------------------------------------------
+    # --- Asked by the server ------------------------------------------------------------------------------------------
 
     def watch_age_s(self) -> float:
         """Seconds since the watch last showed life; 0 for a follower."""

@@ -123,8 +123,7 @@ class Metrics:
         ]
         return sorted(_family(family, getattr(owner, "_labelnames", ())) for family, owner in [*found, *asked])
 
-    # --- Told
-    # ---------------------------------------------------------------------------------------------------------------
+    # --- Told ---------------------------------------------------------------------------------------------------------
 
     def leads(self, queue: Queue, coordinator: Coordinator, recorder: Recorder) -> None:
         """This replica takes turns from now on."""
@@ -162,8 +161,7 @@ class Metrics:
             elif method == "DELETE":
                 self._pods_deleted.inc()
 
-    # --- Inside
-    # -------------------------------------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
     def _gauge(self, name: str, what: str, ask: Callable[[], float]) -> None:
         Gauge(name, what, registry=self.registry).set_function(ask)

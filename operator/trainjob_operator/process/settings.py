@@ -209,8 +209,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-# --- Single words
-# --------------------------------------------------------------------------------------------------------
+# --- Single words -----------------------------------------------------------------------------------------------------
 
 
 def _variable(environment: Mapping[str, str], name: str, what: str) -> str:

@@ -169,8 +169,7 @@ def _read(secret: Mapping[str, Any], now: datetime) -> tuple[_Authority, str, by
     return _Authority(certificate, key), _certificate_pem(certificate).decode(), content[MASTER_KEY]
 
 
-# --- Certificates
-# ------------------------------------------------------------------------------------------------------------
+# --- Certificates -----------------------------------------------------------------------------------------------------
 
 
 def _new_authority(now: datetime) -> _Authority:

@@ -7,7 +7,7 @@ import argparse
 from trainjob.cli import manifest
 from trainjob.cli.errors import CommandError
 from trainjob.cli.screen import wording
-from trainjob_api import defaults
+from trainjob_api import defaults, pod_schema
 from trainjob_api.contract import CLI_OK
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
@@ -23,6 +23,8 @@ def validate(args: argparse.Namespace) -> int:
             faults.append(str(error))
         else:
             print(f"{args.file}: {summary(job)}")
+            for doubt in pod_schema.pod_doubts(job.spec.template):
+                print(f"{args.file}: look again at {doubt}")
     if faults:
         text = "\n".join(faults)
         raise CommandError(

@@ -33,8 +33,7 @@ PLAIN_KILL_GRACE_S = 5
 """Plain mode: grace of a group of which one pod failed; its ranks cannot go on."""
 
 
-# --- Slots
-# ---------------------------------------------------------------------------------------------------------------
+# --- Slots ------------------------------------------------------------------------------------------------------------
 
 
 def replace_spares(turn: Turn) -> None:
@@ -139,8 +138,7 @@ def is_backing_off(turn: Turn) -> bool:
     return True
 
 
-# --- Scaling and beginning
-# -------------------------------------------------------------------------------------------------
+# --- Scaling and beginning --------------------------------------------------------------------------------------------
 
 
 def scale(turn: Turn) -> None:
@@ -245,8 +243,7 @@ def _is_there(turn: Turn, slot: int, doubted: bool) -> bool:
     return view.quiet or (view.attempt == last.number and (turn.just_ended is not None or turn.running is not None))
 
 
-# --- Actions
-# ---------------------------------------------------------------------------------------------------------------
+# --- Actions ----------------------------------------------------------------------------------------------------------
 
 
 def pod_actions(turn: Turn) -> list[Action]:

@@ -78,8 +78,7 @@ def show(args: argparse.Namespace) -> int:
     return CLI_OK
 
 
-# --- Words and rows
-# ----------------------------------------------------------------------------------------------------
+# --- Words and rows ---------------------------------------------------------------------------------------------------
 
 
 def row(found: Found, entry: Entry, *, wide: bool, now: float) -> list[str]:

@@ -114,8 +114,7 @@ def _service(endpoint: str, namespace: str) -> tuple[str, str, str, int] | None:
     )
 
 
-# --- Volumes
-# -----------------------------------------------------------------------------------------------------------
+# --- Volumes ----------------------------------------------------------------------------------------------------------
 
 
 def _mount(job: TrainJob, folder: str) -> tuple[dict[str, Any], str, str] | None:

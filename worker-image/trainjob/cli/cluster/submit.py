@@ -119,8 +119,7 @@ def _from_file(args: argparse.Namespace, place: connect.Place) -> list[Document]
     return found
 
 
-# --- A script
-# ----------------------------------------------------------------------------------------------------------
+# --- A script ---------------------------------------------------------------------------------------------------------
 
 
 def _from_script(args: argparse.Namespace, namespace: str) -> Document:
@@ -181,8 +180,7 @@ def _inside(folder: str, script: str) -> str:
     )
 
 
-# --- Creating it
-# -------------------------------------------------------------------------------------------------------
+# --- Creating it ------------------------------------------------------------------------------------------------------
 
 
 def _create(args: argparse.Namespace, place: connect.Place, document: Document) -> Document:
