@@ -19,7 +19,7 @@ from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.size import gang
-from trainjob_operator.core.size.sizing import is_backing_off
+from trainjob_operator.core.size.pauses import is_backing_off
 from trainjob_operator.core.turn import Turn
 
 CONDITION_MESSAGE_LIMIT = 512

@@ -17,7 +17,8 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.size import gang, sizing
+from trainjob_operator.core.size import gang, pod_actions, slots, start
+from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
 
@@ -49,7 +50,7 @@ def decide(observed: Observed, now: datetime) -> Decision:
         rule(turn)
         if turn.outcome is not None:
             break
-    actions = lifecycle.actions_after_end(turn) if turn.outcome else sizing.pod_actions(turn)
+    actions = lifecycle.actions_after_end(turn) if turn.outcome else pod_actions.pod_actions(turn)
     status = close(turn)
     return Decision(
         status=status,
@@ -146,12 +147,12 @@ RULES: tuple[Rule, ...] = (
     lifecycle.suspend,
     lifecycle.restart_on_demand,
     lifecycle.meet_deadlines,
-    sizing.replace_spares,
-    sizing.replace_lost,  # silence.py: silent, and a second witness says so too
-    sizing.scale,
+    slots.replace_spares,
+    slots.replace_lost,  # silence.py: silent, and a second witness says so too
+    start.scale,
     gang.give_back,
-    sizing.settle_slots,
-    sizing.begin,
+    slots.settle_slots,
+    start.begin,
 )
 
 
@@ -206,9 +207,9 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
         verdict.defer(turn, *cost.fatal)
     elif cost.fatal is not None:
         return lifecycle.fail(turn, *cost.fatal, failure)
-    sizing.retry_in(turn, cost.back_off_s)
+    retry_in(turn, cost.back_off_s)
     if cost.replace is not None:
-        sizing.replace(turn, cost.replace, incident.node)
+        slots.replace(turn, cost.replace, incident.node)
     return None
 
 

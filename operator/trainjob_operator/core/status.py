@@ -16,7 +16,7 @@ from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.obstacles import look_again_at
 from trainjob_operator.core.pods.naming import parse_slots, selector
-from trainjob_operator.core.size.sizing import is_synced
+from trainjob_operator.core.size.start import is_synced
 from trainjob_operator.core.turn import Turn
 
 USUAL_EVERY_S = (5.0, 30.0)

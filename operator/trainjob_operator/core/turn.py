@@ -1,7 +1,7 @@
 """One turn's working state: what was observed, and the status as the rules so far want it.
 
 Made by `decide.py`, handed from rule to rule; nothing of it outlives the turn. Rules change status (and add events and
-wake-ups); the actions are derived from the final status, in `sizing.py` and `lifecycle.py`.
+wake-ups); the actions are derived from the final status, in `size/` and `lifecycle.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of causes: what each reason means for the budget, for the worker, for the ranks and for what comes after.
 
 Asked by `failures.py` and `pod_ends.py` (what an incident is), `budget.py` (what it costs), `decide.py` (may the
-verdict wait), `instruct.py` and `size/sizing.py` (how ranks and pods are stopped), `status.py` and
+verdict wait), `instruct.py` and `pod_actions.py` (how ranks and pods are stopped), `status.py` and
 `process/metrics.py` (is the next attempt a restart). Whoever adds a reason to the contract writes its row here, and
 nowhere else.
 """

@@ -1,6 +1,6 @@
 """Workers that are lost without a word: their agent is silent, and a second witness says the same.
 
-Asked by `failures.py` (members of the running attempt), `sizing.py` (workers that are waited for), `observe.py` (whose
+Asked by `failures.py` (members of the running attempt), `size/` (workers that are waited for), `observe.py` (whose
 node is worth a look) and `roster.py` (when a look is due). Silence alone is no verdict: an agent may be slow, a new
 leader may not have been found yet, the way to the coordinator may be broken while training goes on. The second witness
 is Kubernetes (the pod or its node is not Ready) or another agent that cannot reach it. Where all are silent and some of

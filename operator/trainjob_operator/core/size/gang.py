@@ -1,6 +1,6 @@
 """Starting on a shared cluster: a start that gets only a part of its workers gives them back and tries again later.
 
-Called by `decide.py` and `sizing.py`. Without it, two jobs that each hold a part of the cluster would wait for each
+Called by rules, slots and start. Without it, two jobs that each hold a part of the cluster would wait for each
 other for ever. The pause before the next try grows, with a jitter that follows from the job's UID and the number of the
 try, so that a turn gives the same answer twice and two jobs do not.
 """

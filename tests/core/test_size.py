@@ -12,7 +12,7 @@ from trainjob_api import contract
 from trainjob_operator.core.decide import FIRST_WORD_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.core.size.sizing import KEPT_FINISHED
+from trainjob_operator.core.size.pod_actions import KEPT_FINISHED
 
 
 def test_slots_are_listed_before_their_pods_are_created() -> None:

@@ -1,0 +1,24 @@
+"""What the next start waits for after early ends: the back-off, as status remembers it.
+
+Called by the rules in `decide.py`, by `slots.py` and `start.py`. How long the pause is says `budget.py`.
+"""
+
+from __future__ import annotations
+
+from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.turn import Turn
+
+
+def retry_in(turn: Turn, seconds: float) -> None:
+    """The next attempt, and the next new pod, wait this long."""
+    retry_at = after(turn.now, seconds) if seconds > 0 else None
+    turn.change(timing=turn.status.timing.model_copy(update={"retry_at": retry_at}))
+
+
+def is_backing_off(turn: Turn) -> bool:
+    """Whether the next start still waits after failures."""
+    retry_at = turn.status.timing.retry_at
+    if retry_at is None or turn.now >= aware(retry_at):
+        return False
+    turn.wake(retry_at)
+    return True

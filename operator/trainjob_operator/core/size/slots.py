@@ -1,0 +1,105 @@
+"""Which pods may exist: slots are listed in status before their pods are created, and are never used twice.
+
+Called by the rules in `decide.py`. Who takes part in the next attempt is `start.py`'s; what becomes of pods whose slot
+is listed no more, `pod_actions.py`'s.
+"""
+
+from __future__ import annotations
+
+from trainjob_api import contract
+from trainjob_operator.core.ends import budget
+from trainjob_operator.core.ends.silence import find_lost
+from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_name
+from trainjob_operator.core.size import gang
+from trainjob_operator.core.size.pauses import is_backing_off, retry_in
+from trainjob_operator.core.turn import Turn
+
+
+def settle_slots(turn: Turn) -> None:
+    """Drop slots whose pod is gone for good, and take new numbers up to the wished size."""
+    if turn.spec.suspend:
+        turn.change(slots="")
+    elif turn.plain:
+        if turn.running is None:
+            turn.change(slots="")
+    else:
+        kept = _kept(turn)
+        wanted = turn.spec.workers - len(kept)
+        if wanted > 0 and turn.blocked is None and not is_backing_off(turn) and not gang.is_waiting(turn):
+            kept += take_slots(turn, wanted)
+            turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
+        turn.change(slots=format_slots(kept))
+
+
+def _kept(turn: Turn) -> list[int]:
+    """Listed slots that stay. A slot without a pod stays if no attempt ever counted on it; it is created again by
+    its name.
+    """
+    members = set(turn.members())
+    listed = parse_slots(turn.status.slots)
+    kept = [slot for slot in listed if slot in turn.kids.live or (slot in turn.kids.absent and slot not in turn.former)]
+    if turn.blocked is not None:
+        return kept
+    return sorted(
+        sorted(kept, key=lambda slot: (slot not in members, slot not in turn.kids.live, slot))[
+            : max(turn.spec.workers, len(members))
+        ]
+    )
+
+
+def take_slots(turn: Turn, count: int) -> list[int]:
+    """New numbers, above every pod that bears the job's label, whoever made it."""
+    first = max(
+        turn.status.next_slot,
+        turn.kids.highest + 1,
+        max(turn.kids.listed, default=-1) + 1,
+        max(turn.former, default=-1) + 1,
+    )
+    turn.change(next_slot=first + count)
+    return list(range(first, first + count))
+
+
+# --- Slots that are given up ----------------------------------------------------------------------------------------
+
+
+def replace_spares(turn: Turn) -> None:
+    """While an attempt ran, a pod beside it ended (a worker that was to join): replaced with back-off, not counted."""
+    if turn.plain or not turn.was_running or not (set(turn.kids.ended) - set(turn.former)) or turn.running is None:
+        return
+    books = turn.status.failures
+    early = books.early_in_row + 1
+    retry_in(turn, budget.back_off(early))
+    turn.change(failures=books.model_copy(update={"early_in_row": early}))
+
+
+def replace_lost(turn: Turn) -> None:
+    """Workers that nobody hears and that are not there for another witness either: given up, unless a running attempt
+    still counts on them.
+
+    What is left of such a pod stays Terminating until its node is back or removed; a new slot does not wait for it, and
+    whatever wakes up there is told to leave.
+    """
+    if turn.plain or turn.spec.suspend or turn.blocked is not None:
+        return
+    lost_workers = {slot: lost for slot, lost in find_lost(turn).items() if slot not in turn.members()}
+    if lost_workers and turn.just_ended is None:
+        early = turn.status.failures.early_in_row + 1
+        retry_in(turn, budget.back_off(early))
+        turn.change(failures=turn.status.failures.model_copy(update={"early_in_row": early}))
+    for slot, lost in lost_workers.items():
+        turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+        if turn.just_ended is None:  # else the incident itself has been told
+            turn.tell("Warning", contract.REASON_WORKER_UNREACHABLE, f"{lost.sentence}: its pod is replaced")
+        turn.say(f"{lost.sentence}: its pod is replaced")
+
+
+def replace(turn: Turn, slot: int, node: str | None) -> None:
+    """Give up a worker that broke again and again; its successor keeps away from the node."""
+    turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+    away = f", away from {node}" if node else ""
+    message = (
+        f"{pod_name(turn.job.metadata.name, slot)} broke {budget.STRIKES} times without progress: its pod is "
+        f"replaced{away}"
+    )
+    turn.tell("Warning", "WorkerReplaced", message)
+    turn.say(message)
