@@ -183,7 +183,8 @@ class _Fit:
         return self._conclude(outcome)
 
     def _job(self) -> TrainJob:
-        command = (*jobs.escaped((sys.executable, "-m", "trainjob.launch.worker")), _PAYLOAD)
+        # -P: a module of the folder that the launcher was started in must not hide the launcher's own of that name.
+        command = (*jobs.escaped((sys.executable, "-P", "-m", "trainjob.launch.worker")), _PAYLOAD)
         settings = self._settings
         trainer = jobs.TrainerJob(
             command=command,

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     from trainjob.launch.handover import payload  # not before: it is written for the launcher's Python
 
     header = payload.read_header(arguments[0])
-    sys.path.extend(entry for entry in header.sys_path if entry not in sys.path)
+    look_where_the_launcher_looked(header.sys_path)
     start_process_group(header)
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
@@ -48,6 +48,14 @@ def main(arguments: list[str]) -> None:
     if os.environ.get("RANK", "0") == "0":
         _hand_over(header.return_path, returned)
     stop_process_group()
+
+
+def look_where_the_launcher_looked(launchers: list[str]) -> None:
+    """The launcher's import paths in its order, before this rank's own: a name means the same file on both sides.
+
+    (Of the working folder there is nothing here to win over them: the trainer starts ranks with -P.)
+    """
+    sys.path[:] = [*launchers, *(entry for entry in sys.path if entry not in launchers)]
 
 
 def check_python(path: str) -> None:
