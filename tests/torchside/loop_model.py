@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import warnings
 from typing import Any
 
@@ -40,6 +42,69 @@ def ddp_is_used_and_its_arguments_win() -> None:
     assert trainjob.prepare_model(frozen) is frozen
     plain = nn.Linear(3, 2)
     assert trainjob.prepare_model(plain, parallel_strategy=None) is plain
+
+
+class Deep(nn.Module):
+    """A part called `module`, and one with a version of its own in the state's metadata."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.norm(self.module(x))
+        return out
+
+
+class Pair(nn.Module):
+    """A wrapped model as a part of another one."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.left = inner
+
+
+def names_are_the_models_own() -> None:
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+
+    torch.manual_seed(dist.get_rank())
+    model: Any = trainjob.prepare_model(Deep())
+    alone = Deep()
+    names = list(alone.state_dict())
+    state = model.state_dict()
+    assert list(state) == names == list(model.module.state_dict())
+    assert list(model.state_dict(prefix="x.")) == [f"x.{name}" for name in names]
+    alone.load_state_dict(state)
+    theirs = DistributedDataParallel(Deep())
+    for given, wanted in (
+        (alone.state_dict(), alone),
+        (theirs.state_dict(), theirs.module),
+        (dict(alone.state_dict()), alone),
+    ):
+        model.load_state_dict(given)
+        for name, value in wanted.state_dict().items():
+            torch.testing.assert_close(model.module.state_dict()[name], value)
+    # torch's own tools for state dicts, which walk by the prefixes.
+    found = get_model_state_dict(model)
+    assert list(found) == names
+    set_model_state_dict(model, {name: torch.zeros_like(value) for name, value in found.items()})
+    assert not any(value.any() for value in model.state_dict().values())
+    pair = Pair(model)
+    assert list(pair.state_dict()) == [f"left.{name}" for name in names]
+    pair.load_state_dict({f"left.{name}": value for name, value in alone.state_dict().items()})
+    pair.load_state_dict({f"left.{name}": value for name, value in theirs.state_dict().items()})
+    torch.testing.assert_close(model.module.norm.weight, theirs.module.norm.weight)
+    twin = copy.deepcopy(model)
+    assert list(twin.state_dict()) == names and isinstance(twin, DistributedDataParallel)
+    back = pickle.loads(pickle.dumps(model))
+    assert type(back) is DistributedDataParallel
+    try:
+        model.load_state_dict({"nothing": torch.ones(1)})
+    except RuntimeError as error:
+        assert 'Missing key(s) in state_dict: "module.weight", "module.bias", "norm.weight"' in str(error), error
+    else:
+        raise AssertionError("strict")
 
 
 def fsdp_shards_blocks_and_root_and_trains_as_one_rank_would() -> None:
@@ -122,6 +187,7 @@ def main() -> None:
     the_process_group_comes_up_as_the_spec_says()
     assert trainjob.get_device() == torch.device("cpu") or torch.cuda.is_available()
     ddp_is_used_and_its_arguments_win()
+    names_are_the_models_own()
     fsdp_shards_blocks_and_root_and_trains_as_one_rank_would()
     trainjob.enable_reproducibility()
     assert reproducible.seed() == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_one_rank_is_not_wrapped(be_rank: BeRank) -> None:
     model = torch.nn.Linear(2, 2)
     assert trainjob.prepare_model(model) is model
     assert trainjob.prepare_model(model, move_to_device="meta", parallel_strategy=None).weight.device.type == "meta"
+
+
+def test_one_rank_loads_what_ddp_named(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    model = trainjob.prepare_model(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    ones = {name: torch.ones_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict({f"module.{name}": value for name, value in ones.items()})
+    assert all(bool(value.all()) for value in model.state_dict().values())
+    model.load_state_dict(ones)
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "0.weight"'):
+        model.load_state_dict({"module.other": torch.ones(1)})
+    body = pickle.dumps(model)
+    assert b"trainjob" not in body, "who reads the model need not have this library"
+    pickle.loads(body).load_state_dict(ones)
 
 
 def test_another_strategy_is_refused(be_rank: BeRank) -> None:

@@ -18,6 +18,7 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
+from trainjob.session import dict_file
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 from trainjob_api import nonfinite
@@ -76,7 +77,11 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
-        """Pickle `data` into a temporary folder now; later changes to it do not count. Read back with to_dict()."""
+        """Pickle `data` into a temporary folder now; later changes to it do not count. Read back with to_dict().
+
+        Equal data gives equal files on every rank, so that all ranks may pass the same. Tensors are stored from the
+        CPU, whatever device they are on. `pickle.load` reads the file without this library.
+        """
         if not isinstance(data, Mapping):
             raise CheckpointError(f"Checkpoint.from_dict needs a dict, got {type(data).__name__}")
         folder = tempfile.mkdtemp(prefix="trainjob-dict-")
@@ -85,7 +90,7 @@ class Checkpoint:
         weakref.finalize(checkpoint, shutil.rmtree, folder, True)
         try:
             with open(os.path.join(folder, DICT_FILE), "wb") as file:
-                pickle.dump(dict(data), file, protocol=4)
+                dict_file.dump(dict(data), file)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"Checkpoint.from_dict: a value cannot be pickled: {error}. Save it into a folder and use "

@@ -21,12 +21,14 @@ from typing import Any, Dict, List
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from trainjob.torch.replicated import Replicated
+
 _NO_ZEROS = ("static_graph", "mixed_precision", "delay_all_reduce_named_params")
 
 
 def with_fixed_order(model: torch.nn.Module, kwargs: Dict[str, Any]) -> DistributedDataParallel:
     """`model` in a DDP whose buckets never change their order."""
-    wrapped = DistributedDataParallel(model, **kwargs)
+    wrapped = Replicated(model, **kwargs)
     if wrapped.find_unused_parameters and not wrapped.static_graph:
         return wrapped  # never rebuilt
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

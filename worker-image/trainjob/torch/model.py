@@ -27,7 +27,9 @@ def prepare_model(
 ) -> torch.nn.Module:
     """Move `model` to this rank's device (or the one given, or leave it) and make it parallel.
 
-    "ddp" returns it in DistributedDataParallel (as it is when the job has one rank); "fsdp" shards it in place with
+    "ddp" returns it in DistributedDataParallel (as it is when the job has one rank). Its `state_dict()` has the model's
+    own names, without DDP's `module.`, so that it loads at any number of ranks and without this library;
+    `load_state_dict()` takes both; `model.module` is the model inside. "fsdp" shards it in place with
     FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
     neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
     The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy.
@@ -52,11 +54,15 @@ def prepare_model(
     if parallel_strategy == "ddp" and place().world_size > 1:
         init_process_group()
         return _replicate(model, device, kwargs)
+    if parallel_strategy == "ddp":
+        from trainjob.torch.replicated import TakesPrefixed
+
+        model.register_load_state_dict_pre_hook(TakesPrefixed())  # type: ignore[no-untyped-call]
     return model
 
 
 def _replicate(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, Any]) -> torch.nn.Module:
-    from torch.nn.parallel import DistributedDataParallel
+    from trainjob.torch.replicated import Replicated
 
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return model  # nothing to average; DDP refuses such a model
@@ -67,7 +73,7 @@ def _replicate(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, A
         from trainjob.torch import buckets
 
         return buckets.with_fixed_order(model, kwargs)
-    return DistributedDataParallel(model, **kwargs)
+    return Replicated(model, **kwargs)
 
 
 def _shard(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, Any]) -> torch.nn.Module:

@@ -53,6 +53,8 @@ class Commits:
         self._newest_metrics: Mapping[str, Any] = {}
         self._on_admitted: Callable[[], None] = lambda: None
         self._troubles: Set[str] = set()
+        self._said: Set[str] = set()
+        """Warnings about checkpoints, of which a loop gets the same with each."""
         self.on_committed: Callable[[str], None] = lambda id_: None
         self.on_trouble: Callable[[str, str], None] = lambda id_, message: None
         """A checkpoint cannot be stored for now (id, why)."""
@@ -231,7 +233,9 @@ class Commits:
         now = self._loop.time()
         if reply["committed"]:
             for text in reply.get("warnings") or ():
-                self._site.console.say(f"checkpoint {id_}: {text}")
+                if text not in self._said:
+                    self._said.add(text)
+                    self._site.console.say(f"checkpoint {id_}: {text} (said once)")
             self._troubles.clear()
             self.trouble = None
             self.latest, self.count = _shown(note, self._site.uri(id_)), self.count + 1
