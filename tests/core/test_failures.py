@@ -145,6 +145,28 @@ def test_a_communication_error_alone_is_the_cause_after_two_seconds() -> None:
     assert found.message.endswith("(not reachable for its peers: digits-2)")
 
 
+def test_a_communication_error_waits_for_a_rank_that_raised_and_is_still_ending() -> None:
+    w = world()
+    error = contract.RankError(type="ValueError", message="gone", traceback="", communication=False)
+    w.sync(2, ranks=[contract.RankReport(rank=2, local_rank=0, pid=7, state=contract.RANK_RUNNING, error=error)])
+    w.break_rank(0, raised(0, "RankGoneError", communication=True, at=w.now))
+    w.tick(3).sync(0)
+    found = find(w)
+    assert isinstance(found, Undecided) and "rank 2, which raised" in found.sentence
+    w.tick(8)
+    w.break_rank(2, raised(2, "ValueError", "gone", at=w.now))
+    assert (incident(w).rank, incident(w).reason) == (2, contract.REASON_USER_ERROR)
+
+
+def test_a_rank_that_never_ends_is_not_waited_for_for_ever() -> None:
+    w = world()
+    error = contract.RankError(type="ValueError", message="gone", traceback="", communication=False)
+    w.sync(2, ranks=[contract.RankReport(rank=2, local_rank=0, pid=7, state=contract.RANK_RUNNING, error=error)])
+    w.break_rank(0, raised(0, "RankGoneError", communication=True, at=w.now))
+    w.tick(16).sync(2)
+    assert (incident(w).rank, incident(w).reason) == (0, contract.REASON_COMMUNICATION)
+
+
 def test_nobody_is_waited_for_when_all_have_spoken() -> None:
     w = world()
     for slot in range(3):

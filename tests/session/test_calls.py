@@ -61,7 +61,7 @@ def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
     assert context.get_storage() == str(agent.root)
     agent.wait_for("hello", lambda: agent.hellos)
     assert agent.hellos == [
-        {"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid()}
+        {"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid(), "made": 0}
     ]
 
 

@@ -5,6 +5,10 @@ boot). One call that waits for an answer at a time; threads queue up. Must not k
 
 A wait has no time-out of its own here: the agent ends it (time-out asked for, a rank gone, a mismatch), and an agent
 that dies closes the socket, which ends it with AgentLostError. A second clock could only disagree with the agent's.
+
+A wait can also be left by an exception of the user's own (a signal handler that raises). Whether that call counts is
+then known to the agent alone, so this rank makes no further calls: they are refused at once. One that was cut off while
+it was sent leaves half a frame behind: what is sent next goes over a new connection.
 """
 
 from __future__ import annotations
@@ -37,39 +41,58 @@ class Link:
 
     def __init__(self, who: context.TrainContext) -> None:
         self.context = who
-        self._sock = _connect(who.agent_socket)
         self._sending = threading.Lock()
+        self._torn = False
+        """Nobody knows how much of the last frame was sent."""
         self._calling = threading.Lock()
+        self._left: Optional[str] = None
+        """The call that an exception of the user's left before it was answered."""
         self._collectives = 0
         self._rows: Deque[Row] = deque(maxlen=LOG_ROWS_KEPT)
         self._flusher: Optional[threading.Thread] = None
-        self.post(
-            {
-                "op": contract.OP_HELLO,
-                "rank": who.rank,
-                "local_rank": who.local_rank,
-                "world_size": who.world_size,
-                "attempt": who.attempt,
-                "pid": os.getpid(),
-            }
-        )
+        self._sock = self._greet()
+
+    def _greet(self) -> socket.socket:
+        sock, who = _connect(self.context.agent_socket), self.context
+        hello = {
+            "op": contract.OP_HELLO,
+            "rank": who.rank,
+            "local_rank": who.local_rank,
+            "world_size": who.world_size,
+            "attempt": who.attempt,
+            "pid": os.getpid(),
+            "made": self._collectives,
+        }
+        try:
+            sock.sendall(wire.encode(hello))
+        except OSError as error:
+            sock.close()
+            raise _lost(contract.OP_HELLO, error) from None
+        return sock
 
     def post(self, message: wire.Message, blob: bytes = b"") -> None:
         """Send without an answer. Raises AgentLostError."""
-        frame = wire.encode(message, blob)
+        self._send(wire.encode(message, blob), str(message["op"]))
+
+    def _send(self, frame: bytes, operation: str) -> None:
         with self._sending:
+            if self._torn:
+                self._sock.close()
+                self._sock = self._greet()
+            self._torn = True
             try:
                 self._sock.sendall(frame)
             except OSError as error:
-                raise _lost(message["op"], error) from None
+                self._torn = False
+                raise _lost(operation, error) from None
+            self._torn = False
 
     def collective(self, kind: str, fields: Dict[str, Any], blob: bytes = b"") -> wire.Frame:
         """One call that all ranks make together: sends it with its number, waits for the release. Raises
         CollectiveError, AgentLostError.
         """
         with self._calling:
-            self._collectives += 1
-            message: wire.Message = {"op": contract.OP_COLLECTIVE, "n": self._collectives, "kind": kind}
+            message: wire.Message = {"op": contract.OP_COLLECTIVE, "n": self._collectives + 1, "kind": kind}
             message.update(fields)
             return self._exchange(message, blob)
 
@@ -95,11 +118,27 @@ class Link:
         return list(reply["checkpoints"])
 
     def _exchange(self, message: wire.Message, blob: bytes) -> wire.Frame:
-        self.post(message, blob)
+        frame, n = wire.encode(message, blob), message.get("n")
+        if self._left is not None:
+            raise errors.CollectiveError(
+                f"An exception (of a signal handler?) left '{self._left}' before it was answered. Whether that call "
+                "counts for the other ranks cannot be known here, so this rank can make no further calls. Let the "
+                "handler set a flag and return, and look at the flag after the call."
+            )
+        self._left = str(message.get("kind") or message["op"])
+        self._collectives = self._collectives if n is None else int(n)
         try:
+            self._send(frame, str(message["op"]))
             reply, answer = wire.receive(self._sock)
+            while n is not None and "n" in reply and int(reply["n"]) < n:
+                reply, answer = wire.receive(self._sock)  # of a call that was given up before
         except OSError as error:
+            self._left = None
             raise _lost(message["op"], error) from None
+        except errors.AgentLostError:
+            self._left = None
+            raise
+        self._left = None
         if reply.get("op") == contract.OP_FAILED:
             raise errors.from_agent(str(reply.get("reason", "")), str(reply.get("message", "")), reply.get("ranks"))
         return reply, answer

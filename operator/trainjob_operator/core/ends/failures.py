@@ -25,6 +25,7 @@ from trainjob_operator.core.ends.rank_ends import (
     all_have_ended,
     broken_ranks,
     kind_of,
+    rank_that_is_ending,
     stopped_ranks,
     succeeded,
 )
@@ -36,6 +37,9 @@ from trainjob_operator.core.turn import Turn
 
 COMMUNICATION_WAIT_S = 2.0
 """How long an error that speaks of a lost peer waits for the word of the one that was lost."""
+
+ENDING_WAIT_S = 15.0
+"""How long it waits for the end of a rank that has raised: its agent kills it after ten seconds."""
 
 INTERRUPTED_WAIT_S = 5.0
 """How long ranks that their own agent stopped wait for a cause from elsewhere."""
@@ -79,6 +83,10 @@ def _communication_wait(turn: Turn, end: RankEnd) -> Undecided | None:
     until = after(end.time, COMMUNICATION_WAIT_S)
     if turn.now < until:
         return Undecided(until, f"rank {end.rank} lost a peer; waiting for that peer's own word")
+    ending = rank_that_is_ending(turn)
+    until = after(end.time, ENDING_WAIT_S)
+    if ending is not None and turn.now < until:
+        return Undecided(until, f"rank {end.rank} lost a peer; waiting for the end of rank {ending}, which raised")
     unreachable = lost_to_peers(turn, turn.members())
     word_until = waits_for_word_until(turn, set(unreachable), end.time)
     if word_until is None:

@@ -66,6 +66,17 @@ def stopped_ranks(turn: Turn) -> Iterator[RankEnd]:
                 )
 
 
+def rank_that_is_ending(turn: Turn) -> int | None:
+    """A rank whose own exception has been told, and whose process is still there; None: there is none."""
+    for slot in turn.members():
+        view = turn.word(slot)
+        for report in view.ranks if view is not None else ():
+            error = report.get("error")
+            if report.get("state") != contract.RANK_ENDED and error and not error.get("communication"):
+                return report.get("rank", 0)
+    return None
+
+
 def kind_of(report: RankReport) -> str:
     """contract.END_*; told from the exit code where the agent says none."""
     kind = report.get("kind")

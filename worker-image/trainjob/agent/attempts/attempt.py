@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from typing import Any, Coroutine, Dict, List, Mapping, Optional, Sequence, TypeVar
 
 from trainjob.agent.attempts import code, witness
@@ -19,6 +20,8 @@ from trainjob.agent.boot import BootNotes
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import AttemptPlace, CannotRun, RankPlace
 from trainjob.agent.processes.ranks import Rank, RankGroup
+from trainjob.agent.processes.reaper import Process, signal_group
+from trainjob.agent.processes.stacks import stack_of
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageChild, StorageError
@@ -28,6 +31,8 @@ from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, wire
 
 T = TypeVar("T")
+ENDING_S = 10.0
+"""From a rank's exception to its end, which clean-up (wandb.finish()) may take."""
 _TYPES = {
     contract.END_START: "CannotStart",
     contract.END_STORAGE: "StorageError",
@@ -365,8 +370,35 @@ class Attempt:
                 "traceback": message.get("traceback", ""),
                 "communication": bool(message.get("communication")),
             }
-            self.process_of(number).accuse(str(message.get("kind")), error)
+            process = self.process_of(number)
+            process.accuse(str(message.get("kind")), error)
+            if self._plain:
+                self._member.raised(number, process.error or error)
+            self._site.changed(True)
+            pid = None if self._server is None else self._server.pid_of(number)
+            self._task(self._see_it_end(number, process, pid))
         self._member.called(number, message, blob)
+
+    async def _see_it_end(self, number: int, process: Rank, pid: Optional[int]) -> None:
+        """A rank that has raised ends, also when a thread that is no daemon or a library's clean-up keeps it. Behind
+        a launcher only its own process: the launcher sees it end.
+        """
+        pid = process.pid if self._plain else pid
+        speaker = None if pid is None else Process.of(pid)
+        if process.gone is not None:
+            await asyncio.wait([process.gone], timeout=ENDING_S)
+        if process.ended_at is not None or speaker is None or not speaker.is_there():
+            return
+        stack = await stack_of(number, speaker.pid, self._site.socket_folder)
+        if process.ended_at is None and speaker.is_there():
+            self._site.console.say(
+                f"rank {number} raised an exception and has not ended within {ENDING_S:g} s: it is killed. Likely a "
+                f"thread that is no daemon, or a library's clean-up at exit. It stands here:\n{stack}"
+            )
+            if self._plain:
+                signal_group(speaker.pid, signal.SIGKILL)
+            else:
+                speaker.kill()
 
     def _rank_changed(self, rank: Rank) -> None:
         if rank.state == contract.RANK_ENDED and rank.rank not in self._told:

@@ -21,6 +21,7 @@ from trainjob.agent.wire.rank_calls import RankServer
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import names
 from trainjob_api import contract, wire
+from trainjob_api.contract import RankError
 
 
 class Duties(Protocol):
@@ -123,7 +124,19 @@ class Member:
         elif op != contract.OP_ERROR:
             raise ValueError(f"unknown operation {op!r}")
 
+    def raised(self, number: int, error: RankError) -> None:
+        """A rank has raised an exception that ends it: nobody waits for it from now on, however long its process
+        takes to end.
+        """
+        how = f"raised {error['type']}: {error['message'][:200]}"
+        self._ends[number] = {"op": peer_protocol.ENDED, "rank": number, "kind": None, "how": how}
+        self._waiting.pop(number, None)
+        self._send(self._ends[number])
+
     def _arrive(self, rank: int, message: wire.Message, blob: bytes) -> None:
+        if rank in self._ends or rank in self._waiting:
+            self._refuse(rank, message)
+            return
         offer = message.get("checkpoint")
         arrival: Dict[str, Any] = {
             "op": peer_protocol.ARRIVE,
@@ -149,6 +162,18 @@ class Member:
             arrival["world_size"] = self.world_size
         self._waiting[rank] = (arrival, blob)
         self._send(arrival, blob)
+
+    def _refuse(self, rank: int, message: wire.Message) -> None:
+        """A call that could never be answered: a rank makes one after the other, and none once it is ending."""
+        text = (
+            f"Rank {rank} {self._ends[rank]['how']}, and makes a call after it."
+            if rank in self._ends
+            else f"Rank {rank} makes a call while another one of its own is not answered yet: an exception has left "
+            "that one, or a second process speaks as this rank."
+        )
+        reply = {"op": contract.OP_FAILED, "n": message["n"], "reason": contract.FAIL_MISMATCH, "message": text}
+        if self.server is not None:
+            self.server.send(rank, {**reply, "ranks": [rank]})
 
     def ended(self, rank: Rank) -> None:
         """One of our rank processes has ended."""

@@ -58,6 +58,8 @@ class Rank:
     def report(self) -> RankReport:
         """As the coordinator gets it."""
         out: RankReport = {"rank": self.rank, "local_rank": self.local_rank, "pid": self.pid, "state": self.state}
+        if self.state != contract.RANK_ENDED and self.error_kind is not None:
+            out["error"] = self.error
         if self.state == contract.RANK_ENDED:
             out.update(
                 {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Callable, Dict, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 OnEnd = Callable[[int], None]
 GROUP_POLL_S = 0.01
@@ -54,6 +54,40 @@ class Reaper:
 
 def _orphan(status: int) -> None:
     """A grandchild that lost its parent: nobody asks for its status."""
+
+
+class Process(NamedTuple):
+    """A process that is no child of ours, told from a later one with its number by the time of its birth."""
+
+    pid: int
+    born: bytes
+
+    @classmethod
+    def of(cls, pid: int) -> Optional[Process]:
+        """The one that has this number now; None: it is gone."""
+        born = _born(pid)
+        return None if born is None else cls(pid, born)
+
+    def is_there(self) -> bool:
+        """Whether it still lives."""
+        return _born(self.pid) == self.born
+
+    def kill(self) -> None:
+        """SIGKILL, if it still lives."""
+        try:
+            if self.is_there():
+                os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            pass  # it went, or is another user's
+
+
+def _born(pid: int) -> Optional[bytes]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19]
 
 
 def signal_group(pid: int, number: int) -> bool:

@@ -57,6 +57,12 @@ class RankServer:
         self._connections: Dict[int, FrameConnection] = {}
         self._ranks: Dict[FrameConnection, int] = {}
         self._closed: Dict[int, asyncio.Future[None]] = {}
+        self._made: Dict[int, int] = {}
+        """Calls of each rank that all ranks make together, over all its programs."""
+        self._before: Dict[int, int] = {}
+        """Of them, those of programs before the one that speaks now (a shell may run several, one may become
+        another): each counts its own from 1.
+        """
         self._server: Optional[asyncio.AbstractServer] = None
 
     async def start(self) -> None:
@@ -69,6 +75,8 @@ class RankServer:
         """To a rank, if it is still connected."""
         connection = self._connections.get(rank)
         if connection is not None:
+            if "n" in message:
+                message = {**message, "n": message["n"] - self._before.get(rank, 0)}
             connection.send(message, blob)
 
     def pid_of(self, rank: int) -> Optional[int]:
@@ -97,6 +105,8 @@ class RankServer:
     def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
         rank = self._ranks.get(connection)
         if rank is not None:
+            if message["op"] == contract.OP_COLLECTIVE:
+                message["n"] = self._made[rank] = int(message["n"]) + self._before.get(rank, 0)
             self._on_call(rank, message, blob)
             return
         if message["op"] != contract.OP_HELLO or int(message["attempt"]) != self._attempt:
@@ -104,6 +114,8 @@ class RankServer:
         rank = int(message["rank"])
         self._ranks[connection] = rank
         self._connections[rank] = connection
+        if not message.get("made"):
+            self._before[rank] = self._made.get(rank, 0)
         self._on_hello(rank, message)
 
     def _lost(self, connection: FrameConnection) -> None:

@@ -1,0 +1,105 @@
+"""A rank that raises ends, and nobody waits for it; an exception that leaves a call of the library makes no rank wait."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import os, signal, sys, threading, time, trainjob
+c = trainjob.get_context()
+class Alarm(Exception):
+    pass
+def alarmed(*_):
+    raise Alarm
+signal.signal(signal.SIGALRM, alarmed)
+"""
+
+
+def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    script = HEAD + (
+        "if c.rank == 1:\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "    raise ValueError('the data are gone')\ntrainjob.report({})\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "the other is told at once")
+        assert "rank 1 raised ValueError: the data are gone" in rig.rank(0)["error"]["message"]
+        assert rig.rank(1)["state"] == contract.RANK_RUNNING
+        assert rig.rank(1)["error"]["type"] == "ValueError"
+        rig.wait(lambda: rig.ended(1), "killed")
+        end = rig.rank(1)
+        assert (end["kind"], end["signal"], end["error"]["type"]) == (contract.END_EXCEPTION, 9, "ValueError")
+        rig.wait_text(1, "has not ended within 10 s")
+        rig.wait(lambda: rig.report(1)["quiet"], "nothing left")
+
+
+def test_a_rank_behind_a_shell_that_raised_and_does_not_end_is_killed(tmp_path: Path) -> None:
+    script = HEAD + "threading.Thread(target=time.sleep, args=(600,)).start()\nraise ValueError('gone')\n"
+    command = ["sh", "-c", f"{sys.executable} train.py; exit $?"]
+    with Rig(tmp_path, script=script, agents=1, command=command) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "killed")
+        assert (rig.rank(0)["kind"], rig.rank(0)["exit_code"]) == (contract.END_EXCEPTION, 137)
+
+
+def test_calls_at_exit_of_a_rank_that_raised_are_refused(tmp_path: Path) -> None:
+    script = HEAD + (
+        "import atexit\ndef last():\n    try:\n        trainjob.barrier()\n    except trainjob.CollectiveError as error:\n"
+        "        print('told:', error, flush=True)\natexit.register(last)\n"
+        "if c.rank == 1:\n    raise ValueError('gone')\ntrainjob.report({})\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert "told: Rank 1 raised ValueError: gone, and makes a call after it" in rig.text(1)
+
+
+def test_an_exception_out_of_report_and_another_report_make_nobody_wait(tmp_path: Path) -> None:
+    script = HEAD + (
+        "if c.rank == 0:\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\n    try:\n        trainjob.report({'n': 1})\n"
+        "    except Alarm:\n        open('alarmed', 'w').close()\n"
+        "    while not os.path.exists('answered'):\n        time.sleep(0.01)\n"
+        "else:\n    while not os.path.exists('alarmed'):\n        time.sleep(0.01)\n    trainjob.report({'n': 1})\n"
+        "    open('answered', 'w').close()\n"
+        "trainjob.report({'n': 2})\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert "An exception (of a signal handler?) left 'report'" in rig.rank(0)["error"]["message"]
+        assert rig.rank(1)["error"]["type"].endswith("RankGoneError")
+
+
+def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_path: Path) -> None:
+    """The agent stands still, so that a large frame is sent in part when the handler raises."""
+    script = HEAD + (
+        "agent = os.getppid()\nos.kill(agent, signal.SIGSTOP)\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+        "try:\n    trainjob.broadcast_from_rank_zero(b'x' * 5_000_000)\nfinally:\n    os.kill(agent, signal.SIGCONT)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert (rig.rank(0)["kind"], rig.rank(0)["error"]["type"]) == (contract.END_EXCEPTION, "Alarm")
+
+
+@pytest.mark.parametrize("way", ["a shell runs two", "one becomes another"])
+def test_programs_one_after_the_other_are_one_rank(tmp_path: Path, way: str) -> None:
+    """Each counts its calls from 1; the attempt counts on."""
+    script = HEAD + "for i in range(3):\n    trainjob.barrier()\nprint('done with', sys.argv[1:], flush=True)\n"
+    command = [sys.executable, "train.py"]
+    if way == "a shell runs two":
+        command = ["sh", "-c", f"{sys.executable} train.py first && {sys.executable} train.py second"]
+    else:
+        script += "if not sys.argv[1:]:\n    os.execv(sys.executable, [sys.executable, 'train.py', 'second'])\n"
+    with Rig(tmp_path, script=script, command=command) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert "done with ['second']" in rig.text(1)
