@@ -425,6 +425,10 @@ REASON_QUOTA = "QuotaExceeded"
 """A quota refuses new pods; the message has the API server's words."""
 REASON_FORBIDDEN = "Forbidden"
 """Admission or missing rights refuse new pods or the Service; the message has the API server's words."""
+REASON_CREATE_FAILING = "CreateFailing"
+"""New pods or the Service cannot be created now: the API server, or a webhook that it asks, answers with an error or
+not at all; the message has its words. It is tried again.
+"""
 REASON_IMAGE_PULL = "ImagePullFailed"
 """An image cannot be pulled; the message has the kubelet's words."""
 REASON_VOLUME_MOUNT = "VolumeMountFailed"

@@ -33,6 +33,11 @@ class Rejected(ClusterError):
 class Unavailable(ClusterError):
     """429, 5xx, time-out, no connection: the call may or may not have taken effect."""
 
+    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+        """The API server asks not to be asked again before then."""
+
 
 class Cluster(Protocol):
     """Every verb may raise any ClusterError. None retries by itself: the work queue does."""

@@ -55,7 +55,7 @@ def test_what_keeps_workers_from_coming_up_is_in_the_table() -> None:
 
 def test_metrics_are_the_operators() -> None:
     named = set(re.findall(r"`(trainjob_\w+)", section(KUBERNETES, "Watching the operator")))
-    source = (ROOT / "operator" / "trainjob_operator" / "metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "operator" / "trainjob_operator" / "process" / "metrics.py").read_text(encoding="utf-8")
     assert named and {name for name in named if f'"{name.removesuffix("_total")}"' not in source} == set()
 
 

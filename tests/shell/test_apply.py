@@ -15,7 +15,8 @@ from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import Condition, TrainJob
 from trainjob_operator.cluster import Conflict, Rejected, Unavailable
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, EnsureService, Event
-from trainjob_operator.loop.apply import PARALLEL_CALLS, ForeignPod, apply, event_manifest, merge_patch
+from trainjob_operator.loop.apply import Applied, ForeignPod, apply, event_manifest, merge_patch
+from trainjob_operator.loop.side_by_side import PARALLEL_CALLS
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.memory.store import merge
 
@@ -33,10 +34,17 @@ class Bench:
         self.calls = Recorder()
         self.cluster.faults = self.calls
 
-    async def apply(self, *actions: Any, events: tuple[Event, ...] = (), **status: Any) -> TrainJob:
+    async def done(self, *actions: Any, events: tuple[Event, ...] = (), told: Any = (), **status: Any) -> Applied:
+        """What became of it."""
         return await apply(
-            self.cluster, observed(self.job), decision(self.job, *actions, events=events, **status), INSTALLATION
+            self.cluster, observed(self.job), decision(self.job, *actions, events=events, **status), INSTALLATION, told
         )
+
+    async def apply(self, *actions: Any, events: tuple[Event, ...] = (), **status: Any) -> TrainJob:
+        """The job as committed; nothing may fail."""
+        done = await self.done(*actions, events=events, **status)
+        assert (done.creates, done.error) == (None, None)
+        return done.job
 
     def names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.cluster.pods()]
@@ -76,10 +84,10 @@ def test_everything_in_its_order() -> None:
         )
         assert bench.calls.verbs == [
             "patch_job_status",
+            "delete_pod",
             "create_service",
             "create_pod",
             "create_pod",
-            "delete_pod",
             "create_event",
         ]
         assert committed.status.slots == "0-1"
@@ -157,8 +165,8 @@ def test_a_pod_of_ours_that_is_there_already_counts_as_created() -> None:
 def test_a_lost_reply_of_a_create_is_made_good_by_the_next_turn() -> None:
     async def test(bench: Bench) -> None:
         bench.calls.fail("create_pod", Unavailable("time-out"), moment=Moment.AFTER)
-        with pytest.raises(Unavailable):
-            await bench.apply(CreatePod(0))
+        done = await bench.done(CreatePod(0))
+        assert done.creates is not None and done.creates.unanswered == "time-out"
         await bench.apply(CreatePod(0))
         assert bench.names() == ["digits-0"]
 
@@ -168,8 +176,9 @@ def test_a_lost_reply_of_a_create_is_made_good_by_the_next_turn() -> None:
 def test_somebody_elses_pod_is_named_and_the_others_are_still_created() -> None:
     async def test(bench: Bench) -> None:
         bench.cluster.add_pod({"metadata": {"name": "digits-0", "namespace": NAMESPACE}, "spec": {"containers": []}})
-        with pytest.raises(ForeignPod, match="digits-0 exists and is not owned"):
-            await bench.apply(CreatePod(0), CreatePod(1))
+        done = await bench.done(CreatePod(0), CreatePod(1))
+        assert isinstance(done.error, ForeignPod) and "digits-0 exists and is not owned" in str(done.error)
+        assert done.taken == {"digits-0"} and done.creates is None
         assert bench.names() == ["digits-0", "digits-1"]
 
     on_bench(test)
@@ -179,8 +188,8 @@ def test_deletes_tolerate_what_is_gone_and_refuse_a_namesake() -> None:
     async def test(bench: Bench) -> None:
         await bench.apply(DeletePod("digits-0", "some-uid"))
         await bench.own_pod("digits-0")
-        with pytest.raises(Conflict):
-            await bench.apply(DeletePod("digits-0", "the-uid-of-the-one-before"))
+        done = await bench.done(DeletePod("digits-0", "the-uid-of-the-one-before"))
+        assert isinstance(done.error, Conflict)
         assert bench.names() == ["digits-0"]
 
     on_bench(test)
@@ -221,25 +230,54 @@ def test_creates_run_side_by_side_and_bounded() -> None:
 # --- What goes wrong --------------------------------------------------------------------------------------------------
 
 
-def test_an_api_that_does_not_answer_is_not_asked_further() -> None:
+def test_an_api_that_does_not_take_pods_is_not_asked_for_more_of_them_and_everything_else_is_done() -> None:
     async def test(bench: Bench) -> None:
-        bench.calls.fail("create_pod", Unavailable("503"), times=100)
-        with pytest.raises(Unavailable):
-            await bench.apply(
-                *(CreatePod(slot) for slot in range(100)), DeletePod("digits-200", "uid"), events=(HELLO,)
-            )
+        uid = await bench.own_pod("digits-200", slot=200)
+        bench.calls.fail("create_pod", Unavailable("503: webhook", retry_after_s=7.0), times=100)
+        done = await bench.done(
+            *(CreatePod(slot) for slot in range(100)), DeletePod("digits-200", uid), events=(HELLO,)
+        )
         assert bench.calls.verbs.count("create_pod") <= PARALLEL_CALLS
-        assert "delete_pod" not in bench.calls.verbs and "create_event" not in bench.calls.verbs
+        assert bench.names() == [] and [event["reason"] for event in bench.cluster.events()] == ["Hello"]
+        assert done.creates is not None and done.error is None
+        assert (done.creates.unanswered, done.creates.retry_after_s) == ("503: webhook", 7.0)
+
+    on_bench(test)
+
+
+def test_deletes_that_get_no_answer_keep_no_pod_from_being_created() -> None:
+    async def test(bench: Bench) -> None:
+        bench.calls.fail("delete_pod", Unavailable("504"), times=100)
+        done = await bench.done(*(DeletePod(f"digits-{slot}", "uid") for slot in range(50, 90)), CreatePod(0))
+        assert bench.calls.verbs.count("delete_pod") <= PARALLEL_CALLS
+        assert bench.names() == ["digits-0"]
+        assert done.creates is None and isinstance(done.error, Unavailable)
+
+    on_bench(test)
+
+
+def test_a_refused_deletion_is_told_as_what_it_is_and_once() -> None:
+    async def test(bench: Bench) -> None:
+        uid = await bench.own_pod("digits-0")
+        told: tuple[str, ...] = ()
+        for _ in range(2):
+            bench.calls.fail("delete_pod", Rejected("a policy protects this pod"))
+            done = await bench.done(DeletePod("digits-0", uid), told=told)
+            told = done.refused_deletes
+            assert isinstance(done.error, Rejected) and done.refused_deletes == ("a policy protects this pod",)
+        assert [(event["reason"], event["count"]) for event in bench.cluster.events()] == [("FailedDelete", 1)]
 
     on_bench(test)
 
 
 def test_a_quota_is_told_as_an_event_once() -> None:
     async def test(bench: Bench) -> None:
-        bench.calls.fail("create_pod", Rejected("exceeded quota: pods"), times=2)
-        with pytest.raises(Rejected):
-            await bench.apply(CreatePod(0), CreatePod(1), CreatePod(2), events=(HELLO,))
-        assert bench.names() == ["digits-2"], "what fits is created"
+        for slot in range(30):
+            bench.calls.fail("create_pod", Rejected(f'pods "digits-{slot}" is forbidden: exceeded quota: pods'))
+        done = await bench.done(*(CreatePod(slot) for slot in range(31)), events=(HELLO,))
+        assert bench.names() == ["digits-30"], "what fits is created"
+        assert done.creates is not None
+        assert done.creates.refusals == ('pods "digits-0" is forbidden: exceeded quota: pods',)
         assert sorted((event["reason"], event["count"]) for event in bench.cluster.events()) == [
             ("FailedCreate", 1),
             ("Hello", 1),
@@ -259,8 +297,7 @@ def test_a_service_that_is_there_is_no_error() -> None:
 
 def test_the_job_is_deleted_by_its_uid_and_once() -> None:
     async def test(bench: Bench) -> None:
-        with pytest.raises(Conflict):
-            await bench.apply(DeleteJob("another-uid"))
+        assert isinstance((await bench.done(DeleteJob("another-uid"))).error, Conflict)
         await bench.apply(DeleteJob(bench.job.metadata.uid))
         assert bench.cluster.jobs() == []
         await bench.apply(DeleteJob(bench.job.metadata.uid))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
+from support.clusters import NAMESPACE, Recorder, manifest, plain_pod, stored_job
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
@@ -305,8 +305,12 @@ def test_a_pod_that_holds_a_listed_name_without_our_label_is_seen() -> None:
         job = stored_job(cluster)
         await cluster.patch_job_status(*job.key, job.metadata.resource_version, {"slots": "0-2"})
         cluster.add_pod({"metadata": {"name": "digits-1", "namespace": NAMESPACE}, "spec": {"containers": []}})
-        seen = await observe(cluster, job.key, silent, None)
+        seen = await observe(cluster, job.key, silent, None, taken={"digits-1"})
         assert [(pod.slot, pod.owned) for pod in seen.pods] == [(1, False)]
+        calls = Recorder()
+        cluster.faults = calls
+        assert (await observe(cluster, job.key, silent, None)).pods == ()
+        assert "get_pod" not in calls.verbs, "a pod that is not made yet is not asked for"
 
     run_virtual(main())
 

@@ -123,7 +123,8 @@ def _resources_created(turn: Turn) -> Says:
     there, wished = len(counting_pods(turn)), turn.spec.workers
     if turn.observed.service is not None and there >= wished:
         return Says("True", contract.REASON_CREATED, f"{there} pods and their Service exist")
-    refused, old = obstacles.of_refusals(turn.observed.refusals or ()), turn.status.condition("ResourcesCreated")
+    refused = obstacles.of_refusals(turn.observed.refusals or ()) or obstacles.of_unanswered(turn.observed.unanswered)
+    old = turn.status.condition("ResourcesCreated")
     if refused is not None:
         return Says("False", refused.reason, refused.words)
     if turn.observed.refusals is None and old is not None and old.reason in obstacles.REFUSED:

@@ -127,6 +127,8 @@ class Observed:
     listening_since: datetime | None = None
     refusals: tuple[str, ...] | None = None
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
+    unanswered: str | None = None
+    """What came instead of an answer to the creates, again and again: 5xx, 429, a time-out."""
 
 
 # --- Actions ----------------------------------------------------------------------------------------------------------

@@ -111,6 +111,11 @@ def of_refusals(refusals: Sequence[str]) -> Obstacle | None:
     return Obstacle(reason, text)
 
 
+def of_unanswered(text: str | None) -> Obstacle | None:
+    """Of creates that the API server, or a webhook that it asks, could not take: what came instead of an answer."""
+    return Obstacle(contract.REASON_CREATE_FAILING, text) if text else None
+
+
 REFUSED = (contract.REASON_QUOTA, contract.REASON_FORBIDDEN)
 """Reasons that only the API server's words can give and only the next create can take back."""
 

@@ -30,6 +30,8 @@ from trainjob_operator.cluster import ClusterError, Conflict, Manifest, NotFound
 TIMEOUT_S = 30.0
 """For one call, from the connection to the last byte of the answer."""
 CONNECT_TIMEOUT_S = 5.0
+RETRY_AFTER_MOST_S = 120.0
+"""No longer is waited, whatever the answer asks for."""
 PAGE = 500
 """Objects of one page of a list."""
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -163,14 +165,14 @@ class Api:
             headers = await self._headers(content_type)
             answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
             content = await answer.read()
-            status = answer.status
+            status, retry_after = answer.status, answer.headers.get("Retry-After", "")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unavailable(_no_answer(method, self.server, path, error, time.monotonic() - begun)) from error
         finally:
             if self.on_call is not None:
                 self.on_call(method, path, status, time.monotonic() - begun)
         if status >= 300:
-            raise _refusal(method, path, status, content)
+            raise _refusal(method, path, status, content, retry_after)
         return _parsed(method, path, content)
 
     async def _headers(self, content_type: str) -> dict[str, str]:
@@ -245,7 +247,7 @@ def _no_answer(method: str, server: str, path: str, error: Exception, seconds: f
     return f"{method} {path}: no connection to the API server {server}: {str(error) or type(error).__name__}"
 
 
-def _refusal(method: str, path: str, status: int, content: bytes) -> ClusterError:
+def _refusal(method: str, path: str, status: int, content: bytes, retry_after: str = "") -> ClusterError:
     """The error of an HTTP status; its text is the API's own where there is one."""
     said = _message(content)
     if status == 404:
@@ -258,8 +260,15 @@ def _refusal(method: str, path: str, status: int, content: bytes) -> ClusterErro
             "belongs to another cluster"
         )
     if status < 400 or status >= 500 or status in (408, 410, 429):
-        return Unavailable(f"{method} {path}: the API server answered {status}: {said or 'no reason given'}")
+        text = f"{method} {path}: the API server answered {status}: {said or 'no reason given'}"
+        return Unavailable(text, _seconds(retry_after))
     return Rejected(said or f"{method} {path}: refused with {status}")
+
+
+def _seconds(retry_after: str) -> float:
+    """Of the header; a date in it, which no API server sends, counts as none."""
+    wished = retry_after.strip()
+    return min(float(wished), RETRY_AFTER_MOST_S) if wished.isascii() and wished.isdigit() else 0.0
 
 
 def _message(content: bytes) -> str:

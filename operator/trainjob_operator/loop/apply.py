@@ -1,14 +1,16 @@
-"""Carries a decision out in the only safe order: status, then Service, pods, deletions, then events.
+"""Carries a decision out in the only safe order: status, then deletions and creates, then events.
 
 Called by the reconciler with what was observed and what was decided; the one place that writes to the cluster. It
-retries nothing: a call that fails ends in an exception, and the next turn looks afresh.
+retries nothing. Deletions, creates and events do not wait for each other's success: a webhook that refuses pods must
+keep no pod from being deleted, and no user from being told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
@@ -26,12 +28,13 @@ from trainjob_operator.core.model import (
     Installation,
     Observed,
 )
+from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.pods.objects import headless_service, worker_pod
+from trainjob_operator.loop.side_by_side import side_by_side
 from trainjob_operator.manifests import UnreadableJob, owned_by, read_job
 
-PARALLEL_CALLS = 16
-"""Pods created or deleted at once for one job."""
 REASON_FAILED_CREATE = "FailedCreate"
+REASON_FAILED_DELETE = "FailedDelete"
 
 Step = Callable[[], Awaitable[None]]
 
@@ -40,38 +43,71 @@ class ForeignPod(Conflict):
     """A pod of a slot's name exists and belongs to somebody else; the next turn sees it and takes another slot."""
 
 
-class CreatesRefused(Rejected):
-    """The API server refused to create pods or the Service: quota, admission, rights. The next turn tells people."""
+@dataclass(frozen=True, kw_only=True)
+class CreatesFailed:
+    """Pods or the Service that could not be created."""
 
-    def __init__(self, first: ClusterError, refusals: tuple[str, ...], job: TrainJob) -> None:
-        super().__init__(str(first))
-        self.refusals = refusals
-        self.job = job
-        """The job as committed: its status was written before."""
+    first: ClusterError
+    refusals: tuple[str, ...] = ()
+    """Quota, admission, rights: what the API server said, once for pods that differ in their names alone."""
+    unanswered: str | None = None
+    """What came instead of an answer: 5xx, 429, a time-out."""
+    retry_after_s: float = 0.0
+    """The API server asks not to be asked again before then."""
 
 
-async def apply(cluster: Cluster, observed: Observed, decision: Decision, installation: Installation) -> TrainJob:
-    """Write the status if it differs, act, emit the events; the job as committed.
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What became of a decision whose status was written."""
 
-    Raises Conflict when somebody wrote the job since it was read: then nothing else was done. Raises CreatesRefused, or
-    the first ClusterError of the actions, after all of them were tried (an API that does not answer is not asked
-    further).
+    job: TrainJob
+    """As committed."""
+    creates: CreatesFailed | None = None
+    taken: frozenset[str] = frozenset()
+    """Names that creates found taken: by somebody else's pod, or by one of ours that no list shows."""
+    refused_deletes: tuple[str, ...] = ()
+    error: ClusterError | None = None
+    """The first that failed of everything else: the next turn looks afresh."""
+
+
+async def apply(
+    cluster: Cluster,
+    observed: Observed,
+    decision: Decision,
+    installation: Installation,
+    told_deletes: Collection[str] = (),
+) -> Applied:
+    """Write the status if it differs, act, emit the events.
+
+    `told_deletes`: refused deletions that were told of before. Raises the ClusterError of the status write, Conflict
+    when somebody wrote the job since it was read: then nothing else was done. All actions are tried; an API that does
+    not answer one of a kind is not asked for more of that kind.
     """
     job = await _write_status(cluster, observed.job, decision)
-    failures = _Failures()
     writer = _Writer(cluster, job, installation)
-    for group in _in_order(decision.actions):
-        await _together([_step(writer, action) for action in group], failures)
-    refusals = tuple(dict.fromkeys(str(error)[: contract.MESSAGE_LIMIT] for error in failures.rejected))
+    removals, makings, ends = _by_kind(decision.actions)
+    # Deletions go out first, since they make room in a quota, and are not waited for.
+    removed, made = await asyncio.gather(_together(writer, [removals]), _together(writer, makings))
+    ended = await _together(writer, [ends])
+    creates, refused = _creates_failed(made, job), _words(removed, job)
+    told = (*(observed.refusals or ()), *told_deletes)
     # Events speak of the status that was written above, whatever became of the actions. What was refused before was
     # told before.
-    events = [*decision.events, *(failed_create(text) for text in refusals if text not in (observed.refusals or ()))]
-    await _together([_emission(cluster, job, event) for event in _distinct(events)], failures)
-    if failures.first is not None and refusals:
-        raise CreatesRefused(failures.first, refusals, job)
-    if failures.first is not None:
-        raise failures.first
-    return job
+    events = [
+        *decision.events,
+        *(failed_create(text) for text in (creates.refusals if creates else ()) if text not in told),
+        *(Event("Warning", REASON_FAILED_DELETE, text) for text in refused if text not in told),
+    ]
+    emitted = await _in_turn([_emission(cluster, job, event) for event in _distinct(events)])
+    strange = [error for _, error in made if not isinstance(error, Rejected | Unavailable)]
+    others = [error for _, error in (*removed, *ended)] + strange + emitted
+    return Applied(
+        job=job,
+        creates=creates,
+        taken=frozenset(writer.taken),
+        refused_deletes=refused,
+        error=next(iter(others), None),
+    )
 
 
 async def _write_status(cluster: Cluster, job: TrainJob, decision: Decision) -> TrainJob:
@@ -138,26 +174,25 @@ async def report_unreadable(cluster: Cluster, error: UnreadableJob, now: datetim
 # --- Actions ----------------------------------------------------------------------------------------------------------
 
 
-def _in_order(actions: Iterable[Action]) -> list[list[Action]]:
-    """Groups that run one after the other: the Service, creates, deletes, the job itself."""
-    groups: list[list[Action]] = [[], [], [], []]
+def _by_kind(actions: Iterable[Action]) -> tuple[list[Action], list[list[Action]], list[Action]]:
+    """Deletions; the Service and then the pods; the job itself."""
+    removals: list[Action] = []
+    service: list[Action] = []
+    pods: list[Action] = []
+    ends: list[Action] = []
     for action in actions:
         match action:
             case EnsureService():
-                groups[0].append(action)
+                service.append(action)
             case CreatePod():
-                groups[1].append(action)
+                pods.append(action)
             case DeletePod():
-                groups[2].append(action)
+                removals.append(action)
             case DeleteJob():
-                groups[3].append(action)
+                ends.append(action)
             case _:
                 assert_never(action)
-    return groups
-
-
-def _step(writer: _Writer, action: Action) -> Step:
-    return lambda: writer.carry_out(action)
+    return removals, [service, pods], ends
 
 
 class _Writer:
@@ -168,6 +203,8 @@ class _Writer:
         self._job = job
         self._installation = installation
         self._namespace = job.metadata.namespace
+        self.taken: set[str] = set()
+        """Names of ours that pods bear already."""
 
     async def carry_out(self, action: Action) -> None:
         match action:
@@ -197,6 +234,7 @@ class _Writer:
         except Conflict:
             # Our own create whose reply was lost, or somebody else's pod of that name. Gone again: the next turn
             # creates it.
+            self.taken.add(name)
             existing = await self._cluster.get_pod(self._namespace, name)
             if not owned_by(existing, self._job.metadata.uid):
                 raise ForeignPod(
@@ -216,35 +254,60 @@ class _Writer:
             return
 
 
-class _Failures:
-    """What went wrong among the actions of a turn."""
+Failed = list[tuple[Action, ClusterError]]
+"""Actions that failed, in their order."""
 
-    def __init__(self) -> None:
-        self.first: ClusterError | None = None
-        self.rejected: list[Rejected] = []
-        self.api_gone = False
 
-    def add(self, error: ClusterError) -> None:
-        self.first = self.first or error
-        self.api_gone = self.api_gone or isinstance(error, Unavailable)
+async def _together(writer: _Writer, groups: Iterable[list[Action]]) -> Failed:
+    """Carry out one group after the other; nothing is begun any more once the API did not answer."""
+    failed: Failed = []
+    for group in groups:
+        silent = any(isinstance(error, Unavailable) for _, error in failed)
+        if not silent:
+            failed += await _side_by_side(writer, group)
+    return failed
+
+
+async def _side_by_side(writer: _Writer, group: list[Action]) -> Failed:
+    silent = False
+
+    async def tried(action: Action) -> ClusterError | None:
+        nonlocal silent
+        if silent:
+            return None
+        try:
+            await writer.carry_out(action)
+        except ClusterError as error:
+            silent = silent or isinstance(error, Unavailable)
+            return error
+        return None
+
+    errors = await side_by_side([lambda action=action: tried(action) for action in group])  # type: ignore[misc]
+    return [(action, error) for action, error in zip(group, errors, strict=True) if error is not None]
+
+
+def _creates_failed(made: Failed, job: TrainJob) -> CreatesFailed | None:
+    failed = [(action, error) for action, error in made if isinstance(error, Rejected | Unavailable)]
+    if not failed:
+        return None
+    silent = [error for _, error in failed if isinstance(error, Unavailable)]
+    return CreatesFailed(
+        first=failed[0][1],
+        refusals=_words(failed, job),
+        unanswered=str(silent[0])[: contract.MESSAGE_LIMIT] if silent else None,
+        retry_after_s=max((error.retry_after_s for error in silent), default=0.0),
+    )
+
+
+def _words(failed: Iterable[tuple[Action, ClusterError]], job: TrainJob) -> tuple[str, ...]:
+    """What the API server refused with: one text of those that differ in the pod's name alone."""
+    found: dict[str, str] = {}
+    for action, error in failed:
         if isinstance(error, Rejected):
-            self.rejected.append(error)
-
-
-async def _together(steps: list[Step], failures: _Failures) -> None:
-    """Run the steps, PARALLEL_CALLS at a time; none is started once the API no longer answers."""
-    slots = asyncio.Semaphore(PARALLEL_CALLS)
-
-    async def run(step: Step) -> None:
-        async with slots:
-            if failures.api_gone:
-                return
-            try:
-                await step()
-            except ClusterError as error:
-                failures.add(error)
-
-    await asyncio.gather(*(run(step) for step in steps))
+            name = pod_name(job.metadata.name, action.slot) if isinstance(action, CreatePod) else ""
+            text = str(error)[: contract.MESSAGE_LIMIT]
+            found.setdefault(text.replace(f'"{name}"', '""') if name else text, text)
+    return tuple(found.values())
 
 
 # --- Events -----------------------------------------------------------------------------------------------------------
@@ -257,6 +320,19 @@ def failed_create(refusal: str) -> Event:
 
 def _distinct(events: Iterable[Event]) -> list[Event]:
     return list(dict.fromkeys(events))
+
+
+async def _in_turn(steps: Iterable[Step]) -> list[ClusterError]:
+    """One after the other, until the API does not answer; what failed."""
+    failed: list[ClusterError] = []
+    for step in steps:
+        try:
+            await step()
+        except ClusterError as error:
+            failed.append(error)
+            if isinstance(error, Unavailable):
+                break
+    return failed
 
 
 def _emission(cluster: Cluster, job: TrainJob, event: Event) -> Step:

@@ -6,7 +6,7 @@ Called by the reconciler at the start of each turn; reads only and decides nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from trainjob_operator.core.ends.silence import is_silent
 from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.loop.side_by_side import side_by_side
 from trainjob_operator.manifests import disruption_in, owned_by, pod_view, read_job, with_warnings
 from trainjob_operator.nodes import on_node, on_silent_node
 
@@ -34,10 +35,16 @@ Views = Callable[[JobKey], Mapping[str, AgentView]]
 
 
 async def observe(
-    cluster: Cluster, key: JobKey, views: Views, listening_since: datetime | None, now: datetime | None = None
+    cluster: Cluster,
+    key: JobKey,
+    views: Views,
+    listening_since: datetime | None,
+    now: datetime | None = None,
+    taken: Collection[str] = (),
 ) -> Observed:
     """Look at a job. With `now`, also at the events of pods that do not start, and the nodes of workers that are lost
-    or silent. Raises NotFound when it is gone, UnreadableJob, Conflict when it changed meanwhile, any ClusterError.
+    or silent. `taken`: names that creates found taken. Raises NotFound when it is gone, UnreadableJob, Conflict when it
+    changed meanwhile, any ClusterError.
 
     The job is read before and after its pods and must not have changed between: then each listed pod was created before
     this status was written or under it, and one whose slot is missing is missing for good. Without that, a change of
@@ -45,7 +52,7 @@ async def observe(
     """
     job = read_job(await cluster.get_job(*key))
     manifests, service = await asyncio.gather(cluster.list_pods(*key), _service(cluster, job))
-    manifests += await _unlabelled(cluster, job, manifests)
+    manifests += await _unlabelled(cluster, job, manifests, taken)
     again = await cluster.get_job(*key)
     if again["metadata"]["resourceVersion"] != job.metadata.resource_version:
         raise Conflict(f"TrainJob {key[0]}/{key[1]} changed while its pods were listed")
@@ -71,22 +78,31 @@ async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
     return ServiceView(name=job.metadata.name, owned=owned_by(manifest, job.metadata.uid))
 
 
-async def _unlabelled(cluster: Cluster, job: TrainJob, listed: Iterable[Manifest]) -> list[Manifest]:
-    """Pods that hold the name of a listed slot without carrying the job's label: nobody's list shows them, yet they
-    refuse our create.
+async def _unlabelled(
+    cluster: Cluster, job: TrainJob, listed: Iterable[Manifest], taken: Collection[str]
+) -> list[Manifest]:
+    """Pods that hold the name of a listed slot without carrying the job's label: nobody's list shows them.
+
+    Only two kinds are worth a call: one that refused our create, and that of a member of the running attempt,
+    which may have lost its label. A pod that is missing because it could not be created yet is not asked for.
     """
     names = {manifest["metadata"]["name"] for manifest in listed}
-    wanted = [pod_name(job.metadata.name, slot) for slot in parse_slots(job.status.slots)]
-    missing = [name for name in wanted if name not in names]
-    found = await asyncio.gather(*(_pod(cluster, job.metadata.namespace, name) for name in missing))
+    attempt = job.status.attempt
+    members = parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
+    wanted = {pod_name(job.metadata.name, slot): slot in members for slot in parse_slots(job.status.slots)}
+    missing = [name for name, member in wanted.items() if name not in names and (member or name in taken)]
+    found = await side_by_side([_pod(cluster, job.metadata.namespace, name) for name in missing])
     return [manifest for manifest in found if manifest is not None]
 
 
-async def _pod(cluster: Cluster, namespace: str, name: str) -> Manifest | None:
-    try:
-        return await cluster.get_pod(namespace, name)
-    except NotFound:
-        return None
+def _pod(cluster: Cluster, namespace: str, name: str) -> Callable[[], Awaitable[Manifest | None]]:
+    async def read() -> Manifest | None:
+        try:
+            return await cluster.get_pod(namespace, name)
+        except NotFound:
+            return None
+
+    return read
 
 
 async def _with_warnings(

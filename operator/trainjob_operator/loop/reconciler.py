@@ -1,8 +1,7 @@
 """The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
 
 Runs the same over the in-process cluster and over Kubernetes. Nothing is remembered between turns but the sentence that
-was logged last and what the API server refused last, for people to read; events are hints about when to look, never
-what to do.
+was logged last and what became of the creates (`creates.py`); events are hints about when to look, never what to do.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -20,17 +20,14 @@ from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, NotFound
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import AgentView, Decision, Installation, Observed, PodView
-from trainjob_operator.loop.apply import CreatesRefused, apply, report_unreadable
+from trainjob_operator.loop.apply import apply, report_unreadable
+from trainjob_operator.loop.creates import Creates
 from trainjob_operator.loop.observe import observe
 from trainjob_operator.loop.workqueue import Backoff, WorkQueue
 from trainjob_operator.manifests import UnreadableJob
 
 TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
-REFUSED_FIRST_S = 1.0
-"""So long after the API server refused pods the next turn tells people why, and tries again."""
-REFUSED_AGAIN_S = 15.0
-"""Refused in the same words again: the pause before the next try."""
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
 
@@ -104,8 +101,7 @@ class Reconciler:
         """When the turns that run now began."""
         self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
         self._said: dict[JobKey, str] = {}
-        self._refused: dict[JobKey, tuple[str, ...]] = {}
-        """What the API server said to the creates of a job's last turn: the next one tells people."""
+        self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
         coordinator.listen(self._queue.add_after)
 
     def enqueue(self, key: JobKey) -> None:
@@ -155,7 +151,7 @@ class Reconciler:
                 self._queue.retry(key)
                 self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error, extra=_about(key))
             except (ClusterError, TimeoutError) as error:
-                rest = self._queue.retry(key)
+                rest = self._queue.retry(key, getattr(error, "retry_after_s", 0.0))
                 self._log.warning(
                     "%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long", extra=_about(key)
                 )
@@ -172,9 +168,15 @@ class Reconciler:
         """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
         the cluster raises.
         """
+        creates = self._creates[key]
         try:
             seen = await observe(
-                self._cluster, key, self._coordinator.views, self._coordinator.listening_since, self._clock.now()
+                self._cluster,
+                key,
+                self._coordinator.views,
+                self._coordinator.listening_since,
+                self._clock.now(),
+                creates.taken,
             )
         except NotFound:
             self._gone(key)
@@ -185,40 +187,44 @@ class Reconciler:
             await report_unreadable(self._cluster, error, self._clock.now())
             self._queue.succeeded(key)
             return None
-        observed = replace(seen, refusals=self._refused.get(key))
+        observed = creates.seen(seen)
         # What was read is committed too: after a restart agents hear of the running attempt without a write.
         self._coordinator.commit(observed.job, observed.pods)
         decision = decide(observed, self._clock.now())
         self._say(key, decision.why)
         job = await self._apply(key, observed, decision)
-        self._coordinator.commit(job, observed.pods)
-        if self._on_job is not None:
-            self._on_job(job)
         self._queue.succeeded(key)
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
         return job
 
     async def _apply(self, key: JobKey, observed: Observed, decision: Decision) -> TrainJob:
-        """Carry the decision out. Refused creates are no failed turn: what runs is looked after, and they are tried
-        again.
+        """Carry the decision out; the job as committed. Creates that failed are no failed turn: what runs is looked
+        after, and they are tried again. Raises what else failed.
         """
-        try:
-            job = await apply(self._cluster, observed, decision, self._installation)
-        except CreatesRefused as error:
-            known = self._refused.get(key) == error.refusals
-            self._queue.add_after(key, REFUSED_AGAIN_S if known else REFUSED_FIRST_S)
-            if not known:
-                self._log.warning("%s/%s: pods or Service refused: %s", *key, error, extra=_about(key))
-            self._refused[key] = error.refusals
-            return error.job
-        self._refused[key] = ()
-        return job
+        creates = self._creates[key]
+        now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
+        told = creates.refused_deletes
+        done = await apply(self._cluster, observed, now_due, self._installation, told)
+        known, unknown = set(creates.refusals or ()), creates.unanswered
+        again_s = creates.note(done, rest_s is None, observed, self._clock.monotonic())
+        for pause_s in (rest_s, again_s):
+            if pause_s is not None:
+                self._queue.add_after(key, pause_s)
+        trouble = done.creates
+        if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
+            self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
+        self._coordinator.commit(done.job, observed.pods)
+        if self._on_job is not None:
+            self._on_job(done.job)
+        if done.error is not None:
+            raise done.error
+        return done.job
 
     def _gone(self, key: JobKey) -> None:
         self._coordinator.forget(key)
         self._said.pop(key, None)
-        self._refused.pop(key, None)
+        self._creates.pop(key, None)
         self._queue.succeeded(key)
 
     def _say(self, key: JobKey, why: str) -> None:

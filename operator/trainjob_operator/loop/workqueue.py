@@ -124,12 +124,12 @@ class WorkQueue(Generic[K]):
         if self._schedule.add(key, self._clock.monotonic() + delay_s):
             self._changed.set()
 
-    def retry(self, key: K) -> float:
+    def retry(self, key: K, at_least_s: float = 0.0) -> float:
         """The turn failed: ask for another one after a rest that grows; the seconds of it. Events do not cut the
         rest short.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = self._backoff.delay(failures, self._rng)
+        delay = max(self._backoff.delay(failures, self._rng), at_least_s)
         until = self._clock.monotonic() + delay
         self._schedule.rest(key, until)
         self._schedule.add(key, until)
