@@ -100,6 +100,7 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         phase=phase,
         owned=owned_by(manifest, job.metadata.uid),
         deleting="deletionTimestamp" in metadata,
+        gone_by=_time(metadata.get("deletionTimestamp")),
         scheduled=_scheduled(manifest, phase, conditions),
         ready=_holds(conditions, "Ready", phase is PodPhase.RUNNING),
         node=(manifest.get("spec") or {}).get("nodeName"),

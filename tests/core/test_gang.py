@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, is_steady, seconds
+from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.model import CreatePod, DeletePod
-from trainjob_operator.core.size.gang import GANG_WAIT_S, RETRY_S, pause_s
+from trainjob_operator.core.model import CreatePod, DeletePod, PodPhase
+from trainjob_operator.core.size.gang import GANG_WAIT_S, RESTART_WAIT_S, RETRY_S, pause_s
 
 PLAIN = {"runtime": {"agent": "Disabled"}}
 
@@ -151,7 +151,7 @@ def test_pods_that_hold_the_only_checkpoints_are_kept(storage: str | None, kept:
     world.lose_pod(1)
     world.turn()
     world.schedule()
-    world.tick(GANG_WAIT_S).turn()
+    world.tick(RESTART_WAIT_S).turn()
     assert ("digits-0" in [pod.name for pod in world.pods.values() if not pod.deleting]) == kept
 
 
@@ -161,3 +161,92 @@ def test_suspension_ends_the_waiting() -> None:
     world.change_spec(suspend=True)
     world.turn()
     assert (world.status.timing.gang_retry_at, world.status.timing.gang_tries) == (None, 0)
+
+
+# --- A job that has run goes on at the size that it ran at -------------------------------------------------------------
+
+
+def grown_in_vain(**fields: object) -> World:
+    """Runs with two workers, is to have four, and there is no room: the other two were given back."""
+    world = World.of(workers=2, checkpoint={"storage": "/checkpoints"}, **fields).run().tick(60)
+    world.change_spec(workers=4)
+    world.turn()
+    world.tick(1).schedule()
+    world.turn()
+    return world
+
+
+def test_a_rank_that_fails_while_there_is_no_room_to_grow_restarts_in_place() -> None:
+    world = grown_in_vain()
+    world.tick(3600).sync_all()
+    world.break_rank(1, raised(1, "ValueError"))
+    decision = world.turn()
+    assert not [action for action in decision.actions if isinstance(action, DeletePod) and action.name < "digits-2"]
+    world.sync_all()
+    world.turn()
+    assert (world.attempt.number, world.attempt.state, world.attempt.members) == (2, "Running", "0-1")
+    world.tick(3600).turn()
+    assert {"digits-0", "digits-1"} <= {pod.name for pod in world.pods.values() if not pod.deleting}
+
+
+def test_a_member_that_is_lost_while_there_is_no_room_to_grow_is_replaced_at_once() -> None:
+    world = grown_in_vain()
+    world.schedule(2)
+    world.tick(GANG_WAIT_S).turn()
+    assert world.status.slots == "0-1" and world.status.timing.gang_retry_at is not None
+    world.finish_deletions()
+    world.lose_pod(1)
+    decision = world.turn()
+    assert [action.slot for action in decision.actions if isinstance(action, CreatePod)] == [4]
+    world.start_pods()
+    world.sync_all()
+    world.turn()
+    assert (world.attempt.number, world.attempt.state, world.attempt.members) == (2, "Running", "0,4")
+
+
+def test_a_worker_that_was_to_join_takes_the_place_of_a_lost_member() -> None:
+    world = grown_in_vain()
+    world.schedule(2)
+    world.set_pod(2, phase=PodPhase.RUNNING, ready=True)
+    world.sync_all()
+    world.lose_pod(0)
+    world.turn()
+    world.sync_all()
+    world.turn()
+    assert (world.attempt.number, world.attempt.state, world.attempt.members) == (2, "Running", "1-2")
+    world.tick(GANG_WAIT_S).turn()
+    assert {"digits-1", "digits-2"} <= {pod.name for pod in world.pods.values() if not pod.deleting}
+    world.tick(600)
+    world.turn()
+    for _ in range(3):
+        world.start_pods()
+        world.sync_all()
+        world.turn()
+    assert world.attempt.workers == 4, "it grows as soon as there is room"
+
+
+def test_survivors_wait_longer_for_the_node_of_a_lost_worker_than_a_first_start_does() -> None:
+    world = World.of(workers=3, checkpoint={"storage": "/checkpoints"}).run().tick(60)
+    world.lose_pod(2)
+    world.turn()
+    world.tick(1).schedule()
+    world.tick(RESTART_WAIT_S - 2).turn()
+    assert {"digits-0", "digits-1"} <= {pod.name for pod in world.pods.values() if not pod.deleting}
+    world.tick(1).turn()
+    assert gang(world)[0] == contract.REASON_GANG and world.status.slots == ""
+
+
+def test_pods_that_a_gate_holds_back_do_not_keep_half_a_start_for_ever() -> None:
+    world = partial()
+    world.set_pod(2, reason="SchedulingGated", message="")
+    world.tick(GANG_WAIT_S).turn()
+    assert gang(world)[0] == contract.REASON_GANG and world.status.slots == ""
+
+
+def test_a_quota_that_lets_half_a_start_be_does_not_hold_its_nodes_for_ever() -> None:
+    world = partial(placed=3)
+    world.lose_pod(2)
+    world.refusals = ("pods is forbidden: exceeded quota: pods, requested: pods=1, used: pods=2, limited: pods=2",)
+    world.tick(GANG_WAIT_S).turn()
+    reason, message = gang(world)
+    assert reason == contract.REASON_GANG and "exceeded quota" in message and world.status.slots == ""

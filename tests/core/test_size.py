@@ -262,11 +262,39 @@ def test_plain_mode_recreates_the_group_when_the_old_one_is_gone() -> None:
     decision = world.turn()
     assert decision.actions == (DeletePod("digits-0", "uid-1", 5),)
     assert (world.attempt.state, world.status.slots) == ("Ended", "")
-    assert world.turn().why == "waiting for 1 pods of attempt 1 to be gone"
+    assert world.turn().why == "waiting for pods of the group before to be gone: digits-0"
     world.finish_deletions()
     assert world.turn().actions == (CreatePod(2), CreatePod(3))
     assert (world.attempt.number, world.attempt.members) == (2, "2-3")
     assert "digits-1" in world.pods, "the finished pod keeps its log"
+
+
+def test_plain_mode_the_next_group_waits_for_as_long_as_the_old_one_may_take() -> None:
+    """Scripts that write a checkpoint on SIGTERM have a long grace period: two groups would write the same folder."""
+    world = plain().run().tick(60)
+    world.change_spec(workers=1)
+    world.turn()
+    for slot in (0, 1):
+        world.set_pod(slot, gone_by=world.now + timedelta(seconds=300))
+    world.tick(290).turn()
+    assert (world.attempt.number, world.status.slots) == (1, "")
+    world.tick(3600)
+    decision = world.turn()
+    assert world.attempt.number == 1, "a process that cannot be killed may still write"
+    assert "digits-0, digits-1" in decision.why and decision.requeue_after is not None
+    world.finish_deletions()
+    world.turn()
+    assert (world.attempt.number, world.attempt.members) == (2, "2")
+
+
+def test_plain_mode_a_pod_that_stands_in_the_way_with_no_attempt_is_waited_for_too() -> None:
+    world = plain()
+    world.pods["digits-7"] = PodView(slot=7, name="digits-7", uid="u7", phase=PodPhase.RUNNING)
+    assert world.turn().actions == (EnsureService(), DeletePod("digits-7", "u7"))
+    assert world.status.attempt is None
+    world.finish_deletions()
+    world.turn()
+    assert world.attempt.number == 1
 
 
 def test_plain_mode_a_dead_node_does_not_hold_the_group_for_ever() -> None:
@@ -274,8 +302,21 @@ def test_plain_mode_a_dead_node_does_not_hold_the_group_for_ever() -> None:
     world.lose_pod(1)
     world.turn()
     assert world.attempt.state == "Ended"
-    world.tick(60).turn()
+    world.tick(59)
+    world.set_pod(0, doubt="its node node-0 is NotReady")
+    world.turn()
+    assert world.attempt.number == 1
+    world.tick(1).turn()
     assert world.attempt.number == 2
+
+
+def test_plain_mode_a_probe_that_fails_is_no_dead_node() -> None:
+    world = plain().run().tick(60)
+    world.lose_pod(1)
+    world.turn()
+    world.set_pod(0, doubt="its readiness probe fails", doubt_since=world.now)
+    world.tick(600).turn()
+    assert world.attempt.number == 1
 
 
 def test_plain_mode_scales_by_a_new_group() -> None:

@@ -188,8 +188,13 @@ def _has_started(turn: Turn, slot: int) -> bool:
 
 def name_workers(turn: Turn, slots: list[int]) -> str:
     """`digits-1, digits-4`; of many the first few and a count."""
-    names = ", ".join(pod_name(turn.job.metadata.name, slot) for slot in slots[:NAMED_WORKERS])
-    return f"{names} and {len(slots) - NAMED_WORKERS} more" if len(slots) > NAMED_WORKERS else names
+    return name_pods([pod_name(turn.job.metadata.name, slot) for slot in slots])
+
+
+def name_pods(pods: list[str]) -> str:
+    """`digits-1, digits-4`; of many the first few and a count."""
+    names = ", ".join(pods[:NAMED_WORKERS])
+    return f"{names} and {len(pods) - NAMED_WORKERS} more" if len(pods) > NAMED_WORKERS else names
 
 
 # --- The end of the job -----------------------------------------------------------------------------------------------

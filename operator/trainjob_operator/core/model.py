@@ -36,6 +36,8 @@ class PodView:
     owned: bool = True
     """Its controlling owner reference names this very object (UID)."""
     deleting: bool = False
+    gone_by: datetime | None = None
+    """Of one that is being deleted: when its grace period is over."""
     scheduled: bool = True
     ready: bool = True
     node: str | None = None

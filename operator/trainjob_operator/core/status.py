@@ -128,8 +128,9 @@ def _note_scheduled(turn: Turn) -> None:
     timing = turn.status.timing
     if turn.outcome or turn.spec.suspend:
         return
-    pods = counting_pods(turn)
-    if len(pods) < turn.spec.workers or not all(pod.scheduled for pod in pods):
+    members = turn.members()
+    pods = [pod for pod in counting_pods(turn) if not members or pod.slot in members]
+    if len(pods) < (len(members) or turn.spec.workers) or not all(pod.scheduled for pod in pods):
         if timing.scheduled_at is not None and turn.running is None:
             # A pod of this start was lost, and its successor may wait in a queue.
             turn.change(timing=timing.model_copy(update={"scheduled_at": None}))

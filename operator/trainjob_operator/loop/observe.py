@@ -17,6 +17,7 @@ from trainjob_operator.cluster import Cluster, Conflict, JobKey, Manifest, NotFo
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.ends.silence import is_silent
 from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
+from trainjob_operator.core.moments import aware
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
 from trainjob_operator.loop.side_by_side import side_by_side
@@ -132,8 +133,13 @@ def _silent(
     now: datetime,
 ) -> frozenset[str]:
     """UIDs of pods that should be heard and are not: their nodes may tell why."""
-    if job.status.finished or job.spec.suspend or not uses_agent(job.spec):
+    if job.status.finished or job.spec.suspend:
         return frozenset()
+    if not uses_agent(job.spec):
+        # Nobody is heard there; but what should be gone and is not holds the next group, unless its node is dead.
+        return frozenset(
+            pod.uid for pod in pods if pod.owned and pod.node and pod.gone_by and pod.gone_by <= aware(now)
+        )
     listed = parse_slots(job.status.slots)
     up = [
         pod

@@ -10,43 +10,53 @@ from __future__ import annotations
 import hashlib
 
 from trainjob_api import contract
+from trainjob_operator.core import obstacles
 from trainjob_operator.core.lifecycle import end_attempt
-from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.obstacles import UNSCHEDULABLE, word_of
+from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
+from trainjob_operator.core.size.least import least
 from trainjob_operator.core.turn import Turn
 
 GANG_WAIT_S = 60.0
 """So long after its newest pod was created, or the last one got a node, a start waits for the nodes that are
 missing.
 """
+RESTART_WAIT_S = 300.0
+"""The same where workers of an attempt wait for the successor of one that was lost: a machine that reboots, or one that
+an autoscaler brings, takes minutes, and what the survivors hold is dear.
+"""
 RETRY_S = (20.0, 40.0, 80.0, 160.0, 300.0)
 """Pause before the next try, by tries in a row; half of it to one and a half times."""
 
 
 def give_back(turn: Turn) -> None:
-    """Some pods of a start have nodes, others find none, and that has not changed for a while: none is kept."""
+    """Some pods of a start have nodes, others get none, and that has not changed for a while: none is kept."""
     if turn.spec.suspend or turn.blocked is not None or is_waiting(turn):
         return None
     starting = _starting(turn)
     pods = [pod for slot in starting if (pod := turn.kids.live.get(slot)) is not None]
     placed = [pod for pod in pods if pod.scheduled]
-    waiting = [pod for pod in pods if not pod.scheduled and pod.reason == UNSCHEDULABLE]
-    if not placed or not waiting or _holds_the_only_checkpoints(turn):
+    waiting = [pod for pod in pods if not pod.scheduled and pod.reason in (UNSCHEDULABLE, GATED)]
+    why = word_of(waiting[0]) if waiting else _quota(turn, starting)
+    if not placed or why is None or _holds_the_only_checkpoints(turn):
         return None
     moments = [pod.created_at for pod in waiting if pod.created_at] + [
         pod.scheduled_at for pod in placed if pod.scheduled_at
     ]
     if not moments:
         return None
-    until = after(max(aware(moment) for moment in moments), GANG_WAIT_S)
+    survivors = turn.running is None and any(pod.slot in turn.former for pod in placed)
+    wait_s = RESTART_WAIT_S if survivors else GANG_WAIT_S
+    until = after(max(aware(moment) for moment in moments), wait_s)
     if turn.now < until:
         turn.wake(until)
         return turn.say(
             f"{len(placed)} of {len(starting)} workers have a node; waiting for the others until {until:%H:%M:%S} UTC"
         )
-    return _give_back(turn, starting, placed, waiting[0])
+    return _give_back(
+        turn, starting, f"only {len(placed)} of {len(starting)} workers found a node within {wait_s:.0f} s", why
+    )
 
 
 def is_waiting(turn: Turn) -> bool:
@@ -59,15 +69,28 @@ def is_waiting(turn: Turn) -> bool:
 
 
 def _starting(turn: Turn) -> list[int]:
-    """Slots whose pods are on their way up: all of a start, or those that a running attempt is to grow by."""
+    """Slots whose pods are on their way up: all of a start, or those that are beyond what the job goes on with."""
     listed = parse_slots(turn.status.slots)
     attempt = turn.running
-    if attempt is None:
-        return list(listed)
     if turn.plain:
-        return list(listed) if attempt.running_at is None else []
-    members = turn.members()
-    return [slot for slot in listed if slot not in members]
+        return list(listed) if attempt is None or attempt.running_at is None else []
+    enough = set(turn.members()) if attempt is not None else _enough(turn, listed)
+    return [slot for slot in listed if slot not in enough]
+
+
+def _enough(turn: Turn, listed: tuple[int, ...]) -> set[int]:
+    """Workers that have a node and suffice to go on, those of the last attempt first; none if they are too few."""
+    placed = [slot for slot in listed if slot in turn.kids.live and turn.kids.live[slot].scheduled]
+    enough = sorted(placed, key=lambda slot: (slot not in turn.former, slot))[: least(turn)]
+    return set(enough) if len(enough) == least(turn) else set()
+
+
+def _quota(turn: Turn, starting: list[int]) -> str | None:
+    """Why pods of the start do not even exist, if a quota lets only a part of them be."""
+    refused = obstacles.of_refusals(turn.observed.refusals or ())
+    if refused is None or refused.reason != contract.REASON_QUOTA:
+        return None
+    return refused.words if any(slot in turn.kids.absent for slot in starting) else None
 
 
 def _holds_the_only_checkpoints(turn: Turn) -> bool:
@@ -80,13 +103,10 @@ def _holds_the_only_checkpoints(turn: Turn) -> bool:
     )
 
 
-def _give_back(turn: Turn, starting: list[int], placed: list[PodView], waiting: PodView) -> None:
+def _give_back(turn: Turn, starting: list[int], found: str, why: str) -> None:
     tries = turn.status.timing.gang_tries + 1
     retry_at = after(turn.now, pause_s(turn.job.metadata.uid, tries))
-    turn.gang = (
-        f"only {len(placed)} of {len(starting)} workers found a node within {GANG_WAIT_S:.0f} s; their pods "
-        f"are given back until {retry_at:%H:%M:%S} UTC; {word_of(waiting)}"
-    )
+    turn.gang = f"{found}; their pods are given back until {retry_at:%H:%M:%S} UTC; {why}"
     if turn.plain:
         end_attempt(turn, contract.REASON_GANG)
     keep = [slot for slot in parse_slots(turn.status.slots) if slot not in starting]

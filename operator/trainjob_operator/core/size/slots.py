@@ -11,6 +11,7 @@ from trainjob_operator.core.ends import budget
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_name
 from trainjob_operator.core.size import gang
+from trainjob_operator.core.size.least import least
 from trainjob_operator.core.size.pauses import is_backing_off, retry_in
 from trainjob_operator.core.turn import Turn
 
@@ -24,10 +25,13 @@ def settle_slots(turn: Turn) -> None:
             turn.change(slots="")
     else:
         kept = _kept(turn)
-        wanted = turn.spec.workers - len(kept)
-        if wanted > 0 and turn.blocked is None and not is_backing_off(turn) and not gang.is_waiting(turn):
+        waits = gang.is_waiting(turn)
+        # While there is no room to grow, a lost worker of what goes on is replaced all the same.
+        wanted = (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
+        if wanted > 0 and turn.blocked is None and not is_backing_off(turn):
             kept += take_slots(turn, wanted)
-            turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
+            if not waits:
+                turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
         turn.change(slots=format_slots(kept))
 
 

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
-from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_workers
-from trainjob_operator.core.model import AgentView
+from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
+from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
 from trainjob_operator.core.size import gang
+from trainjob_operator.core.size.least import least
 from trainjob_operator.core.size.pauses import is_backing_off
 from trainjob_operator.core.size.slots import take_slots
 from trainjob_operator.core.turn import Turn
 
 EXIT_WAIT_S = 30.0
 """A removed pod's agent was told `exit`: it may take this long to store what is staged before its pod is deleted."""
-PLAIN_STOP_WAIT_S = 60.0
-"""Plain mode: the next group waits this long for the pods of the last one to be gone; a dead node must not hold it
-for ever.
-"""
+DEAD_NODE_WAIT_S = 60.0
+"""Plain mode: the next group waits so long for a pod of the last one on a dead node, which must not hold it."""
+LOOK_AGAIN_S = 30.0
+"""Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
 
 def scale(turn: Turn) -> None:
@@ -52,41 +53,69 @@ def begin(turn: Turn) -> None:
             f"the next start waits until {turn.status.timing.retry_at}: {turn.status.failures.early_in_row} early "
             "ends in a row"
         )
-    if gang.is_waiting(turn):
-        return turn.say(
-            f"waiting until {turn.status.timing.gang_retry_at} for the next try to get nodes for all workers"
-        )
     return _begin_plain(turn) if turn.plain else _begin_with_agents(turn)
 
 
 def _begin_plain(turn: Turn) -> None:
     """The group is new each time: nothing fences a script without an agent but the absence of its predecessor."""
-    last = turn.status.attempt
+    if gang.is_waiting(turn):
+        return _say_waiting(turn)
     remains = [*turn.kids.live.values(), *turn.kids.leaving.values(), *turn.kids.parting]
-    if (
-        remains
-        and last is not None
-        and last.ended_at is not None
-        and elapsed(turn.now, last.ended_at) < PLAIN_STOP_WAIT_S
-    ):
-        turn.wake(after(last.ended_at, PLAIN_STOP_WAIT_S))
-        return turn.say(f"waiting for {len(remains)} pods of attempt {last.number} to be gone")
+    left = [pod for pod in remains if not _is_given_up(turn, pod)]
+    if left:
+        names = name_pods([pod.name for pod in left])
+        return turn.say(f"waiting for pods of the group before to be gone: {names}")
     slots = take_slots(turn, turn.spec.workers)
     turn.change(slots=format_slots(slots))
     return begin_attempt(turn, tuple(slots))
+
+
+def _is_given_up(turn: Turn, pod: PodView) -> bool:
+    """Whether what is left of the last group is no longer waited for: its node is dead, and nobody can tell whether it
+    still runs there. On a node that stands well a process may outlive its grace period, and still write."""
+    last = turn.status.attempt
+    ended_at = last.ended_at if last is not None else None
+    if pod.doubt is not None and pod.doubt_since is None:
+        until = after(ended_at, DEAD_NODE_WAIT_S) if ended_at is not None else turn.now
+        turn.wake(until)
+        return turn.now >= until
+    turn.wake(max(after(pod.gone_by or turn.now, 1.0), after(turn.now, LOOK_AGAIN_S)))
+    return False
 
 
 def _begin_with_agents(turn: Turn) -> None:
     team = _team(turn)
     late = missing(turn, team)
     if late or len(team) < turn.spec.workers:
-        return turn.say(f"waiting for {len(late)} of {turn.spec.workers} workers: {name_workers(turn, late)}")
+        smaller = _team_that_suffices(turn, team, late)
+        if smaller is None:
+            waits = gang.is_waiting(turn)
+            text = f"waiting for {len(late)} of {turn.spec.workers} workers: {name_workers(turn, late)}"
+            return _say_waiting(turn) if waits else turn.say(text)
+        team = smaller
     last = turn.status.attempt
     storing = sum(view.uploads for view in _parting_agents(turn))
     if storing and last is not None and last.ended_at is not None and elapsed(turn.now, last.ended_at) < EXIT_WAIT_S:
         turn.wake(after(last.ended_at, EXIT_WAIT_S))
         return turn.say(f"waiting for {storing} uploads of removed workers")
     return begin_attempt(turn, team)
+
+
+def _say_waiting(turn: Turn) -> None:
+    turn.say(f"waiting until {turn.status.timing.gang_retry_at} for the next try to get nodes for all workers")
+
+
+def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> tuple[int, ...] | None:
+    """Not all that are wished are there, but as many as trained before: they need not wait for a wish.
+
+    Whoever was a member and lives comes first, and is waited for: nobody else may hold what was trained last.
+    """
+    need = least(turn)
+    stay = [slot for slot in team if slot in turn.former][:need]
+    more = [slot for slot in team if slot not in turn.former and slot not in late][: need - len(stay)]
+    if len(stay) + len(more) < need or set(stay) & set(late):
+        return None
+    return tuple(sorted(stay + more))
 
 
 def _team(turn: Turn) -> tuple[int, ...]:
