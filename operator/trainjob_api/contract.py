@@ -595,7 +595,7 @@ class Instruction(TypedDict, total=False):
     leader: str
     """host:port of the agent of rank 0."""
     secret: str
-    """Shown to peers on every agent-to-agent connection."""
+    """Of this job's attempt: agents prove to each other that they know it, and never send it."""
     grace_s: float
     exit_code: int
     reason: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from trainjob_api import nonfinite
 
@@ -42,27 +42,29 @@ def encode(message: Message, blob: bytes = b"") -> bytes:
 class Decoder:
     """Turns a byte stream into frames: `feed` what arrived, get the frames that are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: Optional[int] = None) -> None:
+        self.limit = limit
+        """Bytes of a whole frame, on top of the limits for all; may be changed between two frames."""
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> List[Frame]:
-        """Frames completed by `data`, in order. Raises WireError on lengths beyond the limits or a body that is no
-        JSON object.
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Frames completed by `data`, in order; the next is looked at when it is asked for. Raises WireError on lengths
+        beyond the limits, as soon as they are known, or a body that is no JSON object.
         """
         self._buffer += data
-        frames: List[Frame] = []
         while len(self._buffer) >= _HEADER.size:
             json_length, blob_length = _HEADER.unpack_from(self._buffer)
             if json_length > JSON_LIMIT or blob_length > BLOB_LIMIT:
                 raise WireError(f"frame lengths {json_length} and {blob_length} are beyond the limits")
+            if self.limit is not None and json_length + blob_length > self.limit:
+                raise WireError(f"a frame of {json_length + blob_length} bytes, where {self.limit} are allowed")
             end = _HEADER.size + json_length + blob_length
             if len(self._buffer) < end:
                 break
             body = bytes(self._buffer[_HEADER.size : _HEADER.size + json_length])
             blob = bytes(self._buffer[_HEADER.size + json_length : end])
             del self._buffer[:end]
-            frames.append((_parse(body), blob))
-        return frames
+            yield _parse(body), blob
 
     @property
     def pending(self) -> int:
@@ -75,11 +77,15 @@ def send(sock: socket.socket, message: Message, blob: bytes = b"") -> None:
     sock.sendall(encode(message, blob))
 
 
-def receive(sock: socket.socket) -> Frame:
-    """Read one frame from a blocking socket. Raises WireError when the peer closes or sends no frame."""
+def receive(sock: socket.socket, limit: Optional[int] = None) -> Frame:
+    """Read one frame from a blocking socket; `limit`: as a Decoder has it. Raises WireError when the peer closes or
+    sends no frame.
+    """
     json_length, blob_length = _HEADER.unpack(_read(sock, _HEADER.size))
     if json_length > JSON_LIMIT or blob_length > BLOB_LIMIT:
         raise WireError(f"frame lengths {json_length} and {blob_length} are beyond the limits")
+    if limit is not None and json_length + blob_length > limit:
+        raise WireError(f"a frame of {json_length + blob_length} bytes, where {limit} are allowed")
     return _parse(_read(sock, json_length)), _read(sock, blob_length) if blob_length else b""
 
 
@@ -97,7 +103,7 @@ def _read(sock: socket.socket, count: int) -> bytes:
 def _parse(body: bytes) -> Message:
     try:
         message = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
     if not isinstance(message, dict):
         raise WireError("a frame's JSON must be an object")

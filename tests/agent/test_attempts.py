@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig, processes_with
+from support.cut_proxy import CutProxy
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -215,15 +216,18 @@ def test_hold_during_the_join_then_the_same_attempt_begins(tmp_path: Path) -> No
 def test_a_member_that_goes_away_during_the_join_hangs_nobody(tmp_path: Path) -> None:
     with Rig(tmp_path, script=FOREVER, agents=3) as rig:
         rig.wait(lambda: len(rig.coordinator.reports) == 3)
+        proxy = CutProxy(rig.coordinator.reports[0]["address"])
         for index in (0, 1):
             rig.run_one(index, 1, index, [0, 1, 2])
-        rig.wait(lambda: rig.report(1)["attempt"] == 1 and rig.report(0)["attempt"] == 1)
+        rig.coordinator.tell(1, **{**rig.coordinator.instructions[1], "leader": proxy.address})
+        rig.wait(lambda: b'{"op":"hello"}' in proxy.answers, "its leader has let it in")
         rig.agents[1].process.kill()
         rig.exit_code(1)
         rig.wait(lambda: rig.report(0)["lost_peers"] == [1], "its leader noticed")
         rig.run(2, members=[0, 2])
         rig.wait(lambda: rig.running(0, 1, attempt=2), "the others go on")
         assert rig.report(0)["lost_peers"] == []
+        proxy.close()
 
 
 def test_a_restarted_agent_never_starts_an_attempt_twice(tmp_path: Path) -> None:

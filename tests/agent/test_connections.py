@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 from trainjob.agent.attempts import master_port
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire import handshake, peers
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob.agent.wire.peers import PeerServer
+from trainjob.agent.wire.peers import LeaderLink, PeerServer
 from trainjob_api import wire
 
 PATIENCE_S = 10.0
@@ -56,55 +57,268 @@ def with_server(test: Callable[[PeerServer, Guest], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def ends(reader: asyncio.StreamReader) -> bool:
-    return await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+class Caller:
+    """What reaches the port: frame by frame, with a clock."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def at(cls, server: PeerServer) -> Caller:
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+
+    def say(self, *messages: wire.Message) -> None:
+        self._writer.write(b"".join(map(wire.encode, messages)))
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def hear(self) -> wire.Message:
+        head = await asyncio.wait_for(self._reader.readexactly(8), PATIENCE_S)
+        message: wire.Message = json.loads(await self._reader.readexactly(int.from_bytes(head[:4], "big")))
+        return message
+
+    async def prove(self, secret: str, attempt: int, index: int = 1) -> wire.Message:
+        """Through the whole handshake; what is answered."""
+        hello = handshake.hello("member", attempt, index)
+        self.say(hello.to_message())
+        self.say(handshake.answer(secret, hello, await self.hear()))
+        return await self.hear()
+
+    async def is_closed(self) -> bool:
+        try:
+            while await asyncio.wait_for(self._reader.read(65536), PATIENCE_S):
+                pass
+        except ConnectionResetError:
+            pass
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def test_who_knows_the_secret_is_let_in_and_nobody_has_sent_it() -> None:
+    async def test(server: PeerServer, guest: Guest) -> None:
+        server.know("right", 3, guest)
+        caller = await Caller.at(server)
+        assert await caller.prove("right", 3) == {"op": "hello"} and guest.members == [1]
+        caller.say({"op": "arrive"})
+        await until(lambda: guest.frames == [(1, {"op": "arrive"})])
+        caller.close()
+
+    with_server(test)
+    hello = handshake.hello("member", 3, 1)
+    said = [hello.to_message(), handshake.challenge("right", hello, handshake.nonce())]
+    said.append(handshake.answer("right", hello, said[1]))
+    assert "right" not in json.dumps(said)
 
 
 def test_who_does_not_know_the_secret_is_sent_away_unheard() -> None:
     async def test(server: PeerServer, guest: Guest) -> None:
         server.know("right", 1, guest)
-        for first in (peer_protocol.hello("wrong", "member", 1, 1), {"op": "hello", "attempt": 1}, {"op": "arrive"}):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(wire.encode(first) + wire.encode({"op": "arrive"}))
-            try:
-                assert await ends(reader)
-            except ConnectionResetError:
-                pass
-            writer.close()
+        hello = handshake.hello("member", 1, 1)
+        nonsense = ({"op": "hello", "attempt": 1}, {"op": "arrive"}, {**hello.to_message(), "attempt": "1"})
+        for first in (*nonsense, {**hello.to_message(), "nonce": "short"}):
+            caller = await Caller.at(server)
+            caller.say(first, {"op": "arrive"})
+            assert await caller.is_closed()
+        guessing = await Caller.at(server)
+        guessing.say(hello.to_message())
+        challenge = await guessing.hear()
+        # Its own proof back at it, and one made with another secret.
+        guessing.say({"op": "proof", "proof": challenge["proof"]}, {"op": "arrive"})
+        assert await guessing.is_closed()
+        other = await Caller.at(server)
+        with pytest.raises(ValueError, match="does not know the secret of this attempt"):
+            await other.prove("wrong", 1)
         assert guest.members == [] and guest.frames == []
 
     with_server(test)
 
 
-def test_a_stranger_cannot_make_us_buffer() -> None:
+def test_a_recorded_proof_is_worth_nothing() -> None:
     async def test(server: PeerServer, guest: Guest) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"\0\x10\0\0\0\0\0\0" + b"x" * 8000)
-        try:
-            assert await ends(reader)
-        except ConnectionResetError:
-            pass
-        writer.close()
+        server.know("right", 1, guest)
+        hello, first = handshake.hello("member", 1, 1), await Caller.at(server)
+        first.say(hello.to_message())
+        proof = handshake.answer("right", hello, await first.hear())
+        again = await Caller.at(server)
+        again.say(hello.to_message())
+        await again.hear()
+        again.say(proof)
+        assert (await again.hear())["op"] == "refused" and guest.members == []
+
+    with_server(test)
+
+
+def test_nothing_is_told_to_one_that_is_not_of_this_attempt() -> None:
+    """Whoever has the old address of rank 0's agent now."""
+    heard: list[wire.Message] = []
+
+    async def test() -> None:
+        async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readexactly(8)
+            hello = json.loads(await reader.readexactly(int.from_bytes(head[:4], "big")))
+            heard.append(hello)
+            given = handshake.parse(hello)
+            writer.write(wire.encode(handshake.challenge("of an older attempt", given, handshake.nonce())))
+            heard.extend([{"more": True}] if await reader.read(1) else [])
+            writer.close()
+
+        said: list[str] = []
+        listening = await asyncio.start_server(stranger, "127.0.0.1", 0)
+        link = LeaderLink(
+            peers.Caller("right", 2, 1),
+            lambda: heard.append({"up": True}),
+            lambda message, blob: heard.append(message),
+            lambda lost: None,
+            lambda text, lasting: said.append(text),
+        )
+        link.connect(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        await until(lambda: len(heard) >= 2)
+        link.close()
+        listening.close()
+        assert {message["op"] for message in heard} == {"hello"}, "nothing but greetings"
+        assert "right" not in json.dumps(heard)
+        assert len(said) == 1 and "it does not know the secret of this attempt" in said[0]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["secret known", "secret not known"])
+def test_a_stranger_cannot_make_us_buffer(known: bool) -> None:
+    """Neither before its hello nor after one that has to wait for us to hear of its attempt."""
+
+    async def test(server: PeerServer, guest: Guest) -> None:
+        if known:
+            server.know("right", 1, guest)
+        large = (1 << 20).to_bytes(4, "big")
+        for before in (b"", wire.encode(handshake.hello("member", 10**9, 1).to_message())):
+            for lengths in (large + bytes(4), bytes(4) + large):
+                caller = await Caller.at(server)
+                caller.write(before + lengths + b"x" * 8000)
+                assert await caller.is_closed()
+        nested = b"[" * 2000
+        deep = await Caller.at(server)
+        deep.write(len(nested).to_bytes(4, "big") + bytes(4) + nested)
+        assert await deep.is_closed()
+
+    with_server(test)
+
+
+def test_strangers_are_limited_and_never_lock_a_member_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "STRANGERS_LIMIT", 8)
+
+    async def test(server: PeerServer, guest: Guest) -> None:
+        strangers = [await Caller.at(server) for _ in range(12)]
+        for stranger in strangers[:8]:
+            stranger.say(handshake.hello("member", 10**9, 1).to_message())
+        for stranger in strangers[:4]:
+            assert await stranger.is_closed(), "the oldest make way"
+        server.know("right", 1, guest)
+        for index in range(1, 20):
+            member = await Caller.at(server)
+            assert await member.prove("right", 1, index) == {"op": "hello"}
+        assert len(server._strangers) <= 8
+
+    with_server(test)
+
+
+def test_a_stranger_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "STRANGER_S", 0.05)
+    monkeypatch.setattr(peers, "WAITING_S", 0.05)
+
+    async def test(server: PeerServer, guest: Guest) -> None:
+        server.know("right", 1, guest)
+        silent, ahead, unproven = [await Caller.at(server) for _ in range(3)]
+        ahead.say(handshake.hello("member", 2, 1).to_message())
+        unproven.say(handshake.hello("member", 1, 1).to_message())
+        for caller in (silent, ahead, unproven):
+            assert await caller.is_closed()
+        assert not server._strangers
 
     with_server(test)
 
 
 def test_a_member_that_is_ahead_waits_until_we_have_heard_of_the_attempt() -> None:
     async def test(server: PeerServer, guest: Guest) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(wire.encode(peer_protocol.hello("right", "member", 2, 1)))
-        server.know("right", 1, None)
-        late, late_writer = await asyncio.open_connection("127.0.0.1", server.port)
-        server.know("right", 2, guest)
-        await until(lambda: guest.members == [1])
-        assert await reader.read(64)
-        late_writer.write(wire.encode(peer_protocol.hello("right", "member", 1, 1)))
-        assert await ends(late), "who is behind is sent away"
-        writer.close()
+        caller = await Caller.at(server)
+        proving = asyncio.ensure_future(caller.prove("of 2", 2))
+        await asyncio.sleep(0)
+        server.know("of 1", 1, None)
+        server.know("of 2", 2, guest)
+        assert await proving == {"op": "hello"} and guest.members == [1]
+        caller.close()
         await until(lambda: guest.left == [1])
-        late_writer.close()
 
     with_server(test)
+
+
+@pytest.mark.parametrize("purpose", ["member", "files"])
+def test_who_missed_a_newer_attempt_is_sent_away_with_a_word(purpose: str) -> None:
+    async def test(server: PeerServer, guest: Guest) -> None:
+        server.know("of 1", 1, guest)
+        slow, hello = await Caller.at(server), handshake.hello(purpose, 1, 1)
+        slow.say(hello.to_message())
+        proof = handshake.answer("of 1", hello, await slow.hear())
+        server.know("of 2", 2, guest)
+        slow.say(proof)
+        assert (await slow.hear())["op"] == "refused", "proven for an attempt that is over by now"
+        late = await Caller.at(server)
+        late.say(handshake.hello(purpose, 1, 1).to_message())
+        assert "attempt 1 is over" in (await late.hear())["message"]
+        assert await late.is_closed() and guest.members == []
+
+    with_server(test)
+
+
+def test_an_agent_of_another_version_is_told_what_to_do() -> None:
+    said: list[tuple[str, bool]] = []
+
+    async def run() -> None:
+        server = PeerServer(lambda connection, message: None, lambda text, lasting: said.append((text, lasting)))
+        await server.start("127.0.0.1")
+        server.know("right", 1, Guest())
+        older = {"op": "hello", "secret": "of the job", "purpose": "member", "attempt": 1, "index": 1}
+        for hello in (older, {**handshake.hello("member", 1, 1).to_message(), "version": 3}):
+            caller = await Caller.at(server)
+            caller.say(hello)
+            refusal = await caller.hear()
+            assert refusal["kind"] == "version" and "Suspend the job and resume it" in refusal["message"]
+            assert await caller.is_closed()
+        server.close()
+
+    asyncio.run(run())
+    assert len(said) == 1, "whoever reaches the port can make us say it"
+    assert said[0][1] and "another version of TrainJob" in said[0][0]
+
+
+def test_a_leader_of_an_older_version_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It closes the connection without a word: it does not find the secret in our hello."""
+    monkeypatch.setattr(peers, "RETRY_S", 0.001)
+    monkeypatch.setattr(peers, "RETRY_CAP_S", 0.001)
+    said: list[tuple[str, bool]] = []
+
+    async def test() -> None:
+        async def older(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            writer.close()
+
+        listening = await asyncio.start_server(older, "127.0.0.1", 0)
+        link = LeaderLink(
+            peers.Caller("right", 1, 1),
+            lambda: None,
+            lambda message, blob: None,
+            lambda lost: None,
+            lambda text, lasting: said.append((text, lasting)),
+        )
+        link.connect(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        await until(lambda: said)
+        link.close()
+        listening.close()
+
+    asyncio.run(test())
+    assert said[0][1] and "closes each connection without a word" in said[0][0]
 
 
 class Answering:

@@ -16,7 +16,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Condition, TrainJob
 from trainjob_operator.agents.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
 from trainjob_operator.agents.endpoint import Answer
-from trainjob_operator.agents.roster import job_secret
+from trainjob_operator.agents.roster import attempt_secret
 from trainjob_operator.cluster import JobKey, Unavailable
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.model import PodPhase, PodView
@@ -229,16 +229,14 @@ def test_stop_answers_open_polls() -> None:
 # --- What it answers from ---------------------------------------------------------------------------------------------
 
 
-def test_the_secret_comes_with_run_alone_and_is_the_jobs() -> None:
+def test_the_secret_comes_with_run_alone_and_is_of_job_and_attempt() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(), pods(0, 1))
         assert "secret" not in await bench.told()
         bench.coordinator.commit(job(1, version="2"), pods(0, 1))
-        assert (
-            (await bench.told(seq=2))["secret"]
-            == job_secret(MASTER_KEY, "job-uid")
-            != job_secret(MASTER_KEY, "other-uid")
-        )
+        assert (await bench.told(seq=2))["secret"] == attempt_secret(MASTER_KEY, "job-uid", 1)
+        secrets = {attempt_secret(MASTER_KEY, uid, attempt) for uid in ("job-uid", "other-uid") for attempt in (1, 2)}
+        assert len(secrets) == 4
 
     on_bench(test)
 

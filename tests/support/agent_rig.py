@@ -273,7 +273,7 @@ class Rig:
             workers=len(slots),
             processes=self.processes,
             leader=leader,
-            secret="secret",
+            secret=f"secret of attempt {attempt}",
             reason="test",
         )
 

@@ -18,6 +18,9 @@ class CutProxy:
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self.accepted = 0
+        self._targets: set[socket.socket] = set()
+        self.answers = bytearray()
+        """What the target has said, over all connections."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -46,12 +49,15 @@ class CutProxy:
             self.accepted += 1
             with self._lock:
                 self._open += [near, far]
+                self._targets.add(far)
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if source in self._targets:
+                    self.answers += data
                 sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):

@@ -184,7 +184,7 @@ class Roster:
             return Instruction(do=contract.DO_WAIT)
         word, _ = instruct(known.job, self._by_slot(report.key, known), report.slot, report.pod_uid)
         if word.get("do") == contract.DO_RUN:
-            word["secret"] = job_secret(self._master_key, report.job_uid)
+            word["secret"] = attempt_secret(self._master_key, report.job_uid, word["attempt"])
         return word
 
     def has_news_for(self, report: Report) -> bool:
@@ -200,9 +200,11 @@ class Roster:
         return {slot: heard[uid].view for uid, slot in known.slots.items() if uid in heard}
 
 
-def job_secret(master_key: bytes, job_uid: str) -> str:
-    """What the agents of one job show each other: derived, never stored."""
-    return hmac.new(master_key, job_uid.encode(), hashlib.sha256).hexdigest()
+def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:
+    """By which the agents of one attempt know each other: derived, never stored. One that missed a newer attempt does
+    not know that one's.
+    """
+    return hmac.new(master_key, f"{job_uid}\n{attempt}".encode(), hashlib.sha256).hexdigest()
 
 
 def _difference(before: AgentView | None, after: AgentView) -> News:

@@ -53,7 +53,7 @@ class Agent:
         self._reaper = Reaper(self._loop)
         self._notes = BootNotes(config.work_dir)
         self._boot = self._notes.count_boot()
-        self._peers = PeerServer(self._serve_file)
+        self._peers = PeerServer(self._serve_file, self._complain)
         self._files: Optional[FileServer] = None
         self._sync = Sync(config, self.report, self._instructed, self._console.say)
         self._instruction: Optional[contract.Instruction] = None
@@ -160,6 +160,12 @@ class Agent:
         them.
         """
         self._sync.changed(drained and (self._attempt is None or not self._attempt.alive))
+
+    def _complain(self, text: str, lasting: bool) -> None:
+        """Of who calls us, or whom we call."""
+        self._console.say(text)
+        if lasting:
+            self._warn(text)
 
     def _warn(self, text: Optional[str]) -> None:
         self._warning = None if text is None else text[: contract.MESSAGE_LIMIT]

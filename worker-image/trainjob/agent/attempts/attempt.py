@@ -26,7 +26,7 @@ from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import peer_protocol
-from trainjob.agent.wire.peers import LeaderLink, PeerServer
+from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, wire
 
@@ -115,12 +115,20 @@ class Attempt:
             self._ask()
         else:
             self._peers.know(self._secret, self.number, None)
-            first = peer_protocol.hello(self._secret, peer_protocol.MEMBER, self.number, self.index)
-            self._link = LeaderLink(first, self._link_up, self._member.take, self._link_lost)
+            caller = Caller(self._secret, self.number, self.index)
+            self._link = LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused)
             self._link.connect(self._leader_address)
 
     def update(self, order: contract.Instruction) -> None:
-        """The same attempt, told again: only rank 0's agent may have moved (its container was restarted)."""
+        """The same attempt, told again: rank 0's agent may have moved (its container was restarted), and an operator
+        with another key derives another secret.
+        """
+        if order["secret"] != self._secret:
+            self._secret = str(order["secret"])
+            if self._link is not None or self.leader is not None:
+                self._peers.know(self._secret, self.number, self.leader)
+            if self._link is not None:
+                self._link.caller = Caller(self._secret, self.number, self.index)
         if self._link is not None and order["leader"] != self._leader_address:
             self._leader_address = str(order["leader"])
             self._link.connect(self._leader_address)
@@ -174,6 +182,12 @@ class Attempt:
         self._ask()
         if self.joined_at_leader:
             self._member.say_all_again()
+
+    def _link_refused(self, why: str, lasting: bool) -> None:
+        """Nothing that the ranks could mend: people see it here, and what does not pass in the job's conditions."""
+        self._site.console.say(why)
+        if lasting:
+            self._site.warn(why)
 
     def _link_lost(self, lost: bool) -> None:
         if lost != self.leader_lost:

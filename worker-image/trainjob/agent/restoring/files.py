@@ -15,7 +15,7 @@ import weakref
 from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent.storing.saving import Saving
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire import handshake, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
@@ -280,19 +280,28 @@ class Fetcher:
             if self._sock is None:
                 self._sock = socket.create_connection(peer_protocol.split_address(self._peer.address), SOCKET_TIMEOUT_S)
                 self._stop.opened(self._sock)
-                wire.send(
-                    self._sock, peer_protocol.hello(self._peer.secret, peer_protocol.FILES, self._peer.attempt, 0)
-                )
-                wire.receive(self._sock)
+                self._greet(self._sock)
             wire.send(self._sock, request)
         except OSError as error:
             raise _Broken(f"its agent does not answer: {error}") from error
         return self._receive()[0]
 
-    def _receive(self) -> wire.Frame:
+    def _greet(self, sock: socket.socket) -> None:
+        """Prove ourselves to the peer, once it has done so to us. Raises _Broken, OSError."""
+        hello = handshake.hello(handshake.FILES, self._peer.attempt, 0)
+        wire.send(sock, hello.to_message())
+        try:
+            wire.send(sock, handshake.answer(self._peer.secret, hello, self._receive(peer_protocol.REFUSAL_LIMIT)[0]))
+        except ValueError as error:
+            raise _Broken(str(error)) from error
+        welcome, _ = self._receive(peer_protocol.REFUSAL_LIMIT)
+        if welcome.get("op") != handshake.HELLO:
+            raise _Broken(str(welcome.get("message") or "it does not let us in"))
+
+    def _receive(self, limit: Optional[int] = None) -> wire.Frame:
         assert self._sock is not None
         try:
-            return wire.receive(self._sock)
+            return wire.receive(self._sock, limit)
         except OSError as error:
             raise _Broken(str(error)) from error
 

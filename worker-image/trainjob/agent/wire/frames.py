@@ -33,12 +33,14 @@ class FrameConnection(asyncio.BufferedProtocol):
     connection.
     """
 
-    def __init__(self, on_frame: OnFrame, on_closed: OnClosed, first_limit: Optional[int] = None) -> None:
+    def __init__(self, on_frame: OnFrame, on_closed: OnClosed, stranger_limit: Optional[int] = None) -> None:
+        """`stranger_limit`: bytes of a frame until `trust`, so that a stranger cannot make us buffer; its nonsense is
+        nobody's fault of ours and is not told.
+        """
         self.on_frame = on_frame
         self.on_closed = on_closed
-        self.first_limit = first_limit
-        """Bytes that may wait before the first frame is complete: a stranger cannot make us buffer."""
-        self._decoder = wire.Decoder()
+        self._trusted = stranger_limit is None
+        self._decoder = wire.Decoder(stranger_limit)
         self._transport: Optional[asyncio.Transport] = None
         self._writable: Optional[asyncio.Future[None]] = None
 
@@ -57,16 +59,17 @@ class FrameConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for message, blob in self._decoder.feed(bytes(memoryview(_ROOM)[:nbytes])):
-                self.first_limit = None
                 self.on_frame(self, message, blob)
         except (wire.WireError, KeyError, TypeError, ValueError) as error:
-            if self.first_limit is None:
+            if self._trusted:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a frame that cannot be read; its connection is closed", "exception": error}
                 )
             self.abort()
-        if self.first_limit is not None and self._decoder.pending > self.first_limit:
-            self.abort()
+
+    def trust(self) -> None:
+        """The other side has proven who it is: its frames may be as large as frames are."""
+        self._trusted, self._decoder.limit = True, None
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self._transport = None

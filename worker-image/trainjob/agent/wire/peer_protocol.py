@@ -1,22 +1,12 @@
 """What agents say to each other: the names of the messages and the first frame.
 
-Frames are those of `trainjob_api.wire`. The first frame on a connection is `hello`; until its secret has been checked
-nothing else is read. Members talk to rank 0's agent, which is a member too (without a connection). All repeatable
-messages may come twice.
+Frames are those of `trainjob_api.wire`. A connection begins with the `handshake`. Members talk to rank 0's agent, which
+is a member too (without a connection). All repeatable messages may come twice.
 """
 
 from __future__ import annotations
 
-import hmac
 from typing import Tuple
-
-from trainjob_api import wire
-
-HELLO = "hello"
-"""{secret, purpose: member | files, attempt, index}"""
-MEMBER = "member"
-FILES = "files"
-FIRST_FRAME_LIMIT = 4096
 
 # member -> rank 0's agent
 JOIN = "join"
@@ -62,7 +52,9 @@ JOINED = "joined"
 nonce} | null, warnings}
 """
 REFUSED = "refused"
-"""{kind, message}: the attempt cannot begin, or must not go on"""
+"""{kind, message}: the attempt cannot begin, or must not go on; in a handshake {message}"""
+REFUSAL_LIMIT = 4096
+"""Bytes of a frame of one that has not proven itself to the caller."""
 STAGE = "stage"
 """{n, id}"""
 COMPARE = "compare"
@@ -102,17 +94,6 @@ bytes as they are, then END {sum: checksum from `start` on, null if none was ask
 the algorithm takes crc32."""
 FILE = "file"
 END = "end"
-
-
-def hello(secret: str, purpose: str, attempt: int, index: int) -> wire.Message:
-    """The first frame."""
-    return {"op": HELLO, "secret": secret, "purpose": purpose, "attempt": attempt, "index": index}
-
-
-def secret_matches(message: wire.Message, secret: str) -> bool:
-    """Whether the first frame knows the job's secret; in constant time."""
-    shown = message.get("secret")
-    return isinstance(shown, str) and hmac.compare_digest(shown.encode(), secret.encode())
 
 
 def split_address(address: str) -> Tuple[str, int]:

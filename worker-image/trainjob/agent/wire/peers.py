@@ -1,25 +1,36 @@
 """Connections between agents: the server of this one, and the link to rank 0's agent.
 
-Called by `agent` (server) and `attempt` (link). A caller shows the job's secret first. One that is ahead of us (we have
-not heard of its attempt yet) is kept waiting, one that is behind is sent away.
+Called by `agent` (server) and `attempt` (link). Until a caller has proven that it knows the secret of our attempt
+(`handshake`) it is a stranger: it may send two short frames, has a few seconds for each, and makes way for the next one
+when there are many. Who names an attempt that we have not heard of cannot be judged yet and is kept waiting, as a
+stranger; who names an older one is sent away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire import handshake, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.handshake import Hello
 from trainjob_api import wire
 
-WAITING_LIMIT = 1024
-"""Connections that may wait for us to hear of their attempt."""
-FIRST_FRAME_S = 10.0
+STRANGERS_LIMIT = 1024
+"""Connections whose caller is not proven yet. Beyond it the oldest is closed: an agent proves itself within
+milliseconds, and one that waits for us to hear of its attempt comes back by itself.
+"""
+STRANGER_S = 10.0
+"""For each of a stranger's frames."""
+WAITING_S = 30.0
+"""How long a caller may wait for us to hear of its attempt."""
 CONNECT_S = 5.0
 RETRY_S = 0.05
 RETRY_CAP_S = 1.0
+SILENT_TRIES = 20
+"""So often an agent may close the connection without a word (it is just being started) before people are told."""
 LOST_AFTER_S = 1.0
 """How long rank 0's agent may be unreachable before it counts as a lost peer."""
 
@@ -38,19 +49,37 @@ class Host(Protocol):
 
 
 OnFiles = Callable[[FrameConnection, wire.Message], None]
+Complain = Callable[[str, bool], None]
+"""What people should read; True: it does not pass by itself."""
+
+
+def _unheard(text: str, lasting: bool) -> None:
+    pass
+
+
+class _Stranger(NamedTuple):
+    """One that has connected and is not proven."""
+
+    timer: asyncio.TimerHandle
+    hello: Optional[Hello] = None
+    nonce: str = ""
+    """Ours; empty: it was not answered yet."""
 
 
 class PeerServer:
-    """Accepts peers. `lead` names the attempt that this agent leads."""
+    """Accepts peers. `know` names the attempt that this agent is in, and its leader here if it leads."""
 
-    def __init__(self, on_files: OnFiles) -> None:
+    def __init__(self, on_files: OnFiles, complain: Complain = _unheard) -> None:
         self._on_files = on_files
+        self._complain = complain
         self._secret: Optional[str] = None
         self._attempt = 0
         self._host: Optional[Host] = None
-        self._waiting: List[Tuple[FrameConnection, wire.Message]] = []
         self._server: Optional[asyncio.AbstractServer] = None
-        self._open: Dict[FrameConnection, Optional[Tuple[Host, int]]] = {}
+        self._strangers: Dict[FrameConnection, _Stranger] = {}
+        """In the order in which they came."""
+        self._admitted: Dict[FrameConnection, Optional[Tuple[Host, int]]] = {}
+        self._complained = False
         self.port = 0
 
     async def start(self, host: str) -> None:
@@ -63,82 +92,137 @@ class PeerServer:
     def know(self, secret: str, attempt: int, host: Optional[Host]) -> None:
         """The coordinator's word: the secret, and the attempt we are in (as its leader or not)."""
         self._secret, self._attempt, self._host = secret, attempt, host
-        waiting, self._waiting = self._waiting, []
-        for connection, message in waiting:
-            if connection.open:
-                self._admit(connection, message)
+        self._complained = False
+        for connection, stranger in list(self._strangers.items()):
+            if stranger.hello is not None and not stranger.nonce:
+                self._judge(connection, stranger.hello)
 
     def close(self) -> None:
         """Stop listening and drop all connections."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self._open):
+        for connection in [*self._strangers, *self._admitted]:
             connection.close()
+
+    # -- strangers
+    # --------------------------------------------------------------------------------------------------------
 
     def _connection(self) -> FrameConnection:
-        connection = FrameConnection(self._first, self._lost, peer_protocol.FIRST_FRAME_LIMIT)
-        self._open[connection] = None
-        asyncio.get_running_loop().call_later(FIRST_FRAME_S, self._hurry, connection)
+        while len(self._strangers) >= STRANGERS_LIMIT:
+            self._send_away(next(iter(self._strangers)))
+        connection = FrameConnection(self._first, self._lost, handshake.FRAME_LIMIT)
+        self._strangers[connection] = _Stranger(self._deadline(connection, STRANGER_S))
         return connection
 
-    def _hurry(self, connection: FrameConnection) -> None:
-        if connection.first_limit is not None:
-            connection.abort()
+    def _deadline(self, connection: FrameConnection, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._send_away, connection)
+
+    def _send_away(self, connection: FrameConnection) -> None:
+        self._forget(connection)
+        connection.abort()
+
+    def _forget(self, connection: FrameConnection) -> None:
+        stranger = self._strangers.pop(connection, None)
+        if stranger is not None:
+            stranger.timer.cancel()
+
+    def _refuse(self, connection: FrameConnection, why: str, kind: str = "") -> None:
+        """With a word, so that the other side's log says what is wrong."""
+        self._forget(connection)
+        connection.send({"op": peer_protocol.REFUSED, "kind": kind, "message": why})
+        connection.close()
 
     def _first(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-        if message["op"] != peer_protocol.HELLO:
-            raise ValueError("the first frame is no hello")
         connection.on_frame = _too_early
-        self._admit(connection, message)
-
-    def _admit(self, connection: FrameConnection, message: wire.Message) -> None:
-        if self._secret is None or int(message["attempt"]) > self._attempt:
-            if len(self._waiting) >= WAITING_LIMIT:
-                connection.abort()
-            else:
-                self._waiting.append((connection, message))
+        try:
+            hello = handshake.parse(message)
+        except handshake.OtherVersion as error:
+            if not self._complained:  # once: whoever reaches this port can say it
+                self._complained = True
+                self._complain(str(error), True)
+            self._refuse(connection, str(error), handshake.OTHER_VERSION)
             return
-        if not peer_protocol.secret_matches(message, self._secret):
-            connection.abort()
-        elif message["purpose"] == peer_protocol.FILES:
-            connection.on_frame = lambda c, m, blob: self._on_files(c, m)
-            connection.send({"op": peer_protocol.HELLO})
-        elif self._host is None or int(message["attempt"]) < self._attempt:
-            connection.close()
+        self._judge(connection, hello)
+
+    def _judge(self, connection: FrameConnection, hello: Hello) -> None:
+        stranger = self._strangers[connection]
+        if self._secret is None or hello.attempt > self._attempt:
+            stranger.timer.cancel()
+            self._strangers[connection] = _Stranger(self._deadline(connection, WAITING_S), hello)
+        elif hello.attempt < self._attempt:
+            self._refuse(connection, f"attempt {hello.attempt} is over: this agent is in attempt {self._attempt}")
+        elif hello.purpose == handshake.MEMBER and self._host is None:
+            self._refuse(connection, f"this agent is not rank 0's in attempt {self._attempt}")
         else:
-            self._attach(connection, self._host, int(message["index"]))
+            stranger.timer.cancel()
+            own = handshake.nonce()
+            self._strangers[connection] = _Stranger(self._deadline(connection, STRANGER_S), hello, own)
+            connection.on_frame = self._proof
+            connection.send(handshake.challenge(self._secret, hello, own))
+
+    def _proof(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
+        _, hello, own = self._strangers[connection]
+        assert hello is not None and self._secret is not None
+        # Against the secret of now: a newer attempt may have begun since the challenge.
+        if hello.attempt != self._attempt or not handshake.is_proven(self._secret, hello, own, message):
+            self._refuse(connection, "the caller does not know the secret of this attempt")
+            return
+        self._forget(connection)
+        connection.trust()
+        if hello.purpose == handshake.FILES:
+            self._admitted[connection] = None
+            connection.on_frame = lambda c, m, blob: self._on_files(c, m)
+            connection.send({"op": handshake.HELLO})
+        elif self._host is not None:
+            self._attach(connection, self._host, hello.index)
+
+    # -- peers
+    # ------------------------------------------------------------------------------------------------------------
 
     def _attach(self, connection: FrameConnection, host: Host, index: int) -> None:
-        self._open[connection] = (host, index)
+        self._admitted[connection] = (host, index)
         connection.on_frame = lambda c, m, blob: host.take(index, m, blob)
         host.attach(index, connection)
-        connection.send({"op": peer_protocol.HELLO})
+        connection.send({"op": handshake.HELLO})
 
     def _lost(self, connection: FrameConnection) -> None:
-        self._waiting = [entry for entry in self._waiting if entry[0] is not connection]
-        attached = self._open.pop(connection, None)
+        self._forget(connection)
+        attached = self._admitted.pop(connection, None)
         if attached is not None:
             attached[0].detach(attached[1], connection)
 
 
 def _too_early(connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-    raise ValueError("a frame before the answer to hello")
+    raise ValueError("a frame before the answer to the one before")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """As whom a member calls rank 0's agent."""
+
+    secret: str
+    attempt: int
+    index: int
 
 
 class LeaderLink:
-    """A member's connection to rank 0's agent: connects, says hello, and comes back after a loss until closed."""
+    """A member's connection to rank 0's agent: connects, proves itself, and comes back after a loss until closed."""
 
     def __init__(
         self,
-        first: wire.Message,
+        caller: Caller,
         on_up: Callable[[], None],
         on_frame: Callable[[wire.Message, bytes], None],
         on_lost: Callable[[bool], None],
+        complain: Complain = _unheard,
     ) -> None:
-        self._first = first
+        self.caller = caller
         self._on_up = on_up
         self._on_frame = on_frame
         self._on_lost = on_lost
+        self._complain = complain
+        self._said = ""
+        self._silent = 0
         self._connection: Optional[FrameConnection] = None
         self._task: Optional[asyncio.Task[None]] = None
         self._closed = False
@@ -184,36 +268,98 @@ class LeaderLink:
             delay = min(delay * 2, RETRY_CAP_S)
 
     async def _try(self, host: str, port: int, gone: asyncio.Future[None]) -> bool:
-        """Connect and wait for the answer to hello."""
+        """Connect, and wait until each side has proven itself to the other."""
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
-
-        def frame(connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-            if not answered.done():
-                answered.set_result(None)
-                self._connection = connection
-                self._on_up()
-            elif self._connection is connection:
-                self._on_frame(message, blob)
+        greeting = _Greeting(self.caller, loop.create_future())
 
         def lost(connection: FrameConnection) -> None:
             if self._connection is connection:
                 self._connection = None
-            for future in (answered, gone):
-                if not future.done():
-                    future.set_result(None)
+            greeting.end(None)
+            if not gone.done():
+                gone.set_result(None)
+
+        def greeted(connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
+            if not greeting.done:
+                greeting.take(connection, message)
+                if greeting.proven:
+                    # In this turn: what it sends next may be in the same packet.
+                    connection.trust()
+                    self._connection = connection
+                    self._on_up()
+            elif self._connection is connection:
+                self._on_frame(message, blob)
 
         try:
             _, connection = await asyncio.wait_for(
-                loop.create_connection(lambda: FrameConnection(frame, lost), host, port), CONNECT_S
+                loop.create_connection(lambda: FrameConnection(greeted, lost, peer_protocol.REFUSAL_LIMIT), host, port),
+                CONNECT_S,
             )
         except (OSError, asyncio.TimeoutError):
             return False
-        connection.send(self._first)
+        connection.send(greeting.hello.to_message())
         try:
             # It may be kept waiting until its agent has heard of the attempt: as long as it stays open, it is there.
-            await answered
+            refusal = await greeting.over
         except asyncio.CancelledError:
             connection.close()
             raise
+        where = f"{peer_protocol.join_address(host, port)}, where rank 0's agent should be"
+        self._silent = 0 if greeting.heard else self._silent + 1
+        if refusal is not None:
+            self._tell(f"{where}: {refusal}", greeting.other_version)
+            connection.abort()
+        elif self._silent >= SILENT_TRIES:
+            self._tell(
+                f"{where}, closes each connection without a word. Is it an agent of an older version of TrainJob? "
+                f"{handshake.WAY_OUT}",
+                True,
+            )
         return self._connection is connection
+
+    def _tell(self, text: str, lasting: bool) -> None:
+        if text != self._said:
+            self._said = text
+            self._complain(text, lasting)
+
+
+class _Greeting:
+    """The caller's side of one handshake."""
+
+    def __init__(self, caller: Caller, over: asyncio.Future[Optional[str]]) -> None:
+        self._secret = caller.secret
+        self.heard = False
+        """It has said anything at all."""
+        self.other_version = False
+        self._answered = False
+        self.hello = handshake.hello(handshake.MEMBER, caller.attempt, caller.index)
+        self.over = over
+        """Done with the other side's refusal, or None."""
+        self.proven = False
+
+    @property
+    def done(self) -> bool:
+        return self.over.done()
+
+    def end(self, refusal: Optional[str]) -> None:
+        if not self.over.done():
+            self.over.set_result(refusal)
+
+    def take(self, connection: FrameConnection, message: wire.Message) -> None:
+        self.heard = True
+        if message.get("op") == peer_protocol.REFUSED:
+            self.other_version = message.get("kind") == handshake.OTHER_VERSION
+            self.end(str(message.get("message"))[: handshake.TEXT_LIMIT])
+        elif not self._answered:
+            try:
+                proof = handshake.answer(self._secret, self.hello, message)
+            except ValueError as error:
+                self.end(str(error))
+                return
+            self._answered = True
+            connection.send(proof)
+        elif message.get("op") == handshake.HELLO:
+            self.proven = True
+            self.end(None)
+        else:
+            self.end("it sends something before it has let us in")
