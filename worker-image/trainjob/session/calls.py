@@ -48,6 +48,7 @@ class _Position:
         self.asked = False
         self.current: Optional[Checkpoint] = None
         self.released_id: Optional[str] = None
+        self.epoch: Optional[int] = None
 
 
 _position = _Position()
@@ -94,6 +95,7 @@ def report(
             "checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none "
             "is ever overwritten."
         )
+    _position.epoch = fields["epoch"]
     line.flush()
     reply, _ = line.collective(contract.KIND_REPORT, fields, rank_state.collect(who.world_size))
     for text in reply.get("warnings") or ():
@@ -145,6 +147,11 @@ def _lazily(found: Mapping[str, Any]) -> Optional[Brought]:
         return None
     id_ = str(found["id"])
     return Brought(str(found["listing"]), lambda paths: link().fetch(id_, paths))
+
+
+def reported_epoch() -> Optional[int]:
+    """The epoch that the newest report(), or the one that is being made, was given."""
+    return _position.epoch
 
 
 def barrier(timeout_s: Optional[float] = None) -> None:

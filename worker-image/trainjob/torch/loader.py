@@ -7,6 +7,7 @@ those of later torch versions too) whose iteration is ours. `position` holds the
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,10 @@ from typing import Any, Dict, Iterator, Optional, Type
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from trainjob.session import rank_state
+from trainjob.session import calls, rank_state
 from trainjob.torch import reproducible, samplers, transfer
 from trainjob.torch.device import get_device
+from trainjob.torch.own_skip import OwnSkip
 from trainjob.torch.place import place
 from trainjob.torch.position import Pass, Position
 
@@ -30,6 +32,8 @@ def prepare_data_loader(
     add_dist_sampler: bool = True,
     move_to_device: bool = True,
     auto_transfer: bool = True,
+    *,
+    resume: bool = True,
 ) -> DataLoader[Any]:
     """A DataLoader that gives this rank its share, moves batches to its device, and goes on where a checkpoint left it.
 
@@ -43,6 +47,9 @@ def prepare_data_loader(
     start with that epoch again. If that was behind the last batch, the first iteration is empty. A checkpoint reported
     after the loop resumes with the next epoch from its first batch. `len()` is always that of the whole epoch.
     Leaving the loop with `break` ends the epoch; `next(iter(loader))` for a look at the data does not count.
+
+    Do not skip batches yourself: that would skip twice, and raises SkippedTwiceError where it shows. `resume=False` is
+    for loops with resume code of their own: every iteration then starts at its epoch's first batch.
     """
     if not isinstance(data_loader, DataLoader):
         raise TypeError(f"prepare_data_loader needs a torch.utils.data.DataLoader, got {type(data_loader).__name__}")
@@ -59,6 +66,8 @@ def prepare_data_loader(
     loader.__dict__["_preparation"] = _Preparation(
         loader, device, auto_transfer, drawn_from_generators=not add_dist_sampler
     )
+    if resume:
+        loader.__dict__["_preparation"].keep_position()
     return loader
 
 
@@ -103,11 +112,37 @@ class _Preparation:
         self._seeded = samplers.SeededDataset(loader.dataset)
         self.chosen_epoch: Optional[int] = next((epoch for epoch in self._last_set.values() if epoch), None)
         self.position = Position()
+        self._own_skip = OwnSkip()
+        self._told: Optional[int] = None
+        self._saved_as: Optional[int] = None
+        """The epoch that the user's loop named when the epoch that is being resumed was saved."""
         self._name = rank_state.numbered(KIND)
-        provider = rank_state.register(self._name, self.position.save, self._resume)
+
+    def keep_position(self) -> None:
+        """From now on the position travels with checkpoints."""
+        loader = self._loader()
+        provider = rank_state.register(self._name, self._save, self._resume)
         weakref.finalize(loader, rank_state.unregister, self._name, provider)
+        _watch_optimizers()
+        _watched.add(self._own_skip)
+
+    def _save(self) -> Dict[str, Any]:
+        self._own_skip.worked()  # this is a report()
+        named = calls.reported_epoch()
+        if self.position.resumed and None not in (named, self._saved_as) and named != self._saved_as:
+            warnings.warn(
+                f"report(epoch={named}) in the rest of an epoch that was {self._saved_as} when the checkpoint was "
+                f"taken: the loop began with the wrong epoch, and {named} would be cut short. A checkpoint that is "
+                "reported inside the loop over the data resumes in its own epoch: begin with the saved number, not "
+                "with the one after it.",
+                stacklevel=4,
+            )
+            self._saved_as = None
+        return {**self.position.save(), "usual": self._own_skip.save(), "named": named}
 
     def _resume(self, saved: rank_state.Saved) -> None:
+        self._own_skip.restore(saved.state.get("usual"))
+        self._saved_as = saved.state.get("named")
         if not self.position.restore(saved.state, saved.world_size, place().world_size):
             warnings.warn(
                 f"The checkpoint was taken with {saved.world_size} ranks inside an epoch: less than one batch of "
@@ -120,6 +155,8 @@ class _Preparation:
         loader = self._loader()
         assert loader is not None, "the loader is being iterated"
         run = self.position.begin(self._chosen())
+        self._own_skip.begins(run.epoch, run.skip)
+        self._tell(run, loader)
         self._set_epoch(run.epoch)
         batches = self._start(loader, make_iterator, run)
         skip = run.skip if self._iterable else 0
@@ -140,12 +177,28 @@ class _Preparation:
             reproducible.before_first_batch()
             for batch in batches:
                 self.position.handed_out(run)
+                self._own_skip.handed_out()
                 yield batch
                 reproducible.passed_first_batch()
+                self._own_skip.went_by()
             self.position.exhausted(run)
+            self._own_skip.ended()
         except GeneratorExit:
             self.position.given_up(run)
             raise
+
+    def _tell(self, run: Pass, loader: DataLoader[Any]) -> None:
+        """A line on rank 0 when an epoch is resumed: who reads the log must see that batches are left out."""
+        if not run.skip or self._told == run.epoch or place().rank != 0:
+            return
+        self._told = run.epoch
+        of = "" if self._iterable else f" of {len(loader)}"
+        print(
+            f"prepare_data_loader: epoch {run.epoch} goes on behind batch {run.skip}{of}, where the checkpoint was "
+            "taken",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _chosen(self) -> Optional[int]:
         """The epoch that the user set since the last iteration, on the loader or on a sampler of it."""
@@ -210,6 +263,25 @@ class _Preparation:
                     return
             number += 1
             yield batch
+
+
+_watched: weakref.WeakSet[OwnSkip] = weakref.WeakSet()
+_watching = False
+
+
+def _watch_optimizers() -> None:
+    """Have every optimizer of this process tell when it stepped."""
+    global _watching
+    if not _watching:
+        _watching = True
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(_stepped)
+
+
+def _stepped(*_: Any) -> None:
+    for own_skip in list(_watched):
+        own_skip.worked()
 
 
 def _generators(generator: Optional[torch.Generator]) -> Dict[str, Any]:

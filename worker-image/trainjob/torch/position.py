@@ -91,6 +91,11 @@ class Position:
             return
         self.exhausted(run)
 
+    @property
+    def resumed(self) -> bool:
+        """An iteration is going on that continues an epoch of before the checkpoint."""
+        return self._run is not None and self._run.skip > 0
+
     def save(self) -> Dict[str, Any]:
         """For a checkpoint."""
         self._saved_in_pass = True
