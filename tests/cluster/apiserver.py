@@ -29,7 +29,8 @@ import yaml
 
 from cluster.binaries import binary
 from cluster.credentials import write_credentials
-from cluster.server_processes import NotReady, Process, controller_flags, etcd_flags, free_port, server_flags
+from cluster.ports import free_port
+from cluster.server_processes import NotReady, Process, controller_flags, etcd_flags, server_flags
 
 READY_WITHIN_S = 60.0
 CRD_FILE = Path(__file__).parents[2] / "crds" / "trainjob.dev_trainjobs.yaml"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+
+from cluster.ports import free_port
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 CONTROLLERS = (
@@ -37,13 +38,6 @@ def _end_with_parent() -> None:
     """Runs in the child: SIGKILL when the process that started it is gone."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.apiserver import CRD_FILE, ApiServer, free_port
+from cluster.apiserver import CRD_FILE, ApiServer
+from cluster.ports import free_port
 from support.apiserver import on_apiserver, why_not
 from support.operators import Installation, Replica, grant, installed
 from trainjob_api import contract

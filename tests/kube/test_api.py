@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.apiserver import ApiServer
-from cluster.server_processes import free_port
+from cluster.ports import free_port
 from support.apiserver import on_apiserver
 from support.trainjobs import document
 from trainjob_operator.cluster import ClusterError, Conflict, NotFound, Rejected, Unavailable

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.ports import free_port
 from support.agent_rig import Rig
 from support.core import T0, make_job
 from trainjob_api import contract
@@ -50,11 +51,6 @@ def test_behind_the_agent_it_starts_once_a_pod_and_its_ranks_report(tmp_path: Pa
         rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step") == 1, "the report arrived")
 
 
-def free_port() -> int:
-    """Below the ports that outgoing connections take, by this process's number."""
-    return 10000 + os.getpid() % 20000
-
-
 def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     attempt = Attempt(number=3, state="Running", started_at=T0, members="0-1", workers=2, world_size=2, cause="Started")
@@ -66,7 +62,7 @@ def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
         TrainJobStatus(slots="0-1", attempt=attempt),
         template=template,
         runtime={"agent": "Disabled"},
-        rendezvous={"port": free_port()},
+        rendezvous={"port": free_port() - 3},
     )
     pods = [worker_pod(job, slot, Installation(coordinator_url="", any_master_port=True)) for slot in (0, 1)]
     running = []

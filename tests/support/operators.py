@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.apiserver import ApiServer, free_port
+from cluster.apiserver import ApiServer
+from cluster.ports import free_port
 from trainjob_api import contract
 from trainjob_operator.k8s.rights import RULES, Rule, Where
 

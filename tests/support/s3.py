@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from cluster.binaries import BuildError, binary, have_go, is_built
+from cluster.ports import free_port
 from trainjob_api import contract
 
 BUCKET = "checkpoints"
@@ -130,8 +131,7 @@ def _new_root() -> Path:
 
 def _serve(program: Path, root: Path, options: str = "") -> str:
     """Host and port."""
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
+    port = free_port()
     serve = f"'{program}' --quiet --keep-alive {options} --port 127.0.0.1:{port} posix '{root}'"
     words = f"{serve} >/dev/null 2>&1 & cat >/dev/null; kill $!; wait; rm -rf '{root}'"
     keys = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,22 +8,10 @@ import pytest
 import torch
 
 import trainjob
+from cluster.ports import free_port
 from support.fake_agent import FakeAgent
 from support.fork_ranks import run_forked
 from trainjob.torch.device import get_devices
-
-
-def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on."""
-    for port in range(23000, 24000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
-
 
 BeRank = Callable[[int, int], None]
 

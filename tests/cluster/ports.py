@@ -1,0 +1,38 @@
+"""Ports for servers that are started as processes: one that is named here stays free until they bind it.
+
+A port that the kernel gives and that is let go can be taken before its server comes: by another test, or as the source of
+an outgoing connection. So these lie below the range that connections take, and each is claimed by a lock that this
+process holds until it ends. Standard library only: `python -m cluster` needs no environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import socket
+import tempfile
+from pathlib import Path
+
+FIRST, LAST = 15000, 29000
+
+_claims: list[int] = []
+"""Descriptors of the locks: they are this process's until it ends."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on, and that no other caller is given while this process lives."""
+    folder = Path(tempfile.gettempdir()) / "trainjob-test-ports"
+    folder.mkdir(mode=0o777, exist_ok=True)
+    for port in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
+        claim = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            os.close(claim)
+            continue
+        _claims.append(claim)
+        return port
+    raise AssertionError(f"no port between {FIRST} and {LAST} is free")
