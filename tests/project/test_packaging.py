@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from support.isolation import ROOT, SOURCES, complaints, modules_of
-
-OLD_PYTHON = (3, 9)
-"""The oldest Python in worker containers."""
+from support.oldest_python import oldest_python
 
 WORKER_SIDE = [
     "trainjob_api.contract",
@@ -96,34 +92,8 @@ def test_the_blocker_blocks() -> None:
     assert "json may not be imported" in complaints(sys.executable, ["json"], ["trainjob_api.wire"])
 
 
-@cache
-def old_python() -> str | None:
-    """A real Python of OLD_PYTHON, from pyenv or the PATH."""
-    name = f"python{OLD_PYTHON[0]}.{OLD_PYTHON[1]}"
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [str(path) for path in sorted(versions.glob(f"{OLD_PYTHON[0]}.{OLD_PYTHON[1]}.*/bin/{name}"))]
-    for python in [*found, *filter(None, [shutil.which(name)])]:
-        probe = subprocess.run(
-            [python, "-c", "import sys; print(sys.version_info[:2])"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        if probe.stdout.strip() == str(OLD_PYTHON):
-            return python
-    return None
-
-
-def needs_old_python() -> str:
-    python = old_python()
-    if python is None:
-        pytest.skip("no Python 3.9 under pyenv's versions or on the PATH: `pyenv install 3.9` makes this test run")
-    return python
-
-
 def test_the_worker_side_compiles_and_imports_on_the_oldest_python() -> None:
-    assert complaints(needs_old_python(), HEAVY, modules_of(*WORKER_SIDE)) == ""
+    assert complaints(oldest_python(), HEAVY, modules_of(*WORKER_SIDE)) == ""
 
 
 def test_the_torch_package_and_the_public_names_import_on_the_oldest_python() -> None:
@@ -132,7 +102,7 @@ def test_the_torch_package_and_the_public_names_import_on_the_oldest_python() ->
     """
     assert (
         complaints(
-            needs_old_python(),
+            oldest_python(),
             HEAVY,
             ["trainjob", "trainjob.torch", "trainjob.torch.group", "trainjob.torch.place", "trainjob.torch.device"],
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import trainjob
+from support.oldest_python import oldest_python
 from support.ranks import ROOT, environment
 
 OLD_PYTHON_FILES = [
@@ -31,9 +30,7 @@ def test_it_parses_as_python_3_9(path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_imports_on_python_3_9() -> None:
-    python = os.environ.get("TRAINJOB_TEST_PYTHON39") or shutil.which("python3.9")
-    if python is None or subprocess.run([python, "-c", ""], capture_output=True, timeout=60).returncode != 0:
-        pytest.skip("no Python 3.9 on this machine")
+    python = oldest_python()
     code = (
         "import trainjob.session.rank, trainjob.torch, trainjob; trainjob.report; trainjob.Checkpoint; "
         "trainjob.prepare_model; trainjob.collective.barrier"

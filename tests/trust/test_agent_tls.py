@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import shutil
 import ssl
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import ROOT, Rig
+from support.oldest_python import oldest_python
 from support.trust import CoordinatorThread, MemoryApi
 from trainjob_api import contract
 from trainjob_operator.agents.coordinator import Authenticate, Caller, bearer
@@ -181,19 +180,20 @@ def test_an_agent_that_nobody_needs_and_nobody_hears_ends(tmp_path: Path, comple
     left.
     """
     script = "import trainjob\ntrainjob.barrier()\n"
-    entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), "0.5"]
+    entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), f"0.5@{tmp_path / 'alone'}"]
     with Rig(tmp_path, script=script, agents=1, entry=entry) as rig:
         rig.wait(lambda: rig.coordinator.reports)
         if complete:
             rig.run(1)
             rig.wait(rig.completed, "complete")
         rig.coordinator.stop()
+        (tmp_path / "alone").touch()
         assert rig.exit_code(0) == (contract.EXIT_OK if complete else contract.EXIT_NO_COORDINATOR)
         assert "and nothing left to do" in rig.text(0)
 
 
 def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> None:
-    entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), "0.5"]
+    entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), f"0.5@{tmp_path / 'alone'}"]
     script = (
         "import time, pathlib, trainjob\ntrainjob.barrier()\nwhile not pathlib.Path('go').exists():\n    "
         "time.sleep(0.02)\nprint('ended', flush=True)\n"
@@ -202,6 +202,7 @@ def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> Non
         rig.run(1)
         rig.wait(lambda: rig.running(0))
         rig.coordinator.stop()
+        (tmp_path / "alone").touch()
         rig.wait_text(0, "does not answer")
         begun = time.monotonic()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -213,9 +214,7 @@ def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> Non
 
 
 def test_on_python_3_9_too(tmp_path: Path) -> None:
-    python = os.environ.get("TRAINJOB_TEST_PYTHON39") or shutil.which("python3.9")
-    if python is None or subprocess.run([python, "-c", ""], capture_output=True, timeout=60).returncode != 0:
-        pytest.skip("no Python 3.9 on this machine")
+    python = oldest_python()
     trust = new_trust()
     with CoordinatorThread(bearer("t"), trust) as thread:
         with Rig(
