@@ -92,16 +92,16 @@ def test_suspended_time_does_not_count() -> None:
 
 
 def test_start_up_deadline_runs_from_scheduling_until_ranks_run() -> None:
-    world = World.of(workers=2, startup_deadline_seconds=60)
+    world = World.of(workers=2, startup_deadline_seconds=25)
     world.turn()
     world.tick(10_000).turn()
     assert not world.status.finished, "waiting for a node is no failure"
     world.start_pods()
     decision = world.turn()
     assert decision.requeue_after is not None
-    assert decision.requeue_after.total_seconds() == 60
+    assert decision.requeue_after.total_seconds() == 25
     world.sync(0)
-    world.tick(60).turn()
+    world.tick(25).turn()
     failed = world.status.condition("Failed")
     assert failed is not None
     assert failed.reason == contract.REASON_STARTUP_DEADLINE

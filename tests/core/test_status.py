@@ -9,6 +9,7 @@ import pytest
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
+from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.model import PodPhase
 
 ALL = [
@@ -174,10 +175,10 @@ def test_degraded_by_checkpoints_that_do_not_reach_storage_comes_before_other_wa
 
 def test_silence_of_all_agents_is_told_and_nothing_else() -> None:
     world = World.of(workers=2).run()
-    decision = world.turn()
-    assert decision.requeue_after == seconds(60)
+    world.turn()
     world.mute = {0, 1}
-    world.tick(60)
+    assert world.tick(SILENT_S).turn().requeue_after == seconds(10), "a third of the silence, for a witness"
+    world.tick(60 - SILENT_S)
     decision = world.turn()
     assert said(world, "Degraded") == ("True", contract.REASON_UNREACHABLE)
     assert (decision.actions, world.attempt.state) == ((), "Running")

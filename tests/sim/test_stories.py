@@ -166,3 +166,39 @@ def test_jobs_do_not_disturb_each_other() -> None:
             assert all(attempt == 1 for _, attempt, _, _ in sim.world.starts)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["rank 0's worker", "another worker"])
+def test_a_container_that_was_started_again_trains_again(index: int) -> None:
+    """Its peers have lost it and never find it again in the old attempt: its own word, which says nothing new, has to
+    be heard after that."""
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=3))
+            await trained_to(sim, 2)
+            sim.world.restart_container(sim.agent(index))
+            await sim.until_training(2, within_s=10.0)
+            job, ends = await finished(sim)
+            assert ends == ["ContainerRestarted", "AllRanksSucceeded"] and job.status.failures.counted == 1
+
+    run_virtual(main())
+
+
+def test_workers_that_doubted_each_other_begin_anew_once_they_speak() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=2))
+            await trained_to(sim, 2)
+            first, second = sim.agent(0), sim.agent(1)
+            sim.world.incidents += 1
+            first.lost_peers.add(1)
+            second.lost_peers.add(0)
+            for agent in (first, second):
+                error = {"type": "RuntimeError", "message": "timed out", "traceback": "", "communication": True}
+                agent.end_rank(0, contract.END_EXCEPTION, exit_code=1, error=error)
+            await sim.until_training(2, within_s=10.0)
+            _, ends = await finished(sim)
+            assert ends == ["CommunicationError", "AllRanksSucceeded"]
+
+    run_virtual(main())

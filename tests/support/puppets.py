@@ -28,6 +28,10 @@ TOKEN = "puppet-token"
 STOP_S = 0.05
 """How long ranks take to die."""
 KUBELET_RETRY_S = 1.0
+RESTART_S = 1.5
+"""From the end of a container to the agent of its next start."""
+LOST_S = 1.0
+"""A link to a peer that is not back after this is reported as lost."""
 LONELY_S = 600.0
 """An agent without coordinator, ranks and uploads ends after this."""
 
@@ -374,17 +378,30 @@ class World:
 
     def restart_container(self, agent: PuppetAgent) -> None:
         """The container is started again in the same pod: the agent finds its note of the attempt and knows no more
-        of the ranks.
+        of the ranks. It never joins that attempt again, so its peers go on missing it.
         """
         was_running = any(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks)
         self.incidents += was_running
         agent.die()
+        if agent.ranks:
+            self.spawn(self._peers_lose(agent, LOST_S))
+        if was_running and self.pace.notice:
+            self.spawn(self._peers_notice(agent, agent.attempt))
         ranks = [dict(rank) for rank in agent.ranks]
         for rank in ranks:
             if rank["state"] != contract.RANK_ENDED:
                 rank.update(state=contract.RANK_ENDED, kind=contract.END_LOST, ended_at=self.clock.now().timestamp())
         # The note is made before the first fork: an attempt that was only joined can be joined again.
-        self.start_agent(agent.pod, agent.boot + 1, lost=(agent.attempt if ranks else 0, ranks))
+        self.spawn(self._start_again(agent, (agent.attempt if ranks else 0, ranks)))
+
+    async def _start_again(self, agent: PuppetAgent, lost: tuple[int, list[dict[str, Any]]]) -> None:
+        await asyncio.sleep(RESTART_S)
+        if (
+            self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid
+            and not self._is_deleting(agent.namespace, agent.pod_name)
+            and not self._on_lost_node(self.pod(agent.namespace, agent.pod_name))
+        ):
+            self.start_agent(agent.pod, agent.boot + 1, lost=lost)
 
     def add_foreign_pod(self, namespace: str, name: str, labels: dict[str, str]) -> None:
         """A pod that has nothing to do with the operator; no agent runs in it."""

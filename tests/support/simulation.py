@@ -29,6 +29,8 @@ from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, Ob
 
 NAMESPACE = "team"
 MASTER_KEY = b"puppet-master-key"
+LATENCY_S = 0.001
+"""No word arrives in the moment in which it is said."""
 RESTART_S = 1.0
 """Between an operator that is killed and the next one."""
 
@@ -190,6 +192,7 @@ class Simulation:
         operator = self.operator
         if operator is None or self.rng.random() < self.network_loss:
             raise ConnectionError("nobody listens")
+        await asyncio.sleep(LATENCY_S)
         answer = await operator.post(body)
         if self.rng.random() < self.network_loss:
             raise ConnectionError("the reply was lost")

@@ -22,7 +22,7 @@ from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, PodView
-from trainjob_operator.core.moments import after
+from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
 
 UNLISTED_KEPT = timedelta(minutes=5)
@@ -122,7 +122,17 @@ class Roster:
             )
         view = report.view(now)
         heard[report.pod_uid] = _Heard(report.job_uid, report.order, view)
+        if before is not None and self._is_first_since_the_end(report.key, before.view):
+            return News.MATTERS
         return _difference(before.view if before else None, view)
+
+    def _is_first_since_the_end(self, key: JobKey, before: AgentView) -> bool:
+        """Whether the agent speaks for the first time since the attempt ended: that it does is news by itself, for a
+        worker that its peers had lost is waited for.
+        """
+        known = self._committed.get(key)
+        attempt = known.job.status.attempt if known is not None else None
+        return attempt is not None and attempt.ended_at is not None and before.heard_at <= aware(attempt.ended_at)
 
     def views(self, key: JobKey) -> Mapping[str, AgentView]:
         """What the agents of a job last said, by pod UID."""

@@ -14,6 +14,7 @@ from typing import Literal
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
 from trainjob_operator.core import obstacles
+from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
@@ -242,9 +243,10 @@ def _all_silent(turn: Turn) -> bool:
     if turn.plain or listening is None or turn.running is None or turn.running.running_at is None:
         return False
     heard = [aware(view.heard_at) for slot in turn.members() if (view := turn.kids.speaking(slot)) is not None]
-    verdict = after(max([*heard, aware(listening), aware(turn.running.running_at)]), UNREACHABLE_S)
-    turn.wake(verdict)
-    return turn.now >= verdict
+    last = max([*heard, aware(listening), aware(turn.running.running_at)])
+    if turn.now >= after(last, SILENT_S):  # `silence_watch.py` asks for that look
+        turn.wake(after(last, UNREACHABLE_S))
+    return turn.now >= after(last, UNREACHABLE_S)
 
 
 def _finished(turn: Turn, type_: str) -> Says:

@@ -17,6 +17,7 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.resync import resync
 from trainjob_operator.core.size import gang, pod_actions, slots, start
 from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.status import close
@@ -52,6 +53,7 @@ def decide(observed: Observed, now: datetime) -> Decision:
             break
     actions = lifecycle.actions_after_end(turn) if turn.outcome else pod_actions.pod_actions(turn)
     status = close(turn)
+    resync(turn)
     return Decision(
         status=status,
         actions=tuple(actions),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from trainjob_api import defaults
@@ -19,6 +20,14 @@ from trainjob_operator.core.pods.naming import parse_slots
 
 EVENT_LIMIT = 1000
 """Characters of an event's message; the API takes 1024."""
+
+
+class Waker(Enum):
+    """Events that ask for a turn by themselves."""
+
+    AGENT = "an agent says something that matters"
+    POD = "a pod changes"
+    EDIT = "the TrainJob is edited"
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,14 @@ class Turn:
     def say(self, sentence: str) -> None:
         """Why: the sentences of a turn are joined."""
         self.sentences.append(sentence)
+
+    def wait(self, sentence: str, *, until: datetime | None = None, event: Waker | None = None) -> None:
+        """Say what is waited for, and name who wakes the job then: a moment, or an event that asks for a turn."""
+        if until is None and event is None:
+            raise ValueError(f"nobody wakes who waits so: {sentence}")
+        if until is not None:
+            self.wake(until)
+        self.say(sentence)
 
     def tell(self, kind: str, reason: str, message: str) -> None:
         """Emit an event (Normal | Warning) once the status is written."""

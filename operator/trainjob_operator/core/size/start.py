@@ -21,6 +21,8 @@ EXIT_WAIT_S = 30.0
 """A removed pod's agent was told `exit`: it may take this long to store what is staged before its pod is deleted."""
 DEAD_NODE_WAIT_S = 60.0
 """Plain mode: the next group waits so long for a pod of the last one on a dead node, which must not hold it."""
+DOUBTED_LOOK_S = 1.0
+"""How often the word of a worker that its peers lost is looked for. (Longer silence is told by `silence.py`.)"""
 LOOK_AGAIN_S = 30.0
 """Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
@@ -149,7 +151,9 @@ def _is_there(turn: Turn, slot: int, doubted: bool) -> bool:
     if last is None:
         return view.quiet
     if doubted and (last.ended_at is None or aware(view.heard_at) <= aware(last.ended_at)):
-        # Its peers could not reach it: it is asked to speak for itself before anyone waits for it in a join.
+        # Its peers could not reach it: it is asked to speak for itself before anyone waits for it in a join. What it
+        # says may be nothing new, so the next word is looked for.
+        turn.wake(after(turn.now, DOUBTED_LOOK_S))
         return False
     # In the write that ends an attempt its ranks may still live: agents reap them before they join the next one.
     return view.quiet or (view.attempt == last.number and (turn.just_ended is not None or turn.running is not None))
