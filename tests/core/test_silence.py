@@ -82,7 +82,7 @@ def test_neither_of_the_two_alone_is_a_verdict(mute: int | None) -> None:
 
 
 def test_a_slow_agent_that_its_peers_reach_is_left_alone_and_its_node_is_looked_at_ever_less_often() -> None:
-    world = training()
+    world = training().tick(SILENT_S)  # `silence_watch.py` asks for the first look
     pauses = []
     for _ in range(10):
         after_s = world.turn().requeue_after

@@ -571,7 +571,7 @@ class PuppetAgent:
             "lost_peers": sorted(self.lost_peers),
             "draining": self.draining,
             "completed": self.completed,
-            "run": 1 if self.attempt else None,
+            "run": 1 if self.joined or self.completed else None,
             "progress": self.progress,
         }
 

@@ -40,6 +40,8 @@ def note_attempt(turn: Turn) -> None:
         and (_plain_runs(turn) if turn.plain else all(view is not None and view.joined for view in words))
     ):
         started = turn.now
+    if started is None:
+        return  # members tell of the run one by one while they join: that goes with the write that says they run
     seen = {"run": run, "resumed_from": source[:URI_LIMIT] if source else None, "running_at": started}
     if seen != {name: getattr(attempt, name) for name in seen}:
         turn.change(attempt=attempt.model_copy(update=seen))

@@ -107,6 +107,7 @@ CAUSES: Mapping[str, Cause] = {
         contract.REASON_GATED,
         contract.REASON_QUOTA,
         contract.REASON_FORBIDDEN,
+        contract.REASON_CREATE_FAILING,
         contract.REASON_IMAGE_PULL,
         contract.REASON_VOLUME_MOUNT,
         contract.REASON_CONTAINER_CONFIG,
