@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.checkpoint import note_of
+from support.checkpoint import note_of, read_tree, write_tree
 from support.reading import committed, overwrite, store_shares
 from trainjob.agent.restoring import files
 from trainjob.agent.restoring.files import Peer
@@ -24,6 +24,7 @@ from trainjob.agent.wire import peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.peers import PeerServer
 from trainjob.checkpoint.errors import CheckpointError
+from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.storage_child import bringing
 from trainjob.checkpoint.storage_child.operations import perform
 from trainjob.checkpoint.stores import digest
@@ -104,7 +105,7 @@ def gathering(
     reachable: bool = True,
     **sources: Any,
 ) -> None:
-    sources = {"staged": "", "own": (), **sources}
+    sources = {"staged": "", "own": {}, **sources}
 
     async def run() -> None:
         server = PeerServer(peer.give)
@@ -289,6 +290,12 @@ def test_a_storage_child_that_is_killed_is_asked_again_but_not_for_ever(
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
 
 
+def stamps(tmp_path: Path, *paths: str) -> dict[str, Stamp]:
+    """Of what lies in the own staging."""
+    found = {path: Stamp.at(str(tmp_path / "staged" / path)) for path in paths}
+    return {path: stamp for path, stamp in found.items() if stamp is not None}
+
+
 def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: Store) -> None:
     committed(store, tmp_path / "staged", FILES)
 
@@ -306,18 +313,75 @@ def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: S
         peer=PeerAgent(WHOLE),
         store=store,
         staged=str(tmp_path / "staged"),
-        own=("a", "c"),
+        own=stamps(tmp_path, "a", "c"),
         committed=COMMITTED,
         sums=SUMS,
     )
 
 
-def test_a_mounted_checkpoint_is_compared_where_it_lies(tmp_path: Path, store: Store) -> None:
+def test_a_mounted_checkpoint_is_compared_and_read_where_it_lies(tmp_path: Path, store: Store) -> None:
     uri = committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         await work.bring(["a"])
-        assert work.folder == uri and peer.asked == []
+        assert (tmp_path / "into/a").resolve() == Path(uri, "a") and peer.asked == []
 
-    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED, in_place=uri)
-    assert not (tmp_path / "into").exists()
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED)
+
+
+def write_to_everything(tmp_path: Path) -> None:
+    for path in (tmp_path / "into").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"X" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+def test_nobody_writes_to_a_mounted_checkpoint_through_the_folder_that_is_given_out(
+    tmp_path: Path, store: Store, read_before: bool
+) -> None:
+    uri = committed(store, tmp_path / "staged", FILES)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        if read_before:
+            await work.bring(["a"])
+        await work.bring(work.paths, apart=True)
+        assert here(tmp_path) == WHOLE
+        write_to_everything(tmp_path)
+        assert {path: Path(uri, path).read_bytes() for path in WHOLE} == WHOLE
+        await work.bring(work.paths, apart=True)
+        assert here(tmp_path) == WHOLE, "what somebody wrote to is brought again"
+
+    gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_nobody_else_has_is_given_out_as_a_copy_where_rights_stop_nobody(
+    tmp_path: Path, store: Store, stored: bool
+) -> None:
+    staged = write_tree(tmp_path / "staged", WHOLE)
+    kept = stamps(tmp_path, *WHOLE)
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(work.paths, apart=True)
+        assert here(tmp_path) == WHOLE
+        assert (tmp_path / "into/a").is_symlink() == stored
+        write_to_everything(tmp_path)
+        assert (read_tree(staged) == WHOLE) == (not stored)
+
+    gathering(
+        tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", staged=str(staged), own=kept,
+        is_stored=lambda: stored,
+    )  # fmt: skip
+
+
+def test_what_somebody_wrote_to_in_the_own_staging_comes_from_storage(tmp_path: Path, store: Store) -> None:
+    committed(store, tmp_path / "staged", FILES)
+    kept = stamps(tmp_path, *WHOLE)
+    (tmp_path / "staged/a").write_bytes(b"X" * len(WHOLE["a"]))
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        await work.bring(work.paths)
+        assert here(tmp_path) == WHOLE
+
+    # Nobody asked storage: all of it lay here when the attempt began.
+    gathering(tmp_path, test, peer=PeerAgent({}), store=store, held="", staged=str(tmp_path / "staged"), own=kept)

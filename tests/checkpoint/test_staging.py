@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ import pytest
 from support.checkpoint import cut_off, note_of, read_tree, write_tree
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
+from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 from trainjob.checkpoint.records.merge import merge
+from trainjob.checkpoint.staging import stamp
 from trainjob.checkpoint.staging.area import Source, StageResult, Staging
 
 ID = CheckpointId(1, 1, 1)
@@ -275,7 +278,7 @@ def test_torn_notes_and_leftovers_are_not_listed_and_are_swept(tmp_path: Path, s
     root = Path(staging.root)
     note = root / "1-1-1/released.json"
     note.write_bytes(note.read_bytes()[:-10])
-    (root / "1-1-2/released.json").write_text(json.dumps({"note": 3, "held": []}))
+    (root / "1-1-2/released.json").write_text(json.dumps({"note": 3, "held": {}}))
     (root / "1-1-3/files/a").unlink()
     (root / "1-1-4").rename(root / "2-1-4")
     (root / "not ours").mkdir()
@@ -452,3 +455,90 @@ def test_devices_are_refused(tmp_path: Path, staging: Staging) -> None:
     except PermissionError:
         pytest.skip("making a device needs root")
     assert "null is a device: only files" in refused(staging, source)
+
+
+def write_in_place(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"X")
+
+
+def write_through_a_map(path: Path) -> None:
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        view[0:1] = b"X"
+
+
+def put_back_in_time(path: Path) -> None:
+    before = path.stat()
+    write_in_place(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"X" * path.stat().st_size)
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("change", [write_in_place, write_through_a_map, put_back_in_time, replace, Path.unlink])
+@pytest.mark.parametrize("may_move", [False, True])
+def test_a_kept_file_that_somebody_wrote_to_is_not_held_any_more(
+    tmp_path: Path, staging: Staging, change: Callable[[Path], None], may_move: bool
+) -> None:
+    source = write_tree(tmp_path / "saved", {"model.pt": b"model", "optim.pt": b"optim"})
+    staging.stage(ID, [Source(0, str(source), may_move)], {1: b"state"})
+    files = {"model.pt": (5, 0), "optim.pt": (5, 0), layout.state_path(1): (5, 1)}
+    staging.release(note_of(str(ID), files))
+    (whole,) = Staging(staging.root).released()
+    assert sorted(whole.paths) == sorted(files) and whole.ranks == (0, 1)
+    change(Path(staging.files_dir(ID), "model.pt"))
+    (held,) = Staging(staging.root).released()
+    assert sorted(held.paths) == sorted({*files} - {"model.pt"}), "its size is the same, its bytes are not"
+    assert held.ranks == (1,)
+
+
+def test_kept_files_are_read_only_for_everybody(tmp_path: Path, staging: Staging) -> None:
+    source = write_tree(tmp_path / "saved", {"copied": b"x"})
+    given = write_tree(tmp_path / "given", {"moved": b"y"})
+    (given / "moved").chmod(0o660)
+    staging.stage(ID, [Source(0, str(source), False), Source(1, str(given), True)], {0: b"state"})
+    kept = Path(staging.files_dir(ID))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in kept.rglob("*") if path.is_file()}
+    assert all(not mode & 0o222 for mode in modes.values()), modes
+    assert modes["moved"] == 0o440, "who may read it is the user's choice"
+    assert (source / "copied").stat().st_mode & 0o200, "the rank's own file stays as it is"
+
+
+def test_what_was_kept_before_the_kernel_started_anew_is_not_believed(
+    tmp_path: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files whose bytes were still in memory then have their size, and zeros."""
+    source = write_tree(tmp_path / "saved", {"model.pt": b"model"})
+    staging.stage(ID, [Source(0, str(source), False)], {})
+    staging.release(note_of(str(ID), {"model.pt": (5, 0)}))
+    boot = tmp_path / "boot_id"
+    boot.write_text("another\n")
+    monkeypatch.setattr(stamp, "_BOOT", str(boot))
+    after = Staging(staging.root)
+    assert after.released() == [] and after.held(ID) is None
+    assert after.sweep() == [str(ID)]
+
+
+def test_staging_that_nobody_wants_any_more_ends_between_blocks_and_leaves_nothing(
+    tmp_path: Path, staging: Staging
+) -> None:
+    source = tmp_path / "saved"
+    source.mkdir()
+    for name in "ab":
+        with (source / name).open("wb") as file:
+            file.truncate(256 << 20)
+    asked = []
+
+    def cancel() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    with pytest.raises(StagingError) as refused:
+        staging.stage(ID, [Source(0, str(source), False)], {}, cancel)
+    assert refused.value.kind == errors.STOPPED
+    assert len(asked) == 4, "within the first of two files"
+    assert os.listdir(staging.root) == [] and (source / "b").exists()

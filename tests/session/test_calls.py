@@ -332,12 +332,8 @@ def write_files(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(
-    start_agent: StartAgent, tmp_path: Path
-) -> None:
-    agent = start_agent(
-        resume_from=write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin", ".trainjob/manifest.json"), lazy=True
-    )
+def test_a_checkpoint_is_there_at_once_and_brings_what_is_asked_for(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin", ".trainjob/manifest.json"))
     found = trainjob.get_checkpoint()
     assert found is not None and found.step == 7
     assert found.files() == ["a.bin", "deep/b.bin"]
@@ -360,31 +356,32 @@ def test_a_lazy_checkpoint_is_there_at_once_and_brings_what_is_asked_for(
 
 
 @pytest.mark.parametrize("use", ["path", "as_directory", "to_directory", "pickle"])
-def test_whatever_needs_a_folder_brings_all_of_a_lazy_checkpoint(
-    start_agent: StartAgent, tmp_path: Path, use: str
-) -> None:
+def test_whatever_needs_a_folder_brings_all_of_a_checkpoint(start_agent: StartAgent, tmp_path: Path, use: str) -> None:
     folder = write_files(tmp_path / "1-1-9", "a.bin", "deep/b.bin")
-    agent = start_agent(resume_from=folder, lazy=True)
+    agent = start_agent(resume_from=folder)
     found = trainjob.get_checkpoint()
     assert found is not None
+    names = ["a.bin", "deep/b.bin"]
     if use == "path":
-        assert found.path == str(folder)
+        own = found.path
     elif use == "as_directory":
         with found.as_directory() as path:
-            assert path == str(folder)
+            own = path
     elif use == "to_directory":
-        assert Path(found.to_directory(str(tmp_path / "copy")), "deep/b.bin").read_bytes() == b"deep/b.bin"
+        own = found.to_directory(str(tmp_path / "copy"))
     else:
         copy = pickle.loads(pickle.dumps(found))
-        assert copy.path == str(folder) and copy.files() == ["a.bin", "deep/b.bin"]
-    assert found.path == str(folder)
+        own = copy.path
+        assert copy.files() == names
+    assert {name: Path(own, name).read_bytes() for name in names} == {name: name.encode() for name in names}
     assert agent.fetched == [None]
+    assert own != str(folder), "what the agent keeps is not handed out"
 
 
-def test_a_lazy_checkpoint_that_outlived_its_attempt_says_so(start_agent: StartAgent, tmp_path: Path) -> None:
-    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin"), lazy=True)
+def test_a_checkpoint_that_outlived_its_attempt_says_so(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent(resume_from=write_files(tmp_path / "1-1-9", "a.bin"))
     found = trainjob.get_checkpoint()
     assert found is not None
-    (agent.root / "files.json").unlink()
+    (agent.root / "1-1-9.files.json").unlink()
     with pytest.raises(errors.CheckpointError, match="goes with the attempt"):
         found.files()

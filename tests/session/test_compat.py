@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -59,7 +60,8 @@ def test_a_loop_as_people_write_it(start_agent: Callable[..., FakeAgent]) -> Non
         ray.train.report({"epoch": epoch}, checkpoint=ray.train.Checkpoint.from_dict({"epoch": epoch}))
     ray.train.collective.barrier()
     with ray.train.get_checkpoint().as_directory() as folder:
-        assert folder.endswith("1-1-2")
+        assert os.listdir(folder) == ["checkpoint.pkl"]
+    assert ray.train.get_checkpoint().id == "1-1-2"
     assert ray.train.get_context().get_world_size() == 1 and len(agent.reports) == 2
     ray.shutdown()
     assert not ray.is_initialized()

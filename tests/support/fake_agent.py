@@ -31,18 +31,13 @@ class _Call:
 
 
 class FakeAgent:
-    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with, `lazy` whether
-    its files have to be fetched.
-    """
+    """Serves `world_size` ranks; `resume_from` is the checkpoint folder that OP_RESTORE answers with."""
 
-    def __init__(
-        self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None, lazy: bool = False
-    ) -> None:
+    def __init__(self, root: Path, world_size: int, *, attempt: int = 1, resume_from: Path | None = None) -> None:
         self.root = root
         self.world_size = world_size
         self.attempt = attempt
         self.resume_from = resume_from
-        self.lazy = lazy
         self.fetched: list[list[str] | None] = []
         self.hellos: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
@@ -161,33 +156,36 @@ class FakeAgent:
         return None
 
     def _restore(self, rank: int, wanted: str | None) -> tuple[dict[str, Any], bytes]:
-        path = self.resume_from if wanted is None else self.checkpoint_path(wanted)
+        path = self._folder_of(wanted)
         found: dict[str, Any] | None = None
         if path is not None:
             states = [path / ".trainjob" / f"rank-{owner}.state" for owner in (rank, 0)]
             state = next((str(state) for state in states if state.exists()), None)
             found = {
                 "id": path.name,
-                "path": str(path),
+                "listing": str(self._listing(path)),
                 "state": state,
                 "step": 7,
                 "epoch": 1,
                 "metrics": {"loss": 0.5},
                 "world_size": self.world_size,
             }
-            if wanted is None and self.lazy:
-                self.root.mkdir(parents=True, exist_ok=True)
-                listing = self.root / "files.json"
-                listing.write_text(
-                    json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()])
-                )
-                found.update(path=None, listing=str(listing))
         return {"op": contract.OP_RESTORED, "checkpoint": found}, b""
 
     def _fetch(self, message: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             self.fetched.append(message["paths"])
-        return {"op": contract.OP_FETCHED, "folder": str(self.resume_from)}, b""
+        return {"op": contract.OP_FETCHED, "folder": str(self._folder_of(message["id"]))}, b""
+
+    def _folder_of(self, id_: str | None) -> Path | None:
+        resumed = self.resume_from
+        return resumed if id_ is None or (resumed is not None and id_ == resumed.name) else self.checkpoint_path(id_)
+
+    def _listing(self, path: Path) -> Path:
+        self.root.mkdir(parents=True, exist_ok=True)
+        listing = self.root / f"{path.name}.files.json"
+        listing.write_text(json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]))
+        return listing
 
     def _collective(self, rank: int, message: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         n = message["n"]

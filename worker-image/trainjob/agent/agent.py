@@ -149,7 +149,10 @@ class Agent:
         )
         if storage is not None:
             storage.start()
-        saving = Saving(os.path.join(config.work_dir, "staging"), storage, self._uploads_changed)
+        work = config.work_dir
+        saving = Saving(
+            os.path.join(work, "staging"), storage, self._uploads_changed, given_out=os.path.join(work, "restore")
+        )
         folder = SocketFolder(config.work_dir, config.pod_uid)
         self._site = Site(
             config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn

@@ -11,7 +11,7 @@ import os
 import pickle
 import warnings
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional, Set, TypeVar, Union
+from typing import Any, Dict, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
 from trainjob.session import rank_state
@@ -129,7 +129,7 @@ def get_checkpoint() -> Optional[Checkpoint]:
     if not _position.asked:
         found = line.restore(None)
         if found is not None:
-            _position.current = Checkpoint.from_restored(found, _lazily(found))
+            _position.current = restored(found)
             if found.get("state"):
                 rank_state.load(found["state"])
         _position.asked = True
@@ -137,16 +137,18 @@ def get_checkpoint() -> Optional[Checkpoint]:
         wanted, _position.released_id = _position.released_id, None
         found = line.restore(wanted)
         if found is not None:
-            _position.current = Checkpoint.from_restored(found, _lazily(found))
+            _position.current = restored(found)
     return _position.current
 
 
-def _lazily(found: Mapping[str, Any]) -> Optional[Brought]:
-    """For a checkpoint whose files the agent brings when they are asked for."""
-    if not found.get("listing"):
-        return None
+def restored(found: Mapping[str, Any]) -> Checkpoint:
+    """The handle for a `restored` reply of the agent, which brings the files when they are asked for."""
     id_ = str(found["id"])
-    return Brought(str(found["listing"]), lambda paths: link().fetch(id_, paths))
+
+    def fetch(paths: Optional[List[str]], apart: bool = False) -> str:
+        return link().fetch(id_, paths, apart)
+
+    return Checkpoint.from_restored(found, Brought(str(found["listing"]), fetch))
 
 
 def reported_epoch() -> Optional[int]:

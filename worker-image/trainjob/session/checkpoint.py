@@ -2,8 +2,8 @@
 
 User code makes one with from_directory() or from_dict(); `calls` hands it to the agent and makes those that
 get_checkpoint() returns. Works without a worker too: `Checkpoint(path)` opens any committed folder on a laptop. It
-copies nothing by itself and never changes a folder that was committed; files of one at s3:// are brought here when they
-are first asked for.
+copies nothing large and never changes a folder that was committed, nor lets user code do so; files of one at s3:// are
+brought here when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import shutil
+import stat
 import tempfile
 import weakref
 from contextlib import contextmanager
@@ -63,12 +64,8 @@ class Checkpoint:
 
     @property
     def path(self) -> str:
-        """Where it lies. Of one whose files the agent brings when they are asked for, a folder with all of them,
-        once they are here.
-        """
-        if self._path is None:
-            self._path = self._contents_of().folder()
-        return self._path
+        """Where it lies. Of one that get_checkpoint() gave: this rank's own folder with its files, brought here."""
+        return self._contents_of().folder() if self._path is None else self._path
 
     @classmethod
     def from_directory(cls, path: str) -> Checkpoint:
@@ -103,7 +100,7 @@ class Checkpoint:
     @classmethod
     def from_restored(cls, found: Mapping[str, Any], contents: Optional[Contents] = None) -> Checkpoint:
         """The handle for a `restored` reply of the agent; `contents`: of one that is not here yet."""
-        checkpoint = cls(str(found["path"] or ""))
+        checkpoint = cls(str(found.get("path") or ""))
         if contents is not None:
             checkpoint._path, checkpoint._contents = None, contents
         for name in ("id", "uri", "step", "epoch", "metrics", "world_size"):
@@ -154,8 +151,8 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The folder itself, without a copy (of one at s3:// the copy that was brought here): read from it, write
-        nothing into it.
+        """A folder with the files. Of one that was saved it is this process's own: whatever is done in it, what was
+        saved stays as it is. Large files in it are links to read-only ones: replace them, do not write into them.
         """
         yield self._folder()
 
@@ -163,7 +160,7 @@ class Checkpoint:
         """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete);
         returns it.
         """
-        source = self._folder()
+        source = self._contents_of().read_folder() if self._is_brought else self._there()
         target = os.path.abspath(os.path.expanduser(path)) if path else tempfile.mkdtemp(prefix="trainjob-checkpoint-")
         try:
             for folder, folders, files in os.walk(source):
@@ -172,7 +169,8 @@ class Checkpoint:
                 into = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
                 os.makedirs(into, exist_ok=True)
                 for name in files:
-                    shutil.copy2(os.path.join(folder, name), os.path.join(into, name))
+                    copy = shutil.copy2(os.path.join(folder, name), os.path.join(into, name))
+                    os.chmod(copy, os.stat(copy).st_mode | stat.S_IWUSR)  # what is kept is read-only, a copy is not
         except OSError as error:
             raise CheckpointError(f"Copying {source} to {target} failed: {error}") from error
         return target
@@ -190,7 +188,7 @@ class Checkpoint:
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata (JSON values); before report()."""
-        if self.id is not None or os.path.isdir(os.path.join(self._folder(), OWN_FOLDER)):
+        if self.id is not None or self.path.startswith(_S3) or os.path.isdir(os.path.join(self._there(), OWN_FOLDER)):
             raise CheckpointError(
                 f"{self!r} is a committed checkpoint and is not changed any more: set its metadata before report(), "
                 "or copy it with to_directory()."
@@ -199,7 +197,7 @@ class Checkpoint:
             text = json.dumps(dict(metadata))
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"Checkpoint metadata must be JSON values: {error}") from error
-        with open(os.path.join(self._folder(), METADATA_FILE), "w", encoding="utf-8") as file:
+        with open(os.path.join(self._there(), METADATA_FILE), "w", encoding="utf-8") as file:
             file.write(text)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -213,8 +211,15 @@ class Checkpoint:
             self._contents = Committed(self.path)
         return self._contents
 
+    @property
+    def _is_brought(self) -> bool:
+        """Whether its files do not lie at a path that was given to us."""
+        return self._path is None or self._path.startswith(_S3)
+
     def _folder(self) -> str:
-        return self._contents_of().folder() if self.path.startswith(_S3) else self._there()
+        if not self._is_brought:
+            self._there()
+        return self._contents_of().folder()
 
     def _there(self) -> str:
         if not os.path.isdir(self.path):

@@ -2,7 +2,7 @@
 
 Three kinds: a plain folder, a checkpoint that was committed to a path or a bucket, and one that a worker's agent brings
 (`Brought`). Of a committed one, each file is compared with the manifest before it is handed out. Made by `checkpoint`
-alone; changes nothing that is stored.
+alone; changes nothing that is stored, and hands out no folder in which user code could.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Protocol, Sequence, Set
 
 from trainjob.session.errors import CheckpointError
+from trainjob.session.own_folder import OwnFolder
 
 if TYPE_CHECKING:
     from trainjob.checkpoint.records.manifest import FileEntry
@@ -43,8 +44,12 @@ class Contents(Protocol):
         """The local path of one of them, brought here and compared if need be."""
         ...
 
+    def read_folder(self) -> str:
+        """A local folder with all of them, in which nothing may be changed."""
+        ...
+
     def folder(self) -> str:
-        """A local folder with all of them."""
+        """One that user code may do with as it likes."""
         ...
 
 
@@ -115,8 +120,12 @@ class PlainFolder:
         """As it lies there."""
         return os.path.join(self._path, path)
 
-    def folder(self) -> str:
+    def read_folder(self) -> str:
         """The folder itself."""
+        return self._path
+
+    def folder(self) -> str:
+        """It is the user's."""
         return self._path
 
 
@@ -128,6 +137,7 @@ class Committed:
         self._once = Once()
         self._read: Optional[Dict[str, FileEntry]] = None
         self._copies: Optional[str] = None
+        self._own: Optional[OwnFolder] = None
         self._lock = threading.Lock()
 
     def files(self) -> List[str]:
@@ -147,10 +157,18 @@ class Committed:
         self._once([path], self._bring)
         return os.path.join(self._place(), path)
 
-    def folder(self) -> str:
+    def read_folder(self) -> str:
         """All files, those brought that have not been."""
         self._once(self._entries(), self._bring)
         return self._place()
+
+    def folder(self) -> str:
+        """On a path a folder of its own; what was downloaded is."""
+        source = self.read_folder()
+        if source != self._uri:
+            return source
+        self._own = _own_folder(self._own, self, source, self.files(), expendable=False)
+        return self._own.path
 
     def _bring(self, paths: List[str]) -> None:
         from trainjob.checkpoint.choice import catalogue
@@ -185,18 +203,25 @@ class Committed:
             return self._copies
 
 
-class Brought:
-    """What an attempt resumes from: this worker's agent brings its files, each once for all ranks."""
+class Fetch(Protocol):
+    """Asks the agent."""
 
-    def __init__(self, listing: str, fetch: Callable[[Optional[List[str]]], str]) -> None:
-        """`listing`: JSON file with the paths of all files. `fetch` gives the folder with the files that are named
-        (None: all).
-        """
+    def __call__(self, paths: Optional[List[str]], apart: bool = False) -> str:
+        """The folder with the files that are named (None: all); `apart`: writing to them loses nothing."""
+        ...
+
+
+class Brought:
+    """A checkpoint that get_checkpoint() gave: this worker's agent brings its files, each once for all ranks."""
+
+    def __init__(self, listing: str, fetch: Fetch) -> None:
+        """`listing`: JSON file with the paths of all files."""
         self._listing = listing
         self._fetch = fetch
         self._once = Once()
         self._names: Optional[Set[str]] = None
         self._folder = ""
+        self._own: Optional[OwnFolder] = None
 
     def files(self) -> List[str]:
         """As the agent knows them."""
@@ -211,16 +236,24 @@ class Brought:
         self._once(paths, self._bring)
 
     def file(self, path: str) -> str:
-        """Asks the agent on the first use, and again for what only lay in its staging and has left it."""
+        """Asks the agent on the first use, and again for what only lay in its staging and has left it, or was perhaps
+        written to since."""
         self._once([path], self._bring)
-        if not os.path.exists(os.path.join(self._folder, path)):
+        if not os.path.exists(os.path.join(self._folder, path)) or (self._own is not None and path in self._own.links):
             self._bring([path])
         return os.path.join(self._folder, path)
 
-    def folder(self) -> str:
-        """Everything."""
-        self._once([""], lambda _: self._bring(None))
+    def read_folder(self) -> str:
+        """Everything, as the agent has it."""
+        self._bring(None)
         return self._folder
+
+    def folder(self) -> str:
+        """This rank's own; a new one if somebody did something to that."""
+        if self._own is None or not self._own.is_as_it_was():
+            self._folder = self._fetch(None, True)
+        self._own = _own_folder(self._own, self, self._folder, self.files(), expendable=True)
+        return self._own.path
 
     def _bring(self, paths: Optional[List[str]]) -> None:
         self._folder = self._fetch(paths)
@@ -228,7 +261,7 @@ class Brought:
     def _known(self) -> Set[str]:
         if self._names is None:
             try:
-                with open(self._listing, encoding="utf-8") as file:
+                with open(self._listing, encoding="utf-8", errors="surrogateescape") as file:
                     self._names = set(filter(of_the_user, json.load(file)))
             except OSError as error:
                 raise CheckpointError(
@@ -236,3 +269,16 @@ class Brought:
                     "resumed from it."
                 ) from error
         return self._names
+
+
+def _own_folder(
+    before: Optional[OwnFolder], owner: object, source: str, files: List[str], expendable: bool
+) -> OwnFolder:
+    if before is not None and before.is_as_it_was():
+        return before
+    try:
+        return OwnFolder(owner, source, files, expendable)
+    except OSError as error:
+        raise CheckpointError(
+            f"A folder with the checkpoint's files cannot be made: {error}. Read single files with open()."
+        ) from error

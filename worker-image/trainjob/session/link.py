@@ -97,18 +97,19 @@ class Link:
             return self._exchange(message, blob)
 
     def restore(self, checkpoint_id: Optional[str]) -> Optional[Dict[str, Any]]:
-        """The attempt's own checkpoint (None) or a released one: verified and on local disk (`path`), or to be
-        fetched (`listing`); None: there is none.
-        """
+        """The attempt's own checkpoint (None) or a released one, its files to be fetched; None: there is none."""
         with self._calling:
             reply, _ = self._exchange({"op": contract.OP_RESTORE, "id": checkpoint_id}, b"")
         found: Optional[Dict[str, Any]] = reply.get("checkpoint")
         return found
 
-    def fetch(self, checkpoint_id: str, paths: Optional[Sequence[str]]) -> str:
-        """The local folder in which these files of a restored checkpoint (None: all) are now, verified."""
+    def fetch(self, checkpoint_id: str, paths: Optional[Sequence[str]], apart: bool = False) -> str:
+        """The local folder in which these files of a restored checkpoint (None: all) are now, verified: to be read, or
+        (`apart`) to be handed to user code, which may write to them.
+        """
+        request = {"op": contract.OP_FETCH, "id": checkpoint_id, "paths": paths, "apart": apart}
         with self._calling:
-            reply, _ = self._exchange({"op": contract.OP_FETCH, "id": checkpoint_id, "paths": paths}, b"")
+            reply, _ = self._exchange(request, b"")
         return str(reply["folder"])
 
     def reported(self, timeout_s: Optional[float]) -> List[Dict[str, Any]]:

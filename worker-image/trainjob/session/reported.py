@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
 from trainjob_api import nonfinite
@@ -37,7 +38,11 @@ def get_all_reported_checkpoints(
     line = link()
     out: List[ReportedCheckpoint] = []
     for row in line.reported(timeout_s):
-        found = row if row.get("path") else line.restore(str(row["id"]))
+        metrics = nonfinite.numbers(row["metrics"])
+        if row.get("path"):
+            out.append(ReportedCheckpoint(Checkpoint.from_restored(row), metrics))
+            continue
+        found = line.restore(str(row["id"]))
         if found is not None:
-            out.append(ReportedCheckpoint(Checkpoint.from_restored(found), nonfinite.numbers(row["metrics"])))
+            out.append(ReportedCheckpoint(calls.restored(found), metrics))
     return out

@@ -13,7 +13,7 @@ from trainjob.agent.background import Background
 from trainjob.agent.processes.output import RankOutput
 from trainjob.agent.processes.ranks import Rank, how_it_ended
 from trainjob.agent.processes.stacks import stacks_of
-from trainjob.agent.restoring.restore import Damaged, Restore
+from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import peer_protocol
@@ -117,7 +117,7 @@ class Member:
         elif op == contract.OP_RESTORE:
             self._background.spawn(self._restore(rank, self._given(rank, message.get("id"))))
         elif op == contract.OP_FETCH:
-            self._background.spawn(self._restore(rank, self._fetched(str(message["id"]), message.get("paths"))))
+            self._background.spawn(self._restore(rank, self._fetched(message)))
         elif op == contract.OP_REPORTED:
             self._listings[rank] = {"op": peer_protocol.REPORTED, "rank": rank, "timeout_s": message.get("timeout_s")}
             self._send(self._listings[rank])
@@ -375,17 +375,15 @@ class Member:
         assert self._duties.restore is not None
         return {"op": contract.OP_RESTORED, "checkpoint": await self._duties.restore.bring(id_, rank)}
 
-    async def _fetched(self, id_: str, paths: Optional[Sequence[str]]) -> wire.Message:
+    async def _fetched(self, message: wire.Message) -> wire.Message:
         assert self._duties.restore is not None
+        id_ = str(message["id"])
         try:
-            return {"op": contract.OP_FETCHED, "folder": await self._duties.restore.fetch(id_, paths)}
-        except KeyError as error:
-            return {
-                "op": contract.OP_FAILED,
-                "reason": contract.FAIL_STAGING,
-                "message": f"checkpoint {id_} has no file {error}",
-                "ranks": [],
-            }
+            folder = await self._duties.restore.fetch(id_, message.get("paths"), bool(message.get("apart")))
+            return {"op": contract.OP_FETCHED, "folder": folder}
+        except (KeyError, NotHere) as error:
+            why = f"checkpoint {id_} has no file {error}" if isinstance(error, KeyError) else str(error)
+            return {"op": contract.OP_FAILED, "reason": contract.FAIL_STAGING, "message": why, "ranks": []}
 
     async def _restore(self, rank: int, answer: Coroutine[Any, Any, wire.Message]) -> None:
         try:

@@ -12,11 +12,12 @@ import os
 import socket
 import threading
 import weakref
-from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire import handshake, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
 
@@ -50,26 +51,33 @@ class FileServer:
 
     def __init__(self, saving: Saving) -> None:
         self._saving = saving
-        self._held: MutableMapping[FrameConnection, Tuple[str, str, FrozenSet[str]]] = weakref.WeakKeyDictionary()
+        self._held: MutableMapping[FrameConnection, Tuple[str, Mapping[str, Stamp]]] = weakref.WeakKeyDictionary()
 
     async def give(self, connection: FrameConnection, message: wire.Message) -> None:
         """Answer a GET."""
         id_, path = str(message["id"]), str(message["path"])
-        held = self._held.get(connection)
-        if held is None or held[0] != id_:
-            _, folder, paths = await self._saving.path_of(id_)
-            held = self._held[connection] = (id_, folder, frozenset(paths))
-        if path in held[2]:
-            await serve(connection, os.path.join(held[1], path), message)
+        known = self._held.get(connection)
+        if known is None or known[0] != id_:
+            held = await self._saving.held_of(id_)
+            known = self._held[connection] = (id_, {} if held is None else held.stamps)
+        if path in known[1]:
+            await serve(connection, os.path.join(self._saving.folder_of(id_), path), message, known[1][path])
         else:
             connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
 
 
-async def serve(connection: FrameConnection, path: str, message: wire.Message) -> None:
-    """Send what a GET asks for of one file; if it cannot be read, say so."""
+async def serve(connection: FrameConnection, path: str, message: wire.Message, stamp: Optional[Stamp] = None) -> None:
+    """Send what a GET asks for of one file; if it cannot be read, or does not look as its stamp says, say so."""
     loop = asyncio.get_running_loop()
+
+    def changed(file: int) -> bool:
+        return stamp is not None and Stamp.of(os.fstat(file)) != stamp
+
     try:
         with open(path, "rb") as file:  # noqa: ASYNC230 - opened once, its bytes are read by the kernel and by a thread
+            if changed(file.fileno()):
+                connection.send({"op": peer_protocol.REFUSED, "message": f"{path} was changed after its release"})
+                return
             size = os.fstat(file.fileno()).st_size
             start, offset = int(message["start"]), int(message["offset"])
             end = min(start + int(message["length"]), size)
@@ -81,6 +89,9 @@ async def serve(connection: FrameConnection, path: str, message: wire.Message) -
                 await connection.send_file(file, offset, count)
             finally:
                 checksum = None if summing is None else await summing
+            if changed(file.fileno()):  # what was sent may be of both; the next GET is refused
+                connection.send({"op": peer_protocol.REFUSED, "message": f"{path} was changed while it was sent"})
+                return
         connection.send({"op": peer_protocol.END, "sum": checksum})
     except OSError as error:
         connection.send({"op": peer_protocol.REFUSED, "message": f"{path}: {error.strerror or error}"})

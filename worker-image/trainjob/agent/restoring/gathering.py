@@ -4,6 +4,9 @@ this order.
 Made by `restore`. Each file is brought once, however many ranks ask for it, and what travelled is compared: with the
 manifest where there is one, else by a checksum taken on the way. A peer that does not give a file is no verdict on the
 checkpoint as long as storage has it.
+
+For who reads a file it may be a link to where it is kept. For who gets the folder into its hands it is set apart: user
+code writes into folders that it is given, and must not reach what is the only copy of anything.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import Executor
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent.restoring.files import (
     STREAMS,
@@ -27,10 +30,13 @@ from trainjob.agent.restoring.files import (
 )
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.staging import cloning
+from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import digest
 
 CHILD_TRIES = 3
 GONE = ("damaged", "lost")
+FULL = "full"
 Sum = Tuple[str, str]
 """(checksum, algorithm)."""
 
@@ -50,16 +56,16 @@ class Sources(NamedTuple):
     note: ReleaseNote
     staged: str
     """Folder of what lies in the own staging."""
-    own: Sequence[str]
-    """Paths there."""
+    own: Mapping[str, Stamp]
+    """Paths there, and how the files looked when they were kept."""
     holders: Mapping[str, Peer]
     """Paths that peers' agents hold in their staging."""
     committed: Optional[Mapping[str, Any]] = None
     """How the storage child knows it: {checkpoint} or {uri}; None: it has no manifest."""
     sums: Mapping[str, Sum] = {}
     """Of committed ones, by path."""
-    in_place: Optional[str] = None
-    """Folder on a mounted path, from which everything is read as it lies."""
+    is_stored: Callable[[], bool] = lambda: False
+    """Whether storage is known to have all of it by now, so that what lies in the own staging is no only copy."""
 
 
 class Gathering:
@@ -67,12 +73,16 @@ class Gathering:
 
     def __init__(self, sources: Sources, storage: Optional[StorageChild], folder: str, threads: Executor) -> None:
         self.note = sources.note
-        self.folder = sources.in_place or folder
+        self.folder = folder
         self._sources = sources
         self._storage = storage
         self._threads = threads
         self._sizes = {f.path: f for f in sources.note.files}
         self._begun: Dict[str, asyncio.Future[None]] = {}
+        self._brought: Dict[str, Optional[Stamp]] = {}
+        """How what was brought looked then; None: a link to storage, which is not looked at here, as it may hang."""
+        self._apart: Set[str] = set()
+        self._setting_apart = asyncio.Lock()
         self._stop = Stop()
 
     @property
@@ -91,45 +101,50 @@ class Gathering:
         for work in self._begun.values():
             work.cancel()
 
-    async def bring(self, paths: Iterable[str]) -> None:
-        """Until these are in the folder. Raises Damaged, StorageError; KeyError for a path that the checkpoint does
-        not have.
+    async def bring(self, paths: Iterable[str], apart: bool = False) -> None:
+        """Until these are in the folder, to be read or (`apart`) for whatever is done to them. Raises Damaged,
+        StorageError; KeyError for a path that the checkpoint does not have.
         """
         wanted = list(paths)
         mine = [self._sizes[path] for path in wanted if path not in self._begun or self._is_gone(path)]
         if mine:
-            work = asyncio.ensure_future(self._bring(mine))
+            self._apart.difference_update(f.path for f in mine)
+            work = asyncio.ensure_future(self._bring(mine, apart))
             self._begun.update(dict.fromkeys((f.path for f in mine), work))
             work.add_done_callback(lambda done: self._settle(done, mine))
         for begun in {self._begun[path] for path in wanted}:
             await asyncio.shield(begun)
+        if apart:
+            async with self._setting_apart:
+                left = [path for path in wanted if path not in self._apart]
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._set_apart, left)
+                self._apart.update(left)
 
     def _is_gone(self, path: str) -> bool:
-        """What was brought was a link into the staging, which keeps no checkpoint longer than until the next one."""
-        return (
-            self._begun[path].done()
-            and self._sources.in_place is None
-            and not os.path.exists(os.path.join(self.folder, path))
-        )
+        """What was brought was a link into the staging, which keeps no checkpoint longer than until the next one; or
+        somebody wrote to it since.
+        """
+        if not self._begun[path].done():
+            return False
+        here, brought = os.path.join(self.folder, path), self._brought.get(path)
+        return not os.path.lexists(here) if brought is None else Stamp.at(here) != brought
 
     def _settle(self, work: asyncio.Future[None], files: List[NoteFile]) -> None:
         if work.cancelled() or work.exception() is not None:
             for file in files:  # the next who asks tries anew
                 self._begun.pop(file.path, None)
 
-    async def _bring(self, files: List[NoteFile]) -> None:
+    async def _bring(self, files: List[NoteFile], apart: bool) -> None:
+        loop = asyncio.get_running_loop()
         wanted = sorted({f.path for f in files}.intersection(self._sources.own))
-        own = (
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._link, self._sources.staged, wanted)
-            if wanted
-            else []
-        )
+        own = set(await loop.run_in_executor(self._threads, self._link_own, wanted) if wanted else ())
         lacking = [f for f in files if f.path not in own]
         held = [f for f in lacking if f.path in self._sources.holders]
         stored = [f.path for f in lacking if f.path not in self._sources.holders]
-        refused, _ = await asyncio.gather(self._from_peers(held), self._from_storage(stored, {}))
+        refused, _ = await asyncio.gather(self._from_peers(held), self._from_storage(stored, {}, apart))
         if refused:
-            await self._from_storage(sorted(refused), refused)
+            await self._from_storage(sorted(refused), refused, apart)
+        await loop.run_in_executor(self._threads, self._note, [f.path for f in files])
 
     # -- peers
     # ----------------------------------------------------------------------------------------------------------
@@ -218,7 +233,7 @@ class Gathering:
     # -- storage
     # --------------------------------------------------------------------------------------------------------
 
-    async def _from_storage(self, paths: Sequence[str], refused: Mapping[str, Exception]) -> None:
+    async def _from_storage(self, paths: Sequence[str], refused: Mapping[str, Exception], apart: bool) -> None:
         """`refused`: why peers did not give them."""
         if not paths:
             return
@@ -228,7 +243,7 @@ class Gathering:
         if self._storage is None:
             raise self._verdict(because, "")
         try:
-            await self._read(self._storage, paths)
+            await self._read(self._storage, paths, apart)
         except StorageError as error:
             if because is not None:
                 raise self._verdict(because, f"; nor is it to be had from storage: {error}") from error
@@ -236,11 +251,23 @@ class Gathering:
                 raise Damaged(self.id, str(error)) from error
             raise
 
-    async def _read(self, storage: StorageChild, paths: Sequence[str]) -> None:
-        if self._sources.committed is None:
+    async def _read(self, storage: StorageChild, paths: Sequence[str], apart: bool) -> None:
+        if self._sources.committed is None:  # or nobody asked: finished shares stay when it is committed
             await ask(storage, "fetch", {"note": self.note.to_json(), "paths": list(paths), "into": self.folder})
-            return
-        found = await ask(storage, "verify", {**self._sources.committed, "paths": list(paths), "into": self.folder})
+        else:
+            await self._verified(storage, self._sources.committed, paths, apart)
+
+    async def _verified(
+        self, storage: StorageChild, where: Mapping[str, Any], paths: Sequence[str], apart: bool
+    ) -> None:
+        request = {**where, "paths": list(paths), "into": self.folder, "copy": apart}
+        try:
+            found = await ask(storage, "verify", request)
+        except StorageError as error:
+            if error.kind != FULL or not apart:
+                raise
+            # No room here for what storage has: as good as it gets is to read it there, where it is read-only.
+            found = await ask(storage, "verify", {**request, "copy": False})
         if found["path"] != self.folder:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._link, str(found["path"]), paths)
 
@@ -257,21 +284,58 @@ class Gathering:
     # -- the folder
     # -----------------------------------------------------------------------------------------------------
 
-    def _link(self, source: str, paths: Sequence[str]) -> List[str]:
-        """Those of the paths that are there."""
-        there = [path for path in paths if os.path.exists(os.path.join(source, path))]
+    def _link_own(self, paths: Sequence[str]) -> Sequence[str]:
+        """Those of them that lie in the own staging as they were kept."""
+        kept = self._sources
+        there = [path for path in paths if Stamp.at(os.path.join(kept.staged, path)) == kept.own[path]]
+        self._link(kept.staged, there)
+        return there
+
+    def _link(self, source: str, paths: Sequence[str]) -> None:
         try:
-            for path in there:
+            for path in paths:
                 link = os.path.join(self.folder, path)
                 os.makedirs(os.path.dirname(link), exist_ok=True)
                 if os.path.lexists(link):
                     os.unlink(link)
-                # A symbolic link: nothing is copied, and torch.save over it is refused by nobody, as in any folder that
-                # is only to be read.
                 os.symlink(os.path.join(source, path), link)
         except OSError as error:
             raise StorageError("unreadable", f"{self.folder}: {error.strerror or error}") from error
-        return there
+
+    def _note(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            here = os.path.join(self.folder, path)
+            self._brought[path] = None if self._leads_to_storage(here) else Stamp.at(here)
+
+    def _leads_to_storage(self, here: str) -> bool:
+        return os.path.islink(here) and not os.readlink(here).startswith(self._sources.staged + os.sep)
+
+    def _set_apart(self, paths: Sequence[str]) -> None:
+        """Put copies (reflinks where that is possible) in the place of links to what writing would destroy."""
+        for path in paths:
+            here = os.path.join(self.folder, path)
+            if os.path.islink(here) and (self._leads_to_storage(here) or self._could_be_lost(here)):
+                aside = f"{here}.{os.urandom(4).hex()}"
+                try:
+                    with open(here, "rb", buffering=0) as kept, open(aside, "xb", buffering=0) as copy:
+                        cloning.clone(kept.fileno(), copy.fileno())
+                    os.replace(aside, here)
+                except OSError:
+                    # No room for a second one. It stays a link to a read-only file; who writes all the same is found
+                    # out by its stamp.
+                    _remove(aside)
+        self._note(paths)
+
+    def _could_be_lost(self, here: str) -> bool:
+        """A staged file whose rights stop nobody (we are root, as its writers are), and which storage does not have."""
+        return os.access(here, os.W_OK) and not self._sources.is_stored()
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ is an error of its own kind, which ends the attempt uncounted, so that all ranks
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import shutil
@@ -21,11 +22,16 @@ from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.checkpoint.records.layout import state_path
 from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.staging.stamp import Stamp
 
-__all__ = ["Damaged", "Origin", "Restore"]
+__all__ = ["Damaged", "NotHere", "Origin", "Restore"]
 
 THREADS = 16
 """Connections to peers at a time. Threads of their own: those of the loop serve peers that fetch from us."""
+
+
+class NotHere(Exception):
+    """The files of a checkpoint that was given out have left this worker since, and nobody else has them."""
 
 
 class Origin(NamedTuple):
@@ -45,11 +51,9 @@ class Origin(NamedTuple):
 class _Found(NamedTuple):
     """A checkpoint that ranks may read."""
 
-    note: ReleaseNote
-    folder: str
-    gathering: Optional[Gathering]
-    """None: all of it lies in the folder."""
+    gathering: Gathering
     lazy: bool
+    """Else all of it was brought at once."""
 
 
 class Restore:
@@ -89,16 +93,24 @@ class Restore:
                 return None
             id_ = str(chosen["id"])
         found = await self._find(id_)
-        return self._reply(id_, found, await self._state(found, rank))
+        return self._reply(id_, found.gathering, await self._state(found.gathering, rank))
 
-    async def fetch(self, id_: str, paths: Optional[Sequence[str]]) -> str:
-        """The folder in which these files of a checkpoint that was given out are now (None: all of them). Raises
-        Damaged, StorageError, KeyError.
+    async def fetch(self, id_: str, paths: Optional[Sequence[str]], apart: bool = False) -> str:
+        """The folder in which these files of a checkpoint that was given out are now (None: all of them); `apart`: so
+        that nothing is lost by writing to them. Raises Damaged, StorageError, KeyError, NotHere.
         """
         found = await self._find(id_)
-        if found.gathering is not None:
-            await found.gathering.bring(found.gathering.paths if paths is None else paths)
-        return found.folder
+        try:
+            await found.gathering.bring(found.gathering.paths if paths is None else paths, apart)
+        except Damaged as error:
+            if found.lazy:
+                raise
+            # It came whole once: that it left the staging for newer ones is no damage.
+            raise NotHere(
+                f"checkpoint {id_} is no longer held: {error}. Only the newest one is kept; copy what you need of an "
+                "older one with to_directory()."
+            ) from error
+        return found.gathering.folder
 
     def close(self) -> None:
         """The attempt is over: what was brought may go."""
@@ -123,45 +135,43 @@ class Restore:
             if self._origin.checkpoint is not None and self._origin.checkpoint["id"] == id_
             else None
         )
-        note, staged, own = await self._saving.path_of(id_)
+        held = await self._saving.held_of(id_)
+        note = None if held is None else held.note
         if note is None and chosen is not None and chosen.get("note"):
             note = ReleaseNote.from_json(dict(chosen["note"]))
-        if note is not None and staged and set(own) >= {f.path for f in note.files}:
-            return _Found(note, staged, None, False)
         gathering = Gathering(
-            await self._sources(id_, chosen, note, staged, own),
+            await self._sources(id_, chosen, note, {} if held is None else held.stamps),
             self._storage,
             os.path.join(self._folder, id_),
             self._threads,
         )
         self._gatherings.append(gathering)
         lazy = chosen is not None and self._storage is not None
-        if lazy:
-            await asyncio.get_running_loop().run_in_executor(None, self._list, gathering)
-        else:
+        if not lazy:
             await gathering.bring(gathering.paths)
-        return _Found(gathering.note, gathering.folder, gathering, lazy)
+        await asyncio.get_running_loop().run_in_executor(None, self._list, gathering)
+        return _Found(gathering, lazy)
 
     async def _sources(
-        self,
-        id_: str,
-        chosen: Optional[Mapping[str, Any]],
-        note: Optional[ReleaseNote],
-        staged: str,
-        own: Tuple[str, ...],
+        self, id_: str, chosen: Optional[Mapping[str, Any]], note: Optional[ReleaseNote], own: Mapping[str, Stamp]
     ) -> Sources:
+        staged = self._saving.folder_of(id_)
+        is_stored = functools.partial(self._saving.is_committed, id_)
+        if note is not None and set(own) >= {f.path for f in note.files}:
+            # Nobody is asked: a storage that hangs does not hold up what lies here.
+            return Sources(note, staged, own, {}, is_stored=is_stored)
         stored = chosen is not None and chosen["source"] == "stored"
         where = {"uri": chosen["uri"]} if chosen is not None and stored and chosen.get("uri") else {"checkpoint": id_}
         manifest = await self._manifest(id_, where, needed=stored or note is None)
         if manifest is None:
             if note is None:
                 raise Damaged(id_, "it is neither staged here nor is it what this attempt resumes from")
-            return Sources(note, staged, own, self._holders(note, chosen))
+            return Sources(note, staged, own, self._holders(note, chosen), is_stored=is_stored)
         note = ReleaseNote.from_json(manifest["note"])
         if manifest["path"] is not None and stored:
-            return Sources(note, "", (), {}, where, {}, str(manifest["path"]))
+            return Sources(note, staged, {}, {}, where)
         sums = {str(path): (str(checksum), str(algorithm)) for path, checksum, algorithm in manifest["sums"]}
-        return Sources(note, staged, own, self._holders(note, chosen), where, sums)
+        return Sources(note, staged, own, self._holders(note, chosen), where, sums, lambda: True)
 
     async def _manifest(self, id_: str, where: Mapping[str, Any], needed: bool) -> Optional[Dict[str, Any]]:
         """What storage knows of it. None: it is not committed (yet), or storage does not say and it is to be had
@@ -190,12 +200,12 @@ class Restore:
         indices = {f.path: f.rank // self._origin.processes for f in note.files}
         return {path: Peer(members[index], secret, attempt) for path, index in indices.items() if index < len(members)}
 
-    async def _state(self, found: _Found, rank: int) -> Optional[str]:
+    async def _state(self, gathering: Gathering, rank: int) -> Optional[str]:
         """Path of what the library saved for a rank, inside the folder; that of rank 0 for one that was not there."""
-        known = {f.path for f in found.note.files}
+        known = set(gathering.paths)
         path = next((path for path in (state_path(rank), state_path(0)) if path in known), None)
-        if path is not None and found.gathering is not None:
-            await found.gathering.bring([path])
+        if path is not None:
+            await gathering.bring([path])
         return path
 
     def _listing(self, id_: str) -> str:
@@ -207,13 +217,12 @@ class Restore:
         with open(self._listing(gathering.id), "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(gathering.paths, file)
 
-    def _reply(self, id_: str, found: _Found, state: Optional[str]) -> Dict[str, Any]:
-        note = found.note
+    def _reply(self, id_: str, gathering: Gathering, state: Optional[str]) -> Dict[str, Any]:
+        note = gathering.note
         return {
             "id": id_,
-            "path": None if found.lazy else found.folder,
-            "listing": self._listing(id_) if found.lazy else None,
-            "state": None if state is None else os.path.join(found.folder, state),
+            "listing": self._listing(id_),
+            "state": None if state is None else os.path.join(gathering.folder, state),
             "uri": self._uri(id_),
             "step": note.step,
             "epoch": note.epoch,

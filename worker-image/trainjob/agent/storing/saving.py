@@ -10,33 +10,45 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import peer_protocol
 from trainjob.checkpoint.errors import CHANGED, CONFLICT, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
-from trainjob.checkpoint.staging.area import Source, Staging
+from trainjob.checkpoint.staging.area import Held, Source, Staging
 from trainjob_api import wire
 
 RETRY_S = 1.0
 RETRY_CAP_S = 10.0
 HOPELESS = (CHANGED, CONFLICT, INVALID, RETIRED)
 """Kinds of errors that trying again does not mend: this checkpoint cannot be stored, the next one can."""
+_NO_STAMP = (-1, 0, 0, 0)
+"""Of a file that is not as it was kept: never stored, unless it was before."""
 T = TypeVar("T")
 
 
 class Saving:
     """One per agent."""
 
-    def __init__(self, root: str, storage: Optional[StorageChild], changed: Callable[[bool], None]) -> None:
-        self._staging = Staging(root, None if storage is None else storage.storage)
+    def __init__(
+        self,
+        root: str,
+        storage: Optional[StorageChild],
+        changed: Callable[[bool], None],
+        given_out: Optional[str] = None,
+    ) -> None:
+        """`given_out`: where restored checkpoints lie, which ranks may report again."""
+        self._staging = Staging(root, None if storage is None else storage.storage, given_out)
         self._staging.sweep()
         self._storage = storage
         self._changed = changed
         self._thread = ThreadPoolExecutor(1, "staging")
+        self._unwanted = threading.Event()
+        """Set: the attempt whose ranks' files are being staged is over."""
         self._queue: Dict[str, Tuple[ReleaseNote, Tuple[int, ...]]] = {}
         self._shared: Dict[str, bool] = {}
         """Stored by us and not yet committed; told again to each new leader."""
@@ -46,6 +58,7 @@ class Saving:
         self._idle.set()
         self._newest: Optional[CheckpointId] = None
         self._protected: Optional[str] = None
+        self._committed: Set[str] = set()
         self.moved = 0
         """Bytes stored so far. What a try moves again that one before it had moved does not count: a full disk must
         not look like progress.
@@ -82,9 +95,17 @@ class Saving:
     ) -> Tuple[Dict[int, List[Tuple[str, int]]], List[str]]:
         """Files by rank, and warnings. Raises StagingError."""
         given = [Source(rank, path, may_move) for rank, path, may_move in sources]
-        result = await self._in_thread(self._staging.stage, CheckpointId.parse(id_), given, states)
+        cancel = self._unwanted.is_set
+        result = await self._in_thread(self._staging.stage, CheckpointId.parse(id_), given, states, cancel)
         self._staged_ranks[id_] = tuple(sorted(rank for rank, files in result.files.items() if files))
         return result.files, result.warnings
+
+    def cancel_staging(self) -> None:
+        """The attempt is over: what is being staged for it, or waits for its turn, is given up (StagingError, kind
+        STOPPED). What is staged from now on is another's.
+        """
+        self._unwanted.set()
+        self._unwanted = threading.Event()
 
     async def checksums(self, id_: str, paths: Sequence[str]) -> Dict[str, str]:
         """Of staged files of a report that is not released yet. Raises StagingError."""
@@ -99,11 +120,17 @@ class Saving:
         """The release note onto disk. Raises StagingError."""
         await self._in_thread(self._staging.release, ReleaseNote.from_json(dict(note)))
 
-    async def path_of(self, id_: str) -> Tuple[Optional[ReleaseNote], str, Tuple[str, ...]]:
-        """The note of a released checkpoint, its folder here, and the paths that lie there whole."""
-        checkpoint = CheckpointId.parse(id_)
-        held = await self._in_thread(self._staging.held, checkpoint)
-        return (None, "", ()) if held is None else (held.note, self._staging.files_dir(checkpoint), held.paths)
+    async def held_of(self, id_: str) -> Optional[Held]:
+        """A released checkpoint, and what of it lies here as it was kept."""
+        return await self._in_thread(self._staging.held, CheckpointId.parse(id_))
+
+    def folder_of(self, id_: str) -> str:
+        """Where the files of a staged checkpoint lie."""
+        return self._staging.files_dir(CheckpointId.parse(id_))
+
+    def is_committed(self, id_: str) -> bool:
+        """Whether we were told that its manifest is on storage."""
+        return id_ in self._committed
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -124,7 +151,7 @@ class Saving:
         self._protected = chosen
         for id_, note in wanted.items():
             if id_ not in self._queue and id_ not in self._shared:
-                held = await self._in_thread(self._staging.held, note.id)
+                held = await self.held_of(id_)
                 self._enqueue(note, held.ranks if held is not None else (), repeat=True)
         self.tell_shared()
         self._newest = None if chosen is None else CheckpointId.parse(chosen)
@@ -137,6 +164,7 @@ class Saving:
 
     async def committed(self, id_: str) -> None:
         """Its manifest is on storage."""
+        self._committed.add(id_)
         self._forget(id_)
         await self._prune()
 
@@ -147,10 +175,9 @@ class Saving:
 
     async def share_again(self, id_: str) -> None:
         """Storage does not show our share."""
-        note, _, _ = await self.path_of(id_)
-        if note is not None and self._shared.pop(id_, False):
-            held = await self._in_thread(self._staging.held, note.id)
-            self._enqueue(note, held.ranks if held is not None else (), repeat=True)
+        held = await self.held_of(id_)
+        if held is not None and self._shared.pop(id_, False):
+            self._enqueue(held.note, held.ranks, repeat=True)
 
     def _enqueue(self, note: ReleaseNote, ranks: Tuple[int, ...], repeat: bool = False) -> None:
         if self._storage is None:
@@ -202,8 +229,12 @@ class Saving:
 
     async def _store(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> None:
         assert self._storage is not None
+        held = await self.held_of(str(note.id))
+        stamps = {} if held is None else held.stamps
         for rank in ranks:
-            where = {"checkpoint": str(note.id), "rank": rank, "staged": self._staging.files_dir(note.id)}
+            mine = [[path, *stamps.get(path, _NO_STAMP)] for path, _ in note.share_of(rank)["files"]]
+            folder = self._staging.files_dir(note.id)
+            where = {"checkpoint": str(note.id), "rank": rank, "staged": folder, "stamps": mine}
             share = (str(note.id), rank)
             if self._furthest[0] != share:
                 self._furthest = (share, 0)
@@ -221,7 +252,7 @@ class Saving:
 
     async def _is_whole(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> bool:
         """Whether what we are to store of it still lies here as it was released."""
-        held = await self._in_thread(self._staging.held, note.id)
+        held = await self.held_of(str(note.id))
         return held is not None and set(held.paths) >= {f.path for f in note.files if f.rank in ranks}
 
     # -- the staging area's size --------------------------------------------------------------------------------------
@@ -239,6 +270,10 @@ class Saving:
         limit = self._newest
 
         def drop_others() -> None:
+            if everything:
+                # What ranks of older attempts saved and nobody released, since a worker was lost meanwhile. Of this
+                # one none has been started yet.
+                self._staging.drop_unreleased()
             for held in self._staging.released():
                 if str(held.note.id) not in keep and (everything or (limit is not None and held.note.id <= limit)):
                     self._staging.drop(held.note.id)

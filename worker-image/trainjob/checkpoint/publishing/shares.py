@@ -9,7 +9,7 @@ by the storage child.
 from __future__ import annotations
 
 import os
-from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import DamagedError, StagingError, StoreError
@@ -19,6 +19,7 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import FileEntry, Manifest, NoteFile, ReleaseNote, entry_from_json
 from trainjob.checkpoint.records.merge import Listing, difference
 from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import transfer
 from trainjob.checkpoint.stores.store import Store
 from trainjob.checkpoint.stores.transfer import Progress
@@ -34,6 +35,8 @@ class Share(NamedTuple):
     files: Listing
     duplicates: Listing = ()
     """Paths whose other copy counts: only their checksums are recorded."""
+    stamps: Mapping[str, Stamp] = {}
+    """How the files looked when they were released."""
 
 
 class ShareRecord(NamedTuple):
@@ -188,11 +191,15 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
         duplicates[path] = FileEntry(path, found, checksum, store.algorithm, request.rank)
 
     files = [(layout.file_key(request.id, layout.checked_path(path)), path, size) for path, size in request.files]
+    for _, path, size in files:
+        _staged(request, path, size)  # before the first goes under a name that nobody can take back
     at_once = store.upload_small(
         [(key, os.path.join(request.staged, path), size) for key, path, size in files], progress
     )
     transfer.each(files, upload, store.at_once)
     transfer.each([(path, size) for path, size in request.duplicates], compare, store.at_once)
+    for path, size in request.files:
+        _staged(request, path, size)  # once more: the checksums are of what was read, whoever wrote to it meanwhile
     store.flush()
     return ShareRecord(tuple(entries[p] for p in sorted(entries)), tuple(duplicates[p] for p in sorted(duplicates)))
 
@@ -200,14 +207,15 @@ def _transfer(store: Store, request: Share, progress: Progress) -> ShareRecord:
 def _staged(request: Share, path: str, size: int) -> str:
     local = os.path.join(request.staged, layout.checked_path(path))
     try:
-        found = os.stat(local).st_size
+        found = Stamp.of(os.stat(local))
     except OSError as error:
         raise StagingError(*errors.explain(error, "read the staged file", local, writing=False)) from error
-    if found != size:
+    if found.size != size or found != request.stamps.get(path, found):
+        what = f"expected {size} bytes, found {found.size}" if found.size != size else "somebody wrote to it"
         raise StagingError(
             errors.LOST,
-            f"staged file {local} changed after its release: expected {size} bytes, found {found}; likely something "
-            "else wrote to it",
+            f"staged file {local} changed after its release ({what}); likely the training script saves into the folder "
+            "of the checkpoint that it resumed from. Save into a folder of its own.",
         )
     return local
 

@@ -135,12 +135,17 @@ def verify(
 
 
 def bring(
-    store: Store, prefix: str, entries: Sequence[FileEntry], into: str, progress: Progress = transfer.nothing
+    store: Store,
+    prefix: str,
+    entries: Sequence[FileEntry],
+    into: str,
+    progress: Progress = transfer.nothing,
+    copy: bool = False,
 ) -> str:
-    """Compare these files, downloading what cannot be read as it lies; the folder with them. Raises DamagedError
-    (and leaves the mark), StoreError.
+    """Compare these files, downloading what cannot be read as it lies (or all: `copy`); the folder with them. Raises
+    DamagedError (and leaves the mark), StoreError.
     """
-    folder = store.local(prefix)
+    folder = None if copy else store.local(prefix)
     try:
         compare(store, prefix, entries, into if folder is None else None, progress)
     except DamagedError as error:

@@ -1,12 +1,14 @@
 """The agent's staging area: checkpoints that survive the death of ranks and of the agent itself.
 
     <root>/<id>/files/<path>      one flat tree of all files that this agent's ranks gave
-    <root>/<id>/released.json     the release note and which of its paths lie here; written once, atomically
+    <root>/<id>/released.json     the release note, which of its paths lie here and how those files looked; written
+                                  once, atomically
     <root>/.trash-*               what is being removed
 
 A checkpoint counts from the moment that `released.json` stands there; anything else is a leftover that `sweep` removes.
 Called by the agent alone, from worker threads; one Staging object a root. Files are moved, reflinked or copied, never
-hard-linked: torch.save rewrites a file in place, and a link would carry that into the staged copy.
+hard-linked: torch.save rewrites a file in place, and a link would carry that into the staged copy. Kept files are
+read-only, and one that does not look as it did when it was kept (`stamp`) is not held any more.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import errno
 import json
 import os
 import shutil
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
@@ -24,11 +26,14 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 from trainjob.checkpoint.records.merge import difference, merge
 from trainjob.checkpoint.staging import cloning, tree
+from trainjob.checkpoint.staging.stamp import Stamp, boot
 from trainjob.checkpoint.staging.tree import TreeFile
 from trainjob.checkpoint.stores import transfer
 
 _RELEASED = "released.json"
 _TRASH = ".trash-"
+Cancel = Callable[[], bool]
+"""Whether nobody wants any more what is being staged; asked between blocks of a file."""
 
 
 class Source(NamedTuple):
@@ -51,9 +56,15 @@ class Held(NamedTuple):
     """A released checkpoint and what of it lies here, whole."""
 
     note: ReleaseNote
-    paths: Tuple[str, ...]
+    stamps: Mapping[str, Stamp]
+    """Of each path, as it was kept."""
     ranks: Tuple[int, ...]
     """Ranks whose files all lie here, as far as the note names any."""
+
+    @property
+    def paths(self) -> Tuple[str, ...]:
+        """What lies here, sorted."""
+        return tuple(sorted(self.stamps))
 
 
 class _Plan(NamedTuple):
@@ -71,10 +82,13 @@ class _Plan(NamedTuple):
 class Staging:
     """The staging area below `root` (made if need be), of a job with that storage (None: nowhere)."""
 
-    def __init__(self, root: str, storage: Optional[str] = None) -> None:
+    def __init__(self, root: str, storage: Optional[str] = None, given_out: Optional[str] = None) -> None:
+        """`given_out`: a folder from which restored checkpoints are handed out; they may be saved again."""
         self.root = os.path.abspath(root)
+        local = None if storage is None or "://" in storage else storage
+        self._ours = [os.path.realpath(folder) for folder in (self.root, given_out, local) if folder is not None]
         self._name_problem = names.rule_for(storage)
-        self._staged: Dict[CheckpointId, Set[NoteFile]] = {}
+        self._staged: Dict[CheckpointId, Dict[NoteFile, Stamp]] = {}
         try:
             os.makedirs(self.root, exist_ok=True)
         except OSError as error:
@@ -84,11 +98,23 @@ class Staging:
         """Where the files of a staged checkpoint lie."""
         return os.path.join(self._folder(id_), "files")
 
-    def stage(self, id_: CheckpointId, sources: Sequence[Source], states: Mapping[int, bytes]) -> StageResult:
-        """Put all ranks' files and states into the staged tree. Raises StagingError, and then nothing of it is left.
+    def stage(
+        self,
+        id_: CheckpointId,
+        sources: Sequence[Source],
+        states: Mapping[int, bytes],
+        cancel: Cancel = lambda: False,
+    ) -> StageResult:
+        """Put all ranks' files and states into the staged tree. Raises StagingError, and then nothing of it is left;
+        of kind STOPPED once `cancel` says so.
 
         A path that several ranks gave counts for the lowest of them; different bytes are named in one warning.
         """
+
+        def go_on() -> None:
+            if cancel():
+                raise StagingError(errors.STOPPED, f"checkpoint {id_} is not staged any further: its attempt is over")
+
         if os.path.lexists(os.path.join(self._folder(id_), _RELEASED)):
             raise StagingError(
                 errors.CONFLICT, f"checkpoint {id_} is staged and released already: an index is used once"
@@ -99,18 +125,22 @@ class Staging:
         merged = merge({p.rank: [(f.path, f.size) for f in p.files] for p in plans})
         found = {(p.rank, f.path): (p, f) for p in plans for f in p.files}
         warnings = list(merged.warnings) + self._compare(
-            merged.duplicates, {f.path: f.rank for f in merged.files}, found
+            merged.duplicates, {f.path: f.rank for f in merged.files}, found, go_on
         )
         listing: Dict[int, List[Tuple[str, int]]] = {s.rank: [] for s in sources}
         chosen = [found[f.rank, f.path] for f in merged.files]
+        stamps: Dict[NoteFile, Stamp] = {}
         try:
             # Copies first: a disk that is full is noticed before anything has left the rank's own directory.
             for plan, file in sorted(chosen, key=lambda c: c[0].movable and not c[1].linked):
-                self._take(id_, file, move=plan.movable and not file.linked)
+                stamp = self._take(id_, file, plan.movable and not file.linked, go_on)
+                stamps[NoteFile(file.path, file.size, plan.rank)] = stamp
                 listing[plan.rank].append((file.path, file.size))
             for rank in sorted(states):
-                self._write(os.path.join(self.files_dir(id_), layout.state_path(rank)), states[rank])
-                listing.setdefault(rank, []).append((layout.state_path(rank), len(states[rank])))
+                path, size = layout.state_path(rank), len(states[rank])
+                stamps[NoteFile(path, size, rank)] = self._write(os.path.join(self.files_dir(id_), path), states[rank])
+                listing.setdefault(rank, []).append((path, size))
+            go_on()  # the last moment at which nothing of the rank's has been removed
         except BaseException:
             self.drop(id_)
             raise
@@ -119,7 +149,7 @@ class Staging:
                 _remove(file.source)
         for files in listing.values():
             files.sort()
-        self._staged[id_] = {NoteFile(path, size, rank) for rank, files in listing.items() for path, size in files}
+        self._staged[id_] = stamps
         return StageResult(listing, warnings)
 
     def checksums(self, id_: CheckpointId, paths: Sequence[str]) -> Dict[str, str]:
@@ -139,18 +169,18 @@ class Staging:
         Raises StagingError.
         """
         # Compared with its rank: a path may lie here too as the copy of a higher rank, which does not count.
-        held = sorted(f.path for f in self._staged.pop(note.id, set()).intersection(note.files))
-        self._write(
-            os.path.join(self._folder(note.id), _RELEASED), json.dumps({"note": note.to_json(), "held": held}).encode()
-        )
+        counted = set(note.files)
+        held = {f.path: stamp for f, stamp in self._staged.pop(note.id, {}).items() if f in counted}
+        doc = {"note": note.to_json(), "held": held, "boot": boot()}
+        self._write(os.path.join(self._folder(note.id), _RELEASED), json.dumps(doc).encode())
 
     def abandon(self, id_: CheckpointId) -> None:
         """Remove what was staged for a report that is not released."""
         self.drop(id_)
 
     def released(self) -> List[Held]:
-        """Released checkpoints, newest first, with the paths that lie here in full size. Torn notes and leftovers
-        are passed over.
+        """Released checkpoints, newest first, with the paths that lie here as they were kept. Torn notes, leftovers
+        and what was kept before the kernel started anew are passed over.
         """
         found = (self._read(id_) for id_ in sorted(self._ids(), reverse=True))
         return [held for held in found if held is not None]
@@ -171,6 +201,12 @@ class Staging:
         except OSError as error:
             raise StagingError(*errors.explain(error, "remove", folder, writing=True)) from error
         shutil.rmtree(trash, ignore_errors=True)
+
+    def drop_unreleased(self) -> None:
+        """Remove whatever was staged and does not count, by whomever. Raises StagingError."""
+        for id_ in self._ids():
+            if self._read(id_) is None:
+                self.drop(id_)
 
     def sweep(self) -> List[str]:
         """Remove everything that is not released: what an agent that was killed left behind. Called once, at the
@@ -196,16 +232,16 @@ class Staging:
             with open(os.path.join(self._folder(id_), _RELEASED), "rb") as file:
                 doc: Any = json.loads(file.read())
             note = ReleaseNote.from_json(doc["note"])
-            claimed = {layout.checked_path(p) for p in doc["held"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            claimed = {layout.checked_path(path): Stamp.from_json(row) for path, row in doc["held"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        if note.id != id_:
+        if note.id != id_ or doc.get("boot") != boot():
             return None
         files = self.files_dir(id_)
-        paths = {f.path for f in note.files if f.path in claimed and _size(os.path.join(files, f.path)) == f.size}
-        lacking: Set[int] = {f.rank for f in note.files if f.path not in paths}
-        ranks = tuple(sorted({f.rank for f in note.files} - lacking))
-        return Held(note, tuple(sorted(paths)), ranks)
+        stamps = {path: stamp for path, stamp in claimed.items() if Stamp.at(os.path.join(files, path)) == stamp}
+        stamps = {f.path: stamps[f.path] for f in note.files if f.path in stamps and stamps[f.path].size == f.size}
+        lacking: Set[int] = {f.rank for f in note.files if f.path not in stamps}
+        return Held(note, stamps, tuple(sorted({f.rank for f in note.files} - lacking)))
 
     def _plan(self, sources: Sequence[Source]) -> List[_Plan]:
         grouped: Dict[str, List[Source]] = {}
@@ -225,7 +261,7 @@ class Staging:
                 alone and all(s.may_move for s in group) and not _inside(real, self.root) and os.path.isdir(real)
             )
             movable = given_away and os.stat(real).st_dev == os.stat(self.root).st_dev
-            plans.append(_Plan(group[0].rank, real, given_away, movable, tree.scan(group[0].directory, self.root)))
+            plans.append(_Plan(group[0].rank, real, given_away, movable, tree.scan(group[0].directory, self._ours)))
         return plans
 
     def _check_names(self, id_: CheckpointId, plans: Sequence[_Plan]) -> None:
@@ -237,10 +273,14 @@ class Staging:
 
     @staticmethod
     def _compare(
-        duplicates: Sequence[Any], owners: Mapping[str, int], found: Mapping[Tuple[int, str], Tuple[_Plan, TreeFile]]
+        duplicates: Sequence[Any],
+        owners: Mapping[str, int],
+        found: Mapping[Tuple[int, str], Tuple[_Plan, TreeFile]],
+        go_on: Callable[[], None],
     ) -> List[str]:
         different: Dict[Tuple[int, int], List[str]] = {}
         for copy in duplicates:
+            go_on()
             low = owners[copy.path]
             one, other = found[low, copy.path][1].source, found[copy.rank, copy.path][1].source
             try:
@@ -251,7 +291,8 @@ class Staging:
                 different.setdefault((low, copy.rank), []).append(copy.path)
         return [difference(low, high, paths) for (low, high), paths in sorted(different.items())]
 
-    def _take(self, id_: CheckpointId, file: TreeFile, move: bool) -> None:
+    def _take(self, id_: CheckpointId, file: TreeFile, move: bool, go_on: Callable[[], None]) -> Stamp:
+        go_on()
         target = os.path.join(self.files_dir(id_), file.path)
         try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -266,22 +307,29 @@ class Staging:
                     move = False
             if not move:
                 with open(file.source, "rb", buffering=0) as source, open(target, "xb", buffering=0) as copy:
-                    cloning.clone(source.fileno(), copy.fileno())
-            staged, now = os.stat(target), os.stat(target if move else file.source)
+                    cloning.clone(source.fileno(), copy.fileno(), go_on)
+            with open(target, "rb", buffering=0) as kept:
+                now = os.fstat(kept.fileno()) if move else os.stat(file.source)
+                transfer.protect(kept.fileno())
+                stamp = Stamp.of(os.fstat(kept.fileno()))
         except FileNotFoundError as error:
             raise _changed(file, "disappeared") from error
         except OSError as error:
             raise _failed(error, file, target) from error
-        if (staged.st_size, now.st_size, now.st_mtime_ns) != (file.size, file.size, file.mtime_ns):
+        if (stamp.size, now.st_size, now.st_mtime_ns) != (file.size, file.size, file.mtime_ns):
             raise _changed(file, "changed")
+        return stamp
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: bytes) -> Stamp:
         temporary = f"{path}.{os.getpid()}.tmp"
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
+                file.flush()
+                transfer.protect(file.fileno())
             os.replace(temporary, path)
+            return Stamp.of(os.stat(path))  # after the rename, which is a change too
         except OSError as error:
             _remove(temporary)
             raise StagingError(*errors.explain(error, "write", path, writing=True)) from error
@@ -319,10 +367,3 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1

@@ -18,34 +18,44 @@ from trainjob.checkpoint.stores import transfer
 
 _FICLONE = 0x40049409
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_CHUNK = 1 << 30
+_CHUNK = 64 << 20
+"""After so many bytes it is asked whether to go on: a tenth of a second, even on a slow disk."""
+GoOn = Callable[[], None]
+"""Raises once nobody wants the copy any more."""
 MEMORY_PER_DISK = 16
 """How many times as much a copy in memory moves as a disk writes in the same time; not measured here, since every
 disk has its own figure.
 """
 
 
-def clone(source: int, target: int) -> int:
-    """Fill an empty file from another that nobody reads or writes meanwhile; the bytes written. Raises OSError."""
-    if _copy_is_sooner(source):
+def nothing() -> None:
+    """It goes on."""
+
+
+def clone(source: int, target: int, go_on: GoOn = nothing) -> int:
+    """Fill an empty file from another that nobody reads or writes meanwhile; the bytes written. Raises OSError, and
+    what `go_on` raises.
+    """
+    if copy_is_sooner(source):
         try:
-            return _copy(source, target)
+            return _copy(source, target, go_on)
         except OSError as error:
             # What does not fit twice may fit once.
             if error.errno not in _WRITE_FAILURES or not _reflink_anew(source, target):
                 raise
             return os.fstat(target).st_size
-    if _reflink(source, target):
+    if reflink(source, target):
         return os.fstat(target).st_size
-    return _copy_or_share(source, target)
+    return _copy_or_share(source, target, go_on)
 
 
-def _copy_is_sooner(source: int) -> bool:
+def copy_is_sooner(source: int) -> bool:
     size = os.fstat(source).st_size
     return page_cache.unwritten(source) * MEMORY_PER_DISK > size and size < page_cache.room()
 
 
-def _reflink(source: int, target: int) -> bool:
+def reflink(source: int, target: int) -> bool:
+    """Let an empty file share another's blocks; False where the file system cannot."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
@@ -55,19 +65,19 @@ def _reflink(source: int, target: int) -> bool:
 
 def _reflink_anew(source: int, target: int) -> bool:
     os.ftruncate(target, 0)
-    return _reflink(source, target)
+    return reflink(source, target)
 
 
-def _copy(source: int, target: int) -> int:
+def _copy(source: int, target: int, go_on: GoOn) -> int:
     """By sendfile: copy_file_range would share blocks where it can."""
-    return _fill(source, target, lambda done: os.sendfile(target, source, done, _CHUNK))
+    return _fill(source, target, lambda done: os.sendfile(target, source, done, _CHUNK), go_on)
 
 
-def _copy_or_share(source: int, target: int) -> int:
-    return _fill(source, target, lambda _: os.copy_file_range(source, target, _CHUNK))
+def _copy_or_share(source: int, target: int, go_on: GoOn) -> int:
+    return _fill(source, target, lambda _: os.copy_file_range(source, target, _CHUNK), go_on)
 
 
-def _fill(source: int, target: int, move: Callable[[int], int]) -> int:
+def _fill(source: int, target: int, move: Callable[[int], int], go_on: GoOn) -> int:
     """`move` takes what is done and returns how much it added."""
     done = 0
     try:
@@ -76,10 +86,11 @@ def _fill(source: int, target: int, move: Callable[[int], int]) -> int:
             if not count:
                 break
             done += count
+            go_on()
     except OSError as error:
         # Some file systems cannot copy in the kernel; running out of space must surface.
         if done or error.errno in _WRITE_FAILURES:
             raise
     # The kernel's ways answer 0 for some pseudo files that do have bytes: the plain loop has the last word.
     os.lseek(source, done, os.SEEK_SET)
-    return done + transfer.copy(source, target)[0]
+    return done + transfer.copy(source, target, lambda _count: go_on())[0]

@@ -1,6 +1,6 @@
 """What lies in a directory that a rank gave: every file that a checkpoint of it consists of, or why it cannot be one.
 
-Symbolic links that stay inside, or lead into the staging area (a restored checkpoint may), are followed (the checkpoint
+Symbolic links that stay inside, or lead to what is kept (a restored checkpoint's may), are followed (the checkpoint
 gets copies of their targets); links that leave, sockets, pipes and devices are refused; empty folders vanish; the
 reserved folder `.trainjob` at the top (left from an earlier checkpoint) is passed over. Used by staging; reads, never
 writes.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Iterator, List, NamedTuple, Tuple
+from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
@@ -28,9 +28,9 @@ class TreeFile(NamedTuple):
     """Reached through a symbolic link or under several names: it must be copied, never moved."""
 
 
-def scan(directory: str, staging: str) -> List[TreeFile]:
-    """All files below `directory`, sorted by path; links may lead into `staging` too. Raises StagingError, naming
-    the entry that is in the way.
+def scan(directory: str, ours: Sequence[str]) -> List[TreeFile]:
+    """All files below `directory`, sorted by path; links may lead into these (real) folders too. Raises StagingError,
+    naming the entry that is in the way.
     """
     root = os.path.realpath(directory)
     if not os.path.lexists(directory):
@@ -45,7 +45,7 @@ def scan(directory: str, staging: str) -> List[TreeFile]:
             f"checkpoint directory {directory} is not a directory. Checkpoint.from_directory() takes the folder, not "
             "the file in it.",
         )
-    files = sorted(_walk((root, os.path.realpath(staging)), root, "", False, ()))
+    files = sorted(_walk((root, *ours), root, "", False, ()))
     if not files:
         raise StagingError(
             errors.INVALID, f"checkpoint directory {directory} holds no file. Save into it before report() is called."
@@ -54,7 +54,7 @@ def scan(directory: str, staging: str) -> List[TreeFile]:
 
 
 def _walk(
-    roots: Tuple[str, str], folder: str, prefix: str, linked: bool, above: Tuple[Tuple[int, int], ...]
+    roots: Tuple[str, ...], folder: str, prefix: str, linked: bool, above: Tuple[Tuple[int, int], ...]
 ) -> Iterator[TreeFile]:
     try:
         here = os.stat(folder)
@@ -78,7 +78,7 @@ def _walk(
 
 
 def _entry(
-    roots: Tuple[str, str], entry: os.DirEntry[str], path: str, linked: bool, above: Tuple[Tuple[int, int], ...]
+    roots: Tuple[str, ...], entry: os.DirEntry[str], path: str, linked: bool, above: Tuple[Tuple[int, int], ...]
 ) -> Iterator[TreeFile]:
     target = entry.path
     if entry.is_symlink():

@@ -27,9 +27,10 @@ was begun and answers the same.
         checkpoint's own id. `claim`, of paths alone: what `see` is asked for on other hosts.
     see          {claim}                     -> {seen, where: text}
         Whether this machine finds that claim in the job's folder; if not, what lies under the path here, in words.
-    share        {checkpoint, rank, staged: folder, files: [[path, size], ...], duplicates: [[path, size], ...]}   ->
-    {bytes}
-        Copies a rank's files from `staged` (Staging.files_dir) to storage and ends with the rank's share record.
+    share        {checkpoint, rank, staged: folder, files: [[path, size], ...], duplicates: [[path, size], ...],
+                  stamps: [[path, *Stamp], ...]}   -> {bytes}
+        Copies a rank's files from `staged` (Staging.files_dir) to storage and ends with the rank's share record. A
+        file that does not look as its stamp says (before or after): error kind "lost".
         `files` and `duplicates` are ReleaseNote.share_of(rank); of duplicates only the checksums are taken, for the
         commit to compare.
     commit       {note: ReleaseNote, nonce, ranks: [r, ...]}
@@ -57,10 +58,10 @@ was begun and answers the same.
         its name.
     manifest     {checkpoint} | {uri}        -> {path, note: ReleaseNote, sums: [[path, checksum, algorithm], ...]}
         What is in a committed checkpoint, its files not looked at; `path` is its folder on a mounted path, else null.
-    verify       {checkpoint} | {uri}, into: folder, paths: [path, ...]   -> {path, bytes}
+    verify       {checkpoint} | {uri}, into: folder, paths: [path, ...], copy: bool   -> {path, bytes}
         Reads these files and compares sizes and checksums; `path` is the folder to restore from: the stored one on a
-        mounted path; else `into`, to which they are downloaded. Damage: error kind "damaged", and damaged.json is
-        written.
+        mounted path (unless `copy`); else `into`, to which they are downloaded. Damage: error kind "damaged", and
+        damaged.json is written.
     fetch        {note: ReleaseNote, paths: [path, ...], into: folder}   -> {}
         Brings these files of a checkpoint that is not committed yet, but whose shares hold them, to `into`, compared.
         Error kind "damaged" when they are not there.

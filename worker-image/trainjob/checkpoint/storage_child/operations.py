@@ -19,6 +19,7 @@ from trainjob.checkpoint.reading import runs, stored
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.storage_child import bringing
 from trainjob.checkpoint.stores import mounts
 from trainjob.checkpoint.stores.opening import open_store
@@ -81,8 +82,9 @@ def _see(store: Store, fields: Fields, _progress: Progress) -> Fields:
 
 def _share(store: Store, fields: Fields, progress: Progress) -> Fields:
     files, duplicates = ([(path, size) for path, size in fields.get(name, [])] for name in ("files", "duplicates"))
+    stamps = {path: Stamp.from_json(row) for path, *row in fields.get("stamps") or ()}
     request = shares.Share(
-        CheckpointId.parse(fields["checkpoint"]), int(fields["rank"]), fields["staged"], files, duplicates
+        CheckpointId.parse(fields["checkpoint"]), int(fields["rank"]), fields["staged"], files, duplicates, stamps
     )
     return {"bytes": shares.share(store, request, progress)}
 

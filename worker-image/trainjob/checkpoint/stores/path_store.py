@@ -1,8 +1,9 @@
 """A job's folder on a mounted file system: the Store on paths.
 
 A file appears under its name by `link()` of a finished, fsynced temporary file, which fails if the name is taken;
-folders are fsynced too. Renames that overwrite are for `put` alone. Temporary files carry a random name and are never
-looked at by anyone else: what a killed process leaves is removed with its checkpoint. Safe for several threads.
+folders are fsynced too. It is read-only from then on. Renames that overwrite are for `put` alone. Temporary files carry
+a random name and are never looked at by anyone else: what a killed process leaves is removed with its checkpoint. Safe
+for several threads.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class PathStore:
     def create(self, key: str, data: bytes) -> bool:
         """By link() of a temporary file."""
         with _Temporary(self, key) as temporary:
-            self._fill(temporary, data, self.uri(key))
+            self._fill(temporary, data, self.uri(key), for_good=True)
             made = self._publish(temporary, self.uri(key))
         folders.sync_folder(os.path.dirname(self.uri(key)))
         return made
@@ -240,17 +241,20 @@ class PathStore:
         try:
             with open(temporary, "xb", buffering=0) as copy:
                 size, checksum = transfer.copy(original, copy.fileno(), progress)
+                transfer.protect(copy.fileno())
                 os.fsync(copy.fileno())
         except OSError as error:
             raise StoreError(*errors.explain(error, "store", target, writing=True)) from error
         return Stored(size, checksum, transfer.ALGORITHM)
 
     @staticmethod
-    def _fill(temporary: str, data: bytes, target: str) -> None:
+    def _fill(temporary: str, data: bytes, target: str, for_good: bool = False) -> None:
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
                 file.flush()
+                if for_good:
+                    transfer.protect(file.fileno())
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(*errors.explain(error, "write", target, writing=True)) from error

@@ -49,6 +49,16 @@ def open_target(path: str) -> FileIO:
         raise StoreError(*errors.explain(error, "write", path, writing=True)) from error
 
 
+def protect(file: int) -> None:
+    """Take everybody's right to write from an open file that is kept. Root may write all the same, and some file
+    systems know no rights: what is kept is compared before it is believed.
+    """
+    try:
+        os.fchmod(file, os.fstat(file).st_mode & 0o7555)
+    except OSError:
+        pass
+
+
 def copy(source: int, target: int, progress: Progress = nothing, algorithm: str = ALGORITHM) -> Tuple[int, str]:
     """Copy from the current positions to the end; (bytes, checksum of what was written)."""
     total, crc = 0, 0
