@@ -73,6 +73,23 @@ def parse_python(command: Sequence[str]) -> Optional[PythonCommand]:
     return None
 
 
+def launcher_of(command: Sequence[str]) -> Optional[str]:
+    """What of a command starts the processes of a pod itself, as one would name it: `torchrun`, `python -m
+    torch.distributed.run`; None for anything else.
+    """
+    words = [word.rsplit("/", 1)[-1] for word in command]
+    if not words:
+        return None
+    if _INTERPRETER.fullmatch(words[0]) is None:
+        return words[0] if words[0] in LAUNCHERS else None
+    for at, word in enumerate(words[1:], start=1):
+        if word == "-m" and at + 1 < len(words):
+            return f"python -m {words[at + 1]}" if words[at + 1] in LAUNCHER_MODULES | LAUNCHERS else None
+        if not word.startswith("-"):
+            return word if word in LAUNCHERS else None
+    return None
+
+
 def ignores_environment(flags: Sequence[str]) -> Optional[str]:
     """The option among an interpreter's that makes it ignore PYTHONPATH: -I or -E."""
     for flag in flags:

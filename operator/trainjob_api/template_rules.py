@@ -45,6 +45,7 @@ RESERVED_ENV = frozenset(
         "PET_NODE_RANK",
         "PET_MASTER_ADDR",
         "PET_MASTER_PORT",
+        "PET_RDZV_ENDPOINT",
     }
 )
 """Names whose value differs from worker to worker or attempt to attempt, so that only we can set them."""

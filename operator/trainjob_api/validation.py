@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob_api import contract, defaults, quantity, shape
+from trainjob_api.command import launcher_of
 from trainjob_api.plain_json import plain
 from trainjob_api.pod_schema import pod_problems
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
@@ -172,10 +173,19 @@ def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             "may start more itself",
         )
     elif command and not defaults.is_plain_python(command):
-        why = (
-            f"{command[0].rsplit('/', 1)[-1]} runs once in each pod; only `python script.py` and `python -m "
-            "module` are started once per rank"
-        )
+        launcher = launcher_of(command)
+        if launcher is None:
+            why = (
+                f"{command[0].rsplit('/', 1)[-1]} runs once in each pod; only `python script.py` and `python -m "
+                "module` are started once per rank"
+            )
+        elif "torch" in launcher:
+            why = (
+                f"`{launcher}` starts the processes of a pod itself; say how many in the command, "
+                f"--nproc-per-node={processes}"
+            )
+        else:
+            why = f"`{launcher}` starts the processes of a pod itself; say how many in its own options"
         yield Problem(field, processes, f"must be 1 or left out with this command: {why}")
 
 

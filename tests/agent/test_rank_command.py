@@ -83,5 +83,6 @@ def test_launchers_get_their_names() -> None:
         "PET_NODE_RANK": "2",
         "PET_MASTER_ADDR": "10.0.0.1",
         "PET_MASTER_PORT": "29502",
+        "PET_RDZV_ENDPOINT": "10.0.0.1:29502",
         "PET_MAX_RESTARTS": "0",
     }

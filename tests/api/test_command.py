@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob_api.command import ignores_environment, parse_python
+from trainjob_api.command import ignores_environment, launcher_of, parse_python
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,21 @@ def test_python_itself_agrees_on_the_flags(tmp_path: Path) -> None:
     assert parsed is not None and parsed.target == str(script)
     out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert out.strip() == str(parsed.arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        (["torchrun", "train.py"], "torchrun"),
+        (["/opt/venv/bin/torchrun", "train.py"], "torchrun"),
+        (["python3", "-u", "-m", "torch.distributed.run", "train.py"], "python -m torch.distributed.run"),
+        (["python", "/opt/bin/torchrun", "train.py"], "torchrun"),
+        (["accelerate", "launch", "train.py"], "accelerate"),
+        (["python", "train.py", "torchrun"], None),
+        (["python", "-m", "mine"], None),
+        (["bash", "-c", "torchrun train.py"], None),
+        ([], None),
+    ],
+)
+def test_what_starts_the_processes_of_a_pod_itself(command: list[str], launcher: str | None) -> None:
+    assert launcher_of(command) == launcher

@@ -51,12 +51,30 @@ def test_behind_the_agent_it_starts_once_a_pod_and_its_ranks_report(tmp_path: Pa
         rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step") == 1, "the report arrived")
 
 
-def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
+C10D = ["--rdzv_backend=c10d"]
+"""As Kubeflow's users write it: the end point comes from the variables."""
+
+
+def test_behind_the_agent_its_c10d_rendezvous_meets(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TRAIN, agents=2, processes=2, command=[str(TORCHRUN), *C10D, "train.py"]) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended", timeout_s=60)
+        assert [rig.rank(number)["kind"] for number in (0, 1)] == [contract.END_OK] * 2, rig.everything()
+        both = rig.text(0) + rig.text(1)
+        assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in both for rank in range(4))
+
+
+@pytest.mark.parametrize("options", [[], C10D])
+def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     attempt = Attempt(number=3, state="Running", started_at=T0, members="0-1", workers=2, world_size=2, cause="Started")
     resources = {"limits": {"nvidia.com/gpu": 2}}  # two processes each
     template = {
-        "spec": {"containers": [{"name": "trainer", "command": [str(TORCHRUN), "train.py"], "resources": resources}]}
+        "spec": {
+            "containers": [
+                {"name": "trainer", "command": [str(TORCHRUN), *options, "train.py"], "resources": resources}
+            ]
+        }
     }
     job = make_job(
         TrainJobStatus(slots="0-1", attempt=attempt),
@@ -80,4 +98,5 @@ def test_in_plain_mode_the_pods_variables_are_enough(tmp_path: Path) -> None:
         )
     said = [process.communicate(timeout=90)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0], "\n".join(said)
-    assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in said[rank // 2] for rank in range(4)), said
+    together = "".join(said)  # with c10d the order in which they meet decides who is which node
+    assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in together for rank in range(4)), said

@@ -283,7 +283,7 @@ BY_CONDITION = (
         "several processes of torchrun",
         {"spec.processesPerWorker": 2, f"{_TRAINER}.command": ["torchrun", "t.py"]},
         "spec.processesPerWorker",
-        "torchrun runs once in each pod",
+        "`torchrun` starts the processes of a pod itself",
     ),
     _bad("storage is the root", {"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),
     _bad("storage climbs", {"spec.checkpoint.storage": "/a/../b"}, "spec.checkpoint.storage", "without `..`"),

@@ -55,6 +55,7 @@ def reader_env(job: TrainJob, slot: int, installation: Installation) -> list[Ent
             "PET_NODE_RANK": str(index),
             "PET_MASTER_ADDR": address,
             "PET_MASTER_PORT": port,
+            "PET_RDZV_ENDPOINT": f"{address}:{port}",
         }
     return [{"name": name, "value": value} for name, value in values.items()]
 

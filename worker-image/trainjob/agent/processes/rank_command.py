@@ -130,6 +130,8 @@ def _launcher_names(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
         "PET_NODE_RANK": str(place.node_rank),
         "PET_MASTER_ADDR": shared.master_addr,
         "PET_MASTER_PORT": str(shared.master_port),
+        # For `--rdzv-backend=c10d`; the static default reads the same address.
+        "PET_RDZV_ENDPOINT": f"{shared.master_addr}:{shared.master_port}",
         "PET_MAX_RESTARTS": "0",
     }
 
