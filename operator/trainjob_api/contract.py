@@ -512,6 +512,19 @@ class RankReport(TypedDict, total=False):
     error: Optional[RankError]
 
 
+class NonFiniteReport(TypedDict):
+    """A metric that became NaN or infinite in this attempt: the first one."""
+
+    metric: str
+    value: str
+    """NaN, Infinity or -Infinity."""
+    step: Optional[int]
+    position: int
+    """Reports before it along the lineage, for scripts that name no steps."""
+    count: int
+    """Reports and log rows with such a value so far."""
+
+
 class ProgressReport(TypedDict, total=False):
     """The job's progress as rank 0's agent knows it."""
 
@@ -523,6 +536,7 @@ class ProgressReport(TypedDict, total=False):
     metrics: Dict[str, float]
     time: float
     """Of the last report() or log(), seconds since the epoch by the agent's clock."""
+    non_finite: Optional[NonFiniteReport]
 
 
 class CheckpointReport(TypedDict, total=False):

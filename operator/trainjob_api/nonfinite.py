@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Dict, Mapping, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -28,6 +28,21 @@ def spelled(value: Any) -> Any:
 def numbers(metrics: Mapping[str, Any]) -> Dict[str, Any]:
     """Metrics as they were reported: the words as numbers again, also in nested dicts and lists."""
     return {name: _number(value) for name, value in metrics.items()}
+
+
+def first(metrics: Mapping[str, Any], prefix: str = "") -> Optional[Tuple[str, str]]:
+    """(dotted name, word) of the first such number among metrics as they travel or as they were reported."""
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            found = first(value, f"{prefix}{name}.")
+            if found is not None:
+                return found
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                return f"{prefix}{name}", str(spelled(value))
+        elif isinstance(value, str) and value in WORDS:
+            return f"{prefix}{name}", value
+    return None
 
 
 def dumps(value: Any) -> str:

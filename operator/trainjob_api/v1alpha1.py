@@ -285,6 +285,16 @@ class Timing(Model):
     finished_at: datetime | None = Field(None, description="When the job completed or failed.")
 
 
+class NonFinite(Model):
+    """A metric that became NaN or infinite in this attempt."""
+
+    metric: str = Field(description="The first one, nested names with dots.")
+    value: str = Field(description="NaN, Infinity or -Infinity.")
+    step: int | None = Field(None, description="The step of that report or log row.")
+    position: int = Field(0, description="Reports before it.")
+    count: int = Field(1, description="Reports and log rows with such a value so far.")
+
+
 class Progress(Model):
     """Where training stands."""
 
@@ -295,6 +305,7 @@ class Progress(Model):
     percent: int | None = Field(None, description="step of totalSteps.")
     last_report_time: datetime | None = Field(None, description="When the last report arrived.")
     metrics: dict[str, float] = Field(default_factory=dict, description="Up to 16 numbers of the last report.")
+    non_finite: NonFinite | None = Field(None, description="A metric is, or was, no number; JSON has no NaN above.")
     summary: str | None = Field(
         None,
         description="One metric, for display: the one that checkpoints are scored by, else the loss, else the first.",

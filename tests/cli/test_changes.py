@@ -157,3 +157,14 @@ def test_a_committed_status_that_comes_late_takes_nothing_back() -> None:
 
 def test_time_alone_is_no_progress() -> None:
     assert texts(job({"progress": progress(180, 4)}), job({"progress": progress(180, 9)})) == []
+
+
+def test_a_loss_that_is_no_number_is_said_once_with_its_first_step() -> None:
+    def at_count(count: int) -> TrainJob:
+        seen = {"metric": "val.loss", "value": "NaN", "step": 3, "position": 2, "count": count}
+        return job({"attempt": attempt(), "progress": {**progress(), "nonFinite": seen}})
+
+    assert between(job({"attempt": attempt(), "progress": progress()}), at_count(1)) == [
+        Change(Kind.FAILURE, "warning: val.loss became NaN at step 3 (1 value so far)")
+    ]
+    assert texts(at_count(1), at_count(12)) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.jobs import causes, checkpoint, condition, failure, job
+from support.jobs import attempt, causes, checkpoint, condition, failure, job
 from trainjob.cli.screen.failure import ADVICE, Retry, advice, explain, headline, place
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
@@ -120,3 +120,17 @@ def test_a_bucket_is_no_disk() -> None:
     for retry in (bucket, Retry(command="tj submit", script="train.py", storage=bucket.storage, job="digits")):
         assert "endpoint of s3://bucket/ckpt/default/digits" in advice(contract.REASON_STORAGE, None, retry)
         assert "disk" not in advice(contract.REASON_DAMAGED, None, retry)
+
+
+def test_a_checkpoint_of_the_run_before_is_not_denied() -> None:
+    """This run saved nothing, and the next one goes on from where this one began."""
+    gone = {
+        "failures": {"counted": 1},
+        "conditions": [condition("Failed", "True", "RestartLimitExceeded", "1 failure")],
+    }
+    for lines in (
+        explain(job({**gone, "attempt": {**attempt(), "resumedFrom": "1-1-2"}}), RETRY),
+        explain(job({**gone, "attempt": attempt()}), RETRY, "1-1-2"),
+    ):
+        assert "  saved: nothing new; checkpoint 1-1-2 is there from before" in lines
+        assert "goes on from that checkpoint" in lines[-1]

@@ -227,3 +227,23 @@ def test_a_script_that_cannot_start_is_one_clear_error(
     assert said in run.err
     assert "Traceback" not in run.err
     assert run.err.splitlines()[-1].startswith("next: ")
+
+
+NO_NUMBERS = """
+import os, tempfile, trainjob
+from trainjob import Checkpoint
+for step in range(1, 6):
+    with tempfile.TemporaryDirectory() as folder:
+        loss = float("nan") if step > 2 else 0.5
+        metrics = {"accuracy": 0.5, "val": {"loss": loss}}
+        trainjob.report(metrics, checkpoint=Checkpoint.from_directory(folder), step=step, total_steps=5)
+"""
+
+
+def test_a_loss_that_is_no_number_and_an_empty_checkpoint(tj: Callable[..., Command]) -> None:
+    """The first is shown with the step at which it began; the second is a checkpoint like any other."""
+    command = tj(NO_NUMBERS, "--name", "nan")
+    assert command.ended() == contract.CLI_OK, command.err
+    summary = command.err[command.err.index("nan completed") :]
+    assert "warning: val.loss became NaN at step 3 (3 values so far)" in summary
+    assert "checkpoint 1-1-5" in summary and "accuracy=0.5" in summary

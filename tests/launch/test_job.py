@@ -163,3 +163,19 @@ def test_a_script_becomes_a_train_job_that_a_manifest_could_hold() -> None:
         }
     )
     assert parsed.spec == job.spec
+
+
+@pytest.mark.parametrize("most", [-1, 10])
+def test_the_trainers_restarts_are_as_many_as_it_was_told(most: int) -> None:
+    """No other rule ends the job sooner, unless it is asked for."""
+    for given, kept in ((FailureConfig(max_failures=most), 0), (FailureConfig(most, no_progress_attempts=3), 3)):
+        policy = jobs.from_trainer(
+            jobs.TrainerJob(
+                command=("python", "x.py"),
+                name="x",
+                scaling=ScalingConfig(),
+                run=RunConfig(failure_config=given),
+                torch=TorchConfig(),
+            )
+        ).spec.failure_policy
+        assert (policy.max_failures, policy.no_progress_attempts) == (most, kept)

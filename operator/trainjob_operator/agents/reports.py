@@ -110,6 +110,14 @@ class _Rank(_Part):
     error: _Error | None = None
 
 
+class _NonFinite(_Part):
+    metric: Word
+    value: Word
+    step: Number = None
+    position: Count = 0
+    count: Count = 1
+
+
 class _Progress(_Part):
     position: Count = 0
     step: Number = None
@@ -117,6 +125,7 @@ class _Progress(_Part):
     epoch: Number = None
     metrics: Metrics = Field(default_factory=dict)
     time: Instant = None
+    non_finite: _NonFinite | None = None
 
 
 class _Checkpoint(_Part):

@@ -10,7 +10,7 @@ import math
 
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
-from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, Progress, TrainJobStatus
+from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
 from trainjob_operator.core.model import AgentView, PodPhase
 from trainjob_operator.core.moments import after, aware, by_agent_clock
 from trainjob_operator.core.turn import Turn
@@ -104,8 +104,22 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
         metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
         summary=_summary(metrics, turn.spec.checkpoint.score_attribute),
         written_at=old.written_at,
+        non_finite=_non_finite(report),
     )
     return old if fresh == old else fresh.model_copy(update={"last_report_time": turn.now})
+
+
+def _non_finite(report: ProgressReport) -> NonFinite | None:
+    seen = report.get("non_finite")
+    if not seen:
+        return None
+    return NonFinite(
+        metric=seen["metric"][:KEY_LIMIT],
+        value=seen["value"],
+        step=_count(seen["step"]),
+        position=_count(seen["position"]) or 0,
+        count=_count(seen["count"]) or 1,
+    )
 
 
 def _summary(metrics: dict[str, float], score: str | None) -> str | None:

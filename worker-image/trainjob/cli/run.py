@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.cli import manifest, overlay
 from trainjob.cli.errors import CommandError
+from trainjob.cli.screen import changes, failure, wording
 from trainjob.cli.screen import display as displays
-from trainjob.cli.screen import failure, wording
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob_api import defaults
@@ -165,7 +165,9 @@ def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int
     if status.holds("Complete"):
         lines, code = _done(job, seconds), CLI_OK
     elif status.holds("Failed"):
-        lines, code = failure.explain(job, again), CLI_JOB_FAILED
+        asks = outcome.storage is not None and status.checkpoint.latest is None
+        stored = newest(str(outcome.storage))[0] if asks else None
+        lines, code = failure.explain(job, again, stored), CLI_JOB_FAILED
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     print(*lines, sep="\n", file=sys.stderr, flush=True)
@@ -178,6 +180,8 @@ def _done(job: TrainJob, seconds: float) -> list[str]:
     lines = [f"{job.metadata.name} completed in {wording.duration(seconds)} with {wording.count(attempts, 'attempt')}"]
     if status.progress.metrics:
         lines.append(f"  {wording.metrics(status.progress.metrics)}")
+    if trouble := changes.not_a_number(status.progress):
+        lines.append(f"  warning: {trouble}")
     if latest is not None:
         lines.append(f"  checkpoint {latest.id}: {latest.uri or 'gone with the workers; --storage keeps it'}")
     return lines

@@ -128,7 +128,10 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
             strict=kept.strict,
             on_upload_failure="Fail" if kept.on_upload_failure == "Fail" else "Continue",
         ),
-        failure_policy=FailurePolicy(max_failures=trainer.run.failure_config.max_failures),
+        failure_policy=FailurePolicy(
+            max_failures=trainer.run.failure_config.max_failures,
+            no_progress_attempts=trainer.run.failure_config.no_progress_attempts,
+        ),
     )
     return TrainJob(metadata=Metadata(name=trainer.name), spec=spec)
 

@@ -24,7 +24,7 @@ from trainjob.checkpoint.records import names
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.records.merge import merge
-from trainjob_api import contract, wire
+from trainjob_api import contract, nonfinite, wire
 
 Tell = Callable[..., None]
 
@@ -392,3 +392,21 @@ class Collectives:
                 self.progress[name] = row[name]
         self.progress["metrics"] = shown_metrics({**self.progress["metrics"], **(row.get("metrics") or {})})
         self.progress["time"] = row["time"]
+        self._watch_for_nan(row)
+
+    def _watch_for_nan(self, row: Mapping[str, Any]) -> None:
+        """The first metric that is no number any more is kept for those who look on, and counted."""
+        found = nonfinite.first(row.get("metrics") or {})
+        if found is None:
+            return
+        seen = self.progress.get("non_finite")
+        if seen is not None:
+            self.progress["non_finite"] = {**seen, "count": seen["count"] + 1}
+            return
+        self.progress["non_finite"] = {
+            "metric": found[0],
+            "value": found[1],
+            "step": row.get("step"),
+            "position": self.progress["position"],
+            "count": 1,
+        }

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import math
 import os
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from trainjob.agent.background import Background
 from trainjob.agent.site import Site
@@ -312,13 +312,21 @@ class Commits:
 
 
 def shown_metrics(metrics: Mapping[str, Any]) -> Dict[str, float]:
-    """Numbers that JSON knows, and no more than status has room for."""
+    """Numbers that JSON knows, nested ones under dotted names, and no more than status has room for."""
     numbers = (
         (name, value)
-        for name, value in metrics.items()
+        for name, value in _flat(metrics, "")
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     )
     return dict(itertools.islice(numbers, contract.METRICS_LIMIT))
+
+
+def _flat(metrics: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _shown(note: Mapping[str, Any], uri: Optional[str]) -> contract.CheckpointReport:

@@ -45,12 +45,7 @@ def scan(directory: str, ours: Sequence[str]) -> List[TreeFile]:
             f"checkpoint directory {directory} is not a directory. Checkpoint.from_directory() takes the folder, not "
             "the file in it.",
         )
-    files = sorted(_walk((root, *ours), root, "", False, ()))
-    if not files:
-        raise StagingError(
-            errors.INVALID, f"checkpoint directory {directory} holds no file. Save into it before report() is called."
-        )
-    return files
+    return sorted(_walk((root, *ours), root, "", False, ()))
 
 
 def _walk(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from trainjob.cli.cluster import connect
 from trainjob.cli.screen import failure, wording
-from trainjob.cli.screen.changes import Kind
+from trainjob.cli.screen.changes import Kind, not_a_number
 from trainjob.cli.screen.display import Display
 from trainjob.cli.screen.story import Story
 from trainjob.launch.cluster import follow
@@ -130,6 +130,8 @@ def completed(job: TrainJob) -> list[str]:
     lines = [f"{job.metadata.name} completed{took} with {wording.count(attempts, 'attempt')}"]
     if status.progress.metrics:
         lines.append(f"  {wording.metrics(status.progress.metrics)}")
+    if trouble := not_a_number(status.progress):
+        lines.append(f"  warning: {trouble}")
     if latest is not None:
         lines.append(
             f"  checkpoint {latest.id}: {latest.uri or 'gone with the pods; spec.checkpoint.storage keeps it'}"

@@ -47,6 +47,7 @@ def changes(before: TrainJob | None, after: TrainJob, pace: Pace, now: float) ->
         *_waiting(old, after.status),
         *_began(old, after),
         *_progressed(old, after.status, pace, now),
+        *_lost_its_numbers(old, after.status),
         *_saved(old, after.status),
         *_degraded(old, after.status),
         *_completed(old, after.status),
@@ -173,6 +174,17 @@ def percent(progress: Progress) -> int | None:
     if progress.step is None or not progress.total_steps:
         return None
     return min(100, progress.step * 100 // progress.total_steps)
+
+
+def not_a_number(progress: Progress) -> str | None:
+    """The sentence for a metric that is no number any more."""
+    seen = progress.non_finite
+    return None if seen is None else wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
+
+
+def _lost_its_numbers(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
+    text, before = not_a_number(new.progress), old.progress.non_finite if old else None
+    return [Change(Kind.FAILURE, f"warning: {text}")] if text and before is None else []
 
 
 def _saved(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:

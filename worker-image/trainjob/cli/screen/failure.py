@@ -127,8 +127,11 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
 
 
-def explain(job: TrainJob, retry: Retry) -> list[str]:
-    """Lines for a job that has failed: verdict, first cause, traceback, what is saved, what to do next."""
+def explain(job: TrainJob, retry: Retry, stored: str | None = None) -> list[str]:
+    """Lines for a job that has failed: verdict, first cause, traceback, what is saved, what to do next.
+
+    `stored`: the newest checkpoint on storage, where somebody looked; the status knows those of this run alone.
+    """
     status = job.status
     failed, failure = status.condition("Failed"), status.last_failure
     reason = failed.reason if failed else "Failed"
@@ -140,8 +143,18 @@ def explain(job: TrainJob, retry: Retry) -> list[str]:
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
         lines += _indented(failure.traceback or "", 4)
     latest = status.checkpoint.latest
-    lines.append(f"  saved: checkpoint {latest.id}{_at_step(latest.step)}" if latest else "  saved: no checkpoint yet")
-    return [*lines, *_next(reason, failure, retry, resumes=latest is not None)]
+    if (seen := status.progress.non_finite) is not None:
+        said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
+        lines.append(f"  before that, {said}")
+    earlier = stored or (status.attempt.resumed_from if status.attempt else None)
+    lines.append(
+        f"  saved: checkpoint {latest.id}{_at_step(latest.step)}"
+        if latest
+        else f"  saved: nothing new; checkpoint {earlier} is there from before"
+        if earlier
+        else "  saved: no checkpoint yet"
+    )
+    return [*lines, *_next(reason, failure, retry, resumes=bool(latest or earlier))]
 
 
 def _indented(text: str, by: int) -> list[str]:

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from trainjob.cli.screen.changes import Kind
-from trainjob.cli.screen.panel import Moment, panel
+from trainjob.cli.screen.panel import WARNING, Moment, panel
 from trainjob.cli.screen.story import Clock, Story
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ class LiveDisplay:
         ascii_only = not (self._console.encoding or "").lower().startswith("utf")
         lines = panel(job, self._story.pace, Moment(now=self._clock(), started=self._started, ascii_only=ascii_only))
         style = STYLES.get(job.status.phase or "", "white")
+        text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        text.highlight_regex(rf"(?m)^{WARNING}.*$", "bold red")
         return Panel(
-            Text("\n".join(lines), no_wrap=True, overflow="ellipsis"),
+            text,
             title=Text(job.metadata.name),
             title_align="left",
             border_style=style,

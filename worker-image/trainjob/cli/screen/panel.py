@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from trainjob.cli.screen import failure as failures
 from trainjob.cli.screen import wording
-from trainjob.cli.screen.changes import percent, position, waits_for
+from trainjob.cli.screen.changes import not_a_number, percent, position, waits_for
 
 if TYPE_CHECKING:
     from trainjob.cli.screen.pace import Pace
     from trainjob_api.v1alpha1 import TrainJob
 
 BAR_WIDTH = 28
+WARNING = "warning: "
+"""How a line begins that is to be seen."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
     """State, progress, metrics and checkpoint, then what it waits for or what failed last."""
     lines = [_state(job, moment), _bar(job, pace, moment), _metrics(job, moment)]
     waiting = waits_for(job.status) if job.status.attempt is None else None
+    trouble = not_a_number(job.status.progress)
+    if trouble:
+        lines.append(f"{WARNING}{trouble}")
     if waiting:
         lines.append(f"waiting: {waiting}")
     if job.status.last_failure is not None:

@@ -51,6 +51,12 @@ def metrics(values: Mapping[str, float]) -> str:
     return " ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
+def non_finite(metric: str, value: str, step: int | None, position: int, times: int) -> str:
+    """`loss became NaN at step 3 (12 values so far)`."""
+    where = f"report {position + 1}" if step is None else f"step {step}"
+    return f"{metric} became {value} at {where} ({count(times, 'value')} so far)"
+
+
 def number(value: float) -> str:
     """Four significant digits; whole numbers stay whole."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e6:

@@ -129,10 +129,18 @@ class FailureConfig:
 
     max_failures: int = 0
     """Failures that are answered with a restart; 0: the first one fails the job, as in Ray Train; -1: no limit."""
+    no_progress_attempts: int = 0
+    """That many failures in a row without a new report fail the job too, once it has reported; 0: never."""
 
     def __post_init__(self) -> None:
         _whole(
             "FailureConfig.max_failures", self.max_failures, -1, "give -1 (no limit), 0 (none) or a number of restarts"
+        )
+        _whole(
+            "FailureConfig.no_progress_attempts",
+            self.no_progress_attempts,
+            0,
+            "give a number of failures, or 0 (off)",
         )
 
 
