@@ -208,6 +208,9 @@ class Agent:
         elif what == contract.DO_HOLD:
             if self._attempt is not None:
                 await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
+            elif self._site is not None:
+                # Our container was started anew; perhaps no attempt follows.
+                await self._site.saving.commit_what_is_left()
         elif what == contract.DO_EXIT:
             if self._attempt is not None:
                 await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
@@ -234,21 +237,21 @@ class Agent:
 
     async def _finish_uploads(self) -> None:
         """Until all is stored and committed, or nothing has moved for STALL_S."""
-        if self._site is None or self._attempt is None:
-            return
-        finishing = asyncio.ensure_future(self._attempt.finish())
-        try:
-            while not finishing.done():
-                before = self._moved()
-                await asyncio.wait([finishing], timeout=STALL_S)
-                if not finishing.done() and self._moved() == before:
-                    self._console.say("uploads stand still: giving them up")
-                    return
-        finally:
-            finishing.cancel()
+        from trainjob.agent import finishing
 
-    def _moved(self) -> int:
-        return self._site.saving.moved if self._site is not None else 0
+        if self._site is None:
+            return
+        attempt, saving = self._attempt, self._site.saving
+        if not await finishing.while_it_moves(
+            finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S
+        ):
+            self._console.say("uploads stand still: giving them up")
+
+    async def _finish(self) -> None:
+        from trainjob.agent import finishing
+
+        if self._site is not None:
+            await finishing.finish(self._attempt, self._site.saving)
 
     # -- the end
     # ----------------------------------------------------------------------------------------------------------
@@ -265,7 +268,7 @@ class Agent:
         deadline = self._loop.time() + DRAIN_S
         if self._attempt is not None:
             await self._attempt.stop(contract.END_STOPPED, RANKS_DRAIN_S)
-            await self._within(self._attempt.finish(), deadline - self._loop.time())
+        await self._within(self._finish(), deadline - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
             self._end(int(told["exit_code"]), str(told.get("reason") or ""))
@@ -292,7 +295,7 @@ class Agent:
         """The launcher died: nobody will tell us anything any more."""
         if self._attempt is not None:
             await self._attempt.stop(contract.END_STOPPED, 0)
-            await self._within(self._attempt.finish(), ORPHAN_S)
+        await self._within(self._finish(), ORPHAN_S)
         self._end(contract.EXIT_LAUNCHER_DIED, "the launcher died")
 
     async def _within(self, work: Awaitable[None], timeout_s: float) -> None:

@@ -79,6 +79,11 @@ class Commits:
         """Ids of the checkpoints that storage does not have yet, oldest first."""
         return self._uploads.queue
 
+    @property
+    def moved_at(self) -> float:
+        """When a byte of any worker was stored last."""
+        return self._uploads.moved_at
+
     async def until_drained(self, timeout_s: float) -> None:
         """Wait for that, no longer than this."""
         self._drained.clear()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import peer_protocol
-from trainjob.checkpoint.errors import CHANGED, CONFLICT, INVALID, LOST, RETIRED, StagingError
+from trainjob.checkpoint.errors import CHANGED, CONFLICT, DAMAGED, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.area import Held, Source, Staging
@@ -50,7 +51,7 @@ class Saving:
         self._unwanted = threading.Event()
         """Set: the attempt whose ranks' files are being staged is over."""
         self._queue: Dict[str, Tuple[ReleaseNote, Tuple[int, ...]]] = {}
-        self._shared: Dict[str, bool] = {}
+        self._shared: Dict[str, ReleaseNote] = {}
         """Stored by us and not yet committed; told again to each new leader."""
         self._staged_ranks: Dict[str, Tuple[int, ...]] = {}
         self._work: Optional[asyncio.Task[None]] = None
@@ -59,6 +60,8 @@ class Saving:
         self._newest: Optional[CheckpointId] = None
         self._protected: Optional[str] = None
         self._committed: Set[str] = set()
+        self._adopted = False
+        """A join has said what of the staging goes on to storage."""
         self.moved = 0
         """Bytes stored so far. What a try moves again that one before it had moved does not count: a full disk must
         not look like progress.
@@ -147,7 +150,8 @@ class Saving:
         """
         wanted = {str(note["id"]): ReleaseNote.from_json(dict(note)) for note in notes}
         self._queue = {id_: entry for id_, entry in self._queue.items() if id_ in wanted}
-        self._shared = {id_: True for id_ in self._shared if id_ in wanted}
+        self._shared = {id_: note for id_, note in self._shared.items() if id_ in wanted}
+        self._adopted = True
         self._protected = chosen
         for id_, note in wanted.items():
             if id_ not in self._queue and id_ not in self._shared:
@@ -156,6 +160,31 @@ class Saving:
         self.tell_shared()
         self._newest = None if chosen is None else CheckpointId.parse(chosen)
         await self._prune(everything=True)
+
+    async def commit_what_is_left(self) -> None:
+        """No attempt may follow: store what is released here, and commit what then has all shares. Rank 0's agent may
+        be gone, or have been started anew as we were: whoever stores the last share is who finds them all, and of
+        several that try one succeeds. What lacks a share stays as it is.
+        """
+        if self._storage is None:
+            return
+        if not self._adopted:
+            for held in reversed(await self._in_thread(self._staging.released)):
+                self._enqueue(held.note, held.ranks, repeat=True)
+        await self.finished()
+        for note in [self._shared[id_] for id_ in sorted(self._shared, key=CheckpointId.parse)]:
+            request = {"note": note.to_json(), "ranks": sorted({f.rank for f in note.files}), "nonce": _nonce()}
+            delay = RETRY_S
+            while str(note.id) in self._shared:
+                try:
+                    if (await self._storage.call("commit", request))["committed"]:
+                        await self.committed(str(note.id))
+                    break
+                except StorageError as error:
+                    if error.kind in (*HOPELESS, DAMAGED, LOST):
+                        break
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_CAP_S)
 
     def tell_shared(self) -> None:
         """To a new leader, or over a new connection."""
@@ -176,7 +205,7 @@ class Saving:
     async def share_again(self, id_: str) -> None:
         """Storage does not show our share."""
         held = await self.held_of(id_)
-        if held is not None and self._shared.pop(id_, False):
+        if held is not None and self._shared.pop(id_, None) is not None:
             self._enqueue(held.note, held.ranks, repeat=True)
 
     def _enqueue(self, note: ReleaseNote, ranks: Tuple[int, ...], repeat: bool = False) -> None:
@@ -185,7 +214,7 @@ class Saving:
         id_ = str(note.id)
         if not ranks:
             if repeat:
-                self._tell_done(id_)
+                self._tell_done(note)
             return
         # Copies of other ranks' paths are compared only by the attempt that staged them: they do not count as held.
         self._queue[id_] = (note._replace(duplicates=()) if repeat else note, ranks)
@@ -199,9 +228,9 @@ class Saving:
         if self._queue.pop(id_, None) is not None:
             self._changed(not self._queue)
 
-    def _tell_done(self, id_: str) -> None:
-        self._shared[id_] = True
-        self.to_leader({"op": peer_protocol.SHARED, "id": id_})
+    def _tell_done(self, note: ReleaseNote) -> None:
+        self._shared[str(note.id)] = note
+        self.to_leader({"op": peer_protocol.SHARED, "id": str(note.id)})
 
     async def _store_all(self) -> None:
         delay = RETRY_S
@@ -223,7 +252,7 @@ class Saving:
                 continue
             delay = RETRY_S
             if self._queue.pop(id_, None) is not None:
-                self._tell_done(id_)
+                self._tell_done(note)
                 self._changed(not self._queue)
         self._idle.set()
 
@@ -285,3 +314,7 @@ class Saving:
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _nonce() -> str:
+    return os.urandom(8).hex()

@@ -74,6 +74,11 @@ class Uploads:
         self._queue[id_] = Upload(note, sharers, ranks)
         return self._commit_head()
 
+    @property
+    def moved_at(self) -> float:
+        """When a byte of any agent was stored last."""
+        return self._moved_at
+
     def still_for(self, now: float) -> float:
         """Seconds since a byte was stored that had not been stored before."""
         return now - self._moved_at

@@ -1,0 +1,44 @@
+"""The end of an agent's storing: as long as bytes move somewhere, what was acknowledged is stored and committed.
+
+Called by `agent` when it is told to exit or hold, or its pod goes away; also by one that was started anew with its
+container and has no attempt: what lies in its staging was acknowledged by the agent before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Awaitable, Callable, Optional
+
+from trainjob.agent.storing.saving import Saving
+
+if TYPE_CHECKING:
+    from trainjob.agent.attempts.attempt import Attempt
+
+
+async def finish(attempt: Optional[Attempt], saving: Saving) -> None:
+    """Until everything is stored that is held here, and committed what everybody has stored. As long as it takes."""
+    if attempt is not None:
+        await attempt.finish()
+        if attempt.is_complete:
+            return  # all that the run has is on storage, and it is over
+    await saving.commit_what_is_left()
+
+
+def moved(attempt: Optional[Attempt], saving: Saving) -> object:
+    """Another value whenever a byte was stored, by whichever worker as far as it is known here."""
+    commits = None if attempt is None or attempt.leader is None else attempt.leader.commits
+    return saving.moved, None if commits is None else commits.moved_at
+
+
+async def while_it_moves(work: Awaitable[None], moves: Callable[[], object], stall_s: float) -> bool:
+    """Wait for `work`, but give it up once `moves()` has been the same for that long; whether it was done."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            before = moves()
+            await asyncio.wait([working], timeout=stall_s)
+            if not working.done() and moves() == before:
+                return False
+        return True
+    finally:
+        working.cancel()
