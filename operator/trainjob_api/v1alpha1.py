@@ -238,6 +238,13 @@ class Attempt(Model):
     end_cause: str | None = Field(None, description="Why it ended.")
     resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
     run: int | None = Field(None, description="The run that it belongs to.")
+    make: str | None = Field(
+        None,
+        max_length=63,
+        description="What it was made of: digests of the template and of checkpoint, rendezvous, processesPerWorker "
+        "and runtime when it began, as on its pods' label trainjob.dev/make. Edits take effect at the next start.",
+    )
+    stored: bool | None = Field(None, description="Its checkpoints go to checkpoint.storage as it was then.")
 
 
 class WorkersStatus(Model):

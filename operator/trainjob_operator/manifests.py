@@ -99,6 +99,7 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         uid=metadata["uid"],
         phase=phase,
         owned=owned_by(manifest, job.metadata.uid),
+        make=bounded((metadata.get("labels") or {}).get(contract.LABEL_MAKE)),
         deleting="deletionTimestamp" in metadata,
         gone_by=_time(metadata.get("deletionTimestamp")),
         scheduled=_scheduled(manifest, phase, conditions),

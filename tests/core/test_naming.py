@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.core import make_job
+from trainjob_operator.core import make
 from trainjob_operator.core.pods import naming
 
 
@@ -55,6 +56,7 @@ def test_names_and_labels() -> None:
     assert naming.pod_labels(job, 12) == {
         "trainjob.dev/job": "digits",
         "trainjob.dev/slot": "12",
+        "trainjob.dev/make": make.of(job.spec),
         "app.kubernetes.io/managed-by": "trainjob",
     }
     assert naming.selector("digits") == "trainjob.dev/job=digits"

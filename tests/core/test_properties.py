@@ -13,17 +13,20 @@ from support.core import T0, World, ended, make_spec, raised
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import (
     Attempt,
+    CheckpointSpec,
     Condition,
     Failures,
     HistoryEntry,
     Metadata,
     Progress,
+    Runtime,
     Timing,
     TrainJob,
     TrainJobStatus,
     Verdict,
     WorkersStatus,
 )
+from trainjob_operator.core import make
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, CreatePod, DeletePod, Observed, PodPhase, PodView, ServiceView
@@ -107,6 +110,7 @@ pod_views = st.builds(
     uid=st.sampled_from(["a", "b", "c", "d", "e"]),
     phase=st.sampled_from(PodPhase),
     owned=st.booleans(),
+    make=st.none() | st.sampled_from(["plain-1-2", "1-2", "?", ""]),
     deleting=st.booleans(),
     scheduled=st.booleans(),
     ready=st.booleans(),
@@ -144,6 +148,7 @@ attempts = built(
     number=st.integers(1, 3),
     state=st.sampled_from(["Running", "Ended"]),
     started_at=moments,
+    make=st.none() | st.sampled_from(["plain-1-2", "1-2", "?", ""]),
     running_at=st.none() | moments,
     ended_at=st.none() | moments,
     members=slot_texts,
@@ -364,6 +369,14 @@ def happen(world: World, event: str, n: int) -> int:
         world.change_spec(suspend=event == "suspend")
     elif event == "scale":
         world.change_spec(workers=1 + n % 4)
+    elif event == "store":
+        world.change_spec(checkpoint=CheckpointSpec(storage=f"/{n % 3}"))
+    elif event == "template":
+        # Suspended and resumed between two looks: that is how it can be changed.
+        container = {"name": "trainer", "image": f"image-{n % 3}", "command": ["python", "t.py"]}
+        world.change_spec(template={"spec": {"containers": [container]}})
+    elif event == "mode":
+        world.change_spec(runtime=Runtime(agent="Disabled" if n % 2 else "auto"))
     elif event == "restart":
         world.ask_restart(f"token-{n}")
     elif event == "unschedulable":
@@ -413,6 +426,13 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
             counted_starts["counted"] = status.failures.counted
     if attempt is not None and attempt.state == "Running" and not status.finished:
         assert set(parse_slots(attempt.members)) <= set(parse_slots(status.slots))
+        made = {
+            world.pods[f"digits-{slot}"].make for slot in parse_slots(attempt.members) if f"digits-{slot}" in world.pods
+        }
+        assert made <= {attempt.make}, "members of two makes"
+        if make.is_plain(attempt.make):
+            others = [pod for pod in world.pods.values() if pod.slot not in parse_slots(attempt.members)]
+            assert not [pod.name for pod in others if not pod.deleting and pod.phase is PodPhase.RUNNING]
     live = Counter(pod.slot for pod in world.pods.values() if not pod.deleting)
     assert all(n == 1 for n in live.values())
 
@@ -436,7 +456,7 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, plain: boo
 
 
 @settings(max_examples=150)
-@given(histories("suspend", "resume", "scale", "restart", "unschedulable"), st.booleans())
+@given(histories("suspend", "resume", "scale", "restart", "unschedulable", "store", "template", "mode"), st.booleans())
 def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain: bool) -> None:
     """Whatever happened before: when the faults stop, the job runs."""
     world = World.of(

@@ -84,6 +84,7 @@ async def _break_things(sim: Simulation, rng: random.Random) -> None:
         _suspend,
         _resume,
         _scale,
+        _edit,
         _foreign_pod,
         _ask_restart,
         _lose_node,
@@ -223,6 +224,17 @@ def _ask_restart(sim: Simulation, rng: random.Random) -> None:
 
 def _scale(sim: Simulation, rng: random.Random) -> None:
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": rng.randint(1, 4)})
+
+
+def _edit(sim: Simulation, rng: random.Random) -> None:
+    """What pods are made of changes: at once, or while the job is suspended between two looks."""
+    if rng.random() < 0.5:
+        sim.cluster.update_job_spec(NAMESPACE, "digits", {"rendezvous": {"port": rng.randint(29000, 29002)}})
+        return
+    container = {"name": "trainer", "image": f"image-{rng.randint(0, 2)}", "command": ["python", "train.py"]}
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"template": {"spec": {"containers": [container]}}})
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
 
 
 def _foreign_pod(sim: Simulation, rng: random.Random) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from trainjob_api import contract
 from trainjob_api.contract import ProgressReport, RankReport
 from trainjob_api.v1alpha1 import Attempt, Metadata, TrainJob, TrainJobSpec, TrainJobStatus
+from trainjob_operator.core import make
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import (
@@ -152,7 +153,13 @@ class World:
             name = f"digits-{action.slot}"
             assert name not in self.pods, f"{name} exists already"
             self.made += 1
-            fresh = {"phase": PodPhase.PENDING, "scheduled": False, "ready": False, "created_at": self.now}
+            fresh: dict[str, Any] = {
+                "make": make.of(self.job.spec),
+                "phase": PodPhase.PENDING,
+                "scheduled": False,
+                "ready": False,
+                "created_at": self.now,
+            }
             self.pods[name] = PodView(slot=action.slot, name=name, uid=f"uid-{self.made}", **fresh)
         elif isinstance(action, DeletePod):
             if (pod := self.pods.get(action.name)) is not None and pod.uid == action.uid:
@@ -240,10 +247,8 @@ class World:
 
     def sync_all(self) -> None:
         """Every running pod's agent speaks, and follows what the committed job says."""
-        if self.job.spec.runtime.agent == "Disabled":
-            return
         for pod in self.pods.values():
-            if pod.phase is PodPhase.RUNNING and not pod.deleting and pod.owned:
+            if pod.phase is PodPhase.RUNNING and not pod.deleting and pod.owned and not make.is_plain(pod.make):
                 self.sync(pod.slot)
         for slot, view in list(self.agents.items()):
             word, _ = instruct(self.job, self.agents, slot, view.pod_uid)

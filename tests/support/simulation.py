@@ -275,6 +275,8 @@ class Checker:
     def __init__(self, world: World) -> None:
         self._world = world
         self._jobs: dict[str, TrainJob] = {}
+        self._makes: dict[str, str | None] = {}
+        """By pod UID: what it was made of."""
         self._failure: AssertionError | None = None
         self._listed_at_call: dict[str, set[int]] = {}
 
@@ -306,6 +308,8 @@ class Checker:
                 _compare(before, job)
             self._check_budget(job)
         elif change.kind == "Pod" and change.type is ChangeType.ADDED:
+            labels = change.object["metadata"].get("labels") or {}
+            self._makes[change.object["metadata"]["uid"]] = labels.get("trainjob.dev/make")
             self._check_new_pod(change.object)
 
     def _check_new_pod(self, pod: Manifest) -> None:
@@ -335,11 +339,14 @@ class Checker:
     def _check_starts(self) -> None:
         """Ranks of an attempt and index start once, and never before the attempt is committed."""
         seen: dict[tuple[str, int, int], str] = {}
+        makes: dict[tuple[str, int], str | None] = {}
         for job_uid, attempt, index, pod_uid in self._world.starts:
             assert (job_uid, attempt, index) not in seen, (
                 f"attempt {attempt} index {index} was started by {seen[(job_uid, attempt, index)]} and {pod_uid}"
             )
             seen[(job_uid, attempt, index)] = pod_uid
+            made_of = makes.setdefault((job_uid, attempt), self._makes.get(pod_uid))
+            assert made_of == self._makes.get(pod_uid), f"attempt {attempt} has members of two makes"
             job = self._jobs.get(job_uid)
             if job is not None:
                 assert job.status.attempt is not None and attempt <= job.status.attempt.number, (

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainjob_api.defaults import uses_agent
+from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_operator.core import make
 from trainjob_operator.core.model import AgentView, Observed, PodPhase, PodView
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
 
@@ -81,7 +82,6 @@ def sort_children(observed: Observed) -> Children:
     listed = parse_slots(status.slots)
     slots = frozenset(listed)
     ours = [pod for pod in observed.pods if pod.owned]
-    foreign_names = {pod.name for pod in observed.pods if not pod.owned}
     placed: dict[int, PodView] = {}
     for pod in ours:
         # A name exists once in a cluster; should a list show it twice, the living one is meant.
@@ -92,22 +92,34 @@ def sort_children(observed: Observed) -> Children:
         ):
             placed[pod.slot] = pod
     uids = {pod.uid for pod in placed.values()}
+    # Of somebody else, or ours with a label that tells another slot than its name.
+    taken = {pod.name for pod in observed.pods if pod.uid not in uids}
     parting = tuple(pod for pod in ours if pod.uid not in uids and holds_resources(pod))
-    speakers = observed.agents.items() if uses_agent(observed.job.spec) else ()
-    by_uid = {pod.uid: pod for pod in ours}
+    now = make.of(observed.job.spec)
+    by_uid = {pod.uid: pod for pod in ours if not make.is_plain(made_of(status, pod, now))}
     return Children(
         listed=listed,
         live={slot: pod for slot, pod in placed.items() if not pod.deleting and not is_over(pod)},
         ended={slot: pod for slot, pod in placed.items() if not pod.deleting and is_over(pod)},
         leaving={slot: pod for slot, pod in placed.items() if pod.deleting},
-        absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in foreign_names),
+        absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in taken),
         stale=tuple(pod for pod in parting if not pod.deleting),
         parting=parting,
         finished=tuple(pod for pod in ours if not holds_resources(pod)),
         highest=max((pod.slot for pod in observed.pods if pod.slot < SLOT_LIMIT), default=-1),
         agents={
             view.pod_uid: view
-            for slot, view in speakers
+            for slot, view in observed.agents.items()
             if view.pod_uid in by_uid and by_uid[view.pod_uid].slot == slot
         },
     )
+
+
+def made_of(status: TrainJobStatus, pod: PodView, now: str) -> str:
+    """What a pod was made of; `now`: what pods are made of at present.
+
+    One that does not say was made for the attempt that took it as it was.
+    """
+    attempt = status.attempt
+    taken = attempt.make if attempt is not None and pod.slot in parse_slots(attempt.members) else None
+    return pod.make or taken or now

@@ -188,6 +188,8 @@ def _progressing(turn: Turn) -> Says:
     attempt = turn.running
     if attempt is not None:
         what = f"attempt {attempt.number} with {attempt.workers} workers, {attempt.world_size} ranks"
+        if attempt.make not in (None, turn.make):
+            what += "; the spec was edited since: that takes effect at the next start"
         return Says("True", contract.REASON_RUNNING if attempt.running_at else contract.REASON_STARTING, what)
     if turn.blocked is not None:
         return Says("False", turn.blocked[0])

@@ -18,7 +18,7 @@ from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.resync import resync
-from trainjob_operator.core.size import gang, pod_actions, slots, start
+from trainjob_operator.core.size import edits, gang, pod_actions, slots, start
 from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
@@ -151,6 +151,7 @@ RULES: tuple[Rule, ...] = (
     lifecycle.meet_deadlines,
     slots.replace_spares,
     slots.replace_lost,  # silence.py: silent, and a second witness says so too
+    edits.take_edits,
     start.scale,
     gang.give_back,
     slots.settle_slots,

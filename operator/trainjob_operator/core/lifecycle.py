@@ -70,6 +70,8 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         workers=len(members),
         world_size=len(members) * processes,
         cause=cause,
+        make=turn.make,
+        stored=turn.spec.checkpoint.storage is not None,
     )
     timing = turn.status.timing.model_copy(
         update={

@@ -35,6 +35,8 @@ class PodView:
     phase: PodPhase
     owned: bool = True
     """Its controlling owner reference names this very object (UID)."""
+    make: str | None = None
+    """What it was made of; None: by a version of the operator that did not say."""
     deleting: bool = False
     gone_by: datetime | None = None
     """Of one that is being deleted: when its grace period is over."""

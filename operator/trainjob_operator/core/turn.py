@@ -11,8 +11,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from trainjob_api import defaults
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobSpec, TrainJobStatus
+from trainjob_operator.core import make
 from trainjob_operator.core.children import Children, sort_children
 from trainjob_operator.core.model import AgentView, Event, Observed
 from trainjob_operator.core.moments import aware
@@ -48,8 +48,8 @@ class Turn:
     now: datetime
     kids: Children
     status: TrainJobStatus
-    plain: bool
-    """No agent runs in the pods."""
+    make: str
+    """What pods are made of now."""
     former: tuple[int, ...]
     """Members of the newest attempt as it was observed, running or ended."""
     was_running: bool
@@ -72,7 +72,7 @@ class Turn:
             now=aware(now),
             kids=sort_children(observed),
             status=status,
-            plain=not defaults.uses_agent(observed.job.spec),
+            make=make.of(observed.job.spec),
             former=parse_slots(status.attempt.members) if status.attempt else (),
             was_running=status.attempt is not None and status.attempt.state == "Running",
         )
@@ -92,6 +92,12 @@ class Turn:
         """The attempt that is live after the rules so far."""
         attempt = self.status.attempt
         return attempt if attempt is not None and attempt.state == "Running" else None
+
+    @property
+    def plain(self) -> bool:
+        """No agent runs in the pods: those of the running attempt, else those that are made now."""
+        running = self.running
+        return make.is_plain(running.make if running is not None and running.make else self.make)
 
     @property
     def just_ended(self) -> int | None:

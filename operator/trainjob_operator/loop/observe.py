@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from trainjob_api.defaults import uses_agent
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.last_words import with_last_words
 from trainjob_operator.cluster import Cluster, Conflict, JobKey, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.core import make
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.ends.silence import is_silent
 from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceView
@@ -135,7 +135,9 @@ def _silent(
     """UIDs of pods that should be heard and are not: their nodes may tell why."""
     if job.status.finished or job.spec.suspend:
         return frozenset()
-    if not uses_agent(job.spec):
+    attempt = job.status.attempt
+    running = attempt.make if attempt is not None and attempt.state == "Running" else None
+    if make.is_plain(running or make.of(job.spec)):
         # Nobody is heard there; but what should be gone and is not holds the next group, unless its node is dead.
         return frozenset(
             pod.uid for pod in pods if pod.owned and pod.node and pod.gone_by and pod.gone_by <= aware(now)

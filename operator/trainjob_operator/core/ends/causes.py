@@ -90,6 +90,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_CANCELLED: replace(_PLANNED, restart=False),
     contract.REASON_SCALED: _PLANNED,
     contract.REASON_RESTART_REQUESTED: _PLANNED,
+    contract.REASON_SPEC_CHANGED: _PLANNED,
     # Why an attempt began.
     contract.REASON_STARTED: _BEGIN,
     contract.REASON_RESUMED: _BEGIN,

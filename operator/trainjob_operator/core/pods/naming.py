@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.core import make
 
 SLOTS_LIMIT = 20_000
 """Most slots that one text may name; what is beyond is not read, so that no text can use up the memory."""
@@ -39,6 +40,7 @@ def pod_labels(job: TrainJob, slot: int) -> dict[str, str]:
     return {
         contract.LABEL_JOB: job.metadata.name,
         contract.LABEL_SLOT: str(slot),
+        contract.LABEL_MAKE: make.of(job.spec),
         contract.LABEL_MANAGED_BY: contract.MANAGED_BY,
     }
 

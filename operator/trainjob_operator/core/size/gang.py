@@ -95,12 +95,12 @@ def _quota(turn: Turn, starting: list[int]) -> str | None:
 
 def _holds_the_only_checkpoints(turn: Turn) -> bool:
     """Without storage, what was trained lives in the pods: those are not given away."""
-    return (
-        not turn.plain
-        and turn.running is None
-        and turn.spec.checkpoint.storage is None
-        and turn.status.progress.position > 0
-    )
+    return not turn.plain and turn.running is None and not _is_stored(turn) and turn.status.progress.position > 0
+
+
+def _is_stored(turn: Turn) -> bool:
+    last = turn.status.attempt
+    return turn.spec.checkpoint.storage is not None if last is None or last.stored is None else last.stored
 
 
 def _give_back(turn: Turn, starting: list[int], found: str, why: str) -> None:

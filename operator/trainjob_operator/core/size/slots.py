@@ -7,10 +7,12 @@ is listed no more, `pod_actions.py`'s.
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_operator.core import make
 from trainjob_operator.core.ends import budget
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_name
 from trainjob_operator.core.size import gang
+from trainjob_operator.core.size.edits import drop_outdated
 from trainjob_operator.core.size.least import least
 from trainjob_operator.core.size.pauses import is_backing_off, retry_in
 from trainjob_operator.core.turn import Turn
@@ -28,6 +30,8 @@ def settle_slots(turn: Turn) -> None:
         waits = gang.is_waiting(turn)
         # While there is no room to grow, a lost worker of what goes on is replaced all the same.
         wanted = (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
+        if make.is_plain(turn.make):
+            wanted = 0  # a group without agents begins when it is complete, and joins nobody
         if wanted > 0 and turn.blocked is None and not is_backing_off(turn):
             kept += take_slots(turn, wanted)
             if not waits:
@@ -44,6 +48,7 @@ def _kept(turn: Turn) -> list[int]:
     kept = [slot for slot in listed if slot in turn.kids.live or (slot in turn.kids.absent and slot not in turn.former)]
     if turn.blocked is not None:
         return kept
+    kept = drop_outdated(turn, kept)
     return sorted(
         sorted(kept, key=lambda slot: (slot not in members, slot not in turn.kids.live, slot))[
             : max(turn.spec.workers, len(members))

@@ -6,6 +6,8 @@ Called by the rules in `decide.py`. Which pods there may be is settled before, i
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_operator.core import make
+from trainjob_operator.core.children import made_of
 from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
 from trainjob_operator.core.model import AgentView, PodView
@@ -34,7 +36,7 @@ def scale(turn: Turn) -> None:
     wished, members = turn.spec.workers, turn.members()
     if wished == len(members):
         return None
-    if wished > len(members) and not turn.plain:
+    if wished > len(members) and not turn.plain and not make.is_plain(turn.make):
         team = _team(turn)
         if len(team) < wished or missing(turn, team):
             return turn.say(f"training goes on with {len(members)} workers while {wished - len(members)} more come up")
@@ -62,14 +64,23 @@ def _begin_plain(turn: Turn) -> None:
     """The group is new each time: nothing fences a script without an agent but the absence of its predecessor."""
     if gang.is_waiting(turn):
         return _say_waiting(turn)
-    remains = [*turn.kids.live.values(), *turn.kids.leaving.values(), *turn.kids.parting]
-    left = [pod for pod in remains if not _is_given_up(turn, pod)]
-    if left:
-        names = name_pods([pod.name for pod in left])
-        return turn.say(f"waiting for pods of the group before to be gone: {names}")
+    if _waits_for_a_group_to_go(turn, of_any_make=True):
+        return None
     slots = take_slots(turn, turn.spec.workers)
     turn.change(slots=format_slots(slots))
     return begin_attempt(turn, tuple(slots))
+
+
+def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> bool:
+    """Whether what was there before may still write: without an agent, nobody tells it of a new attempt."""
+    remains = {
+        pod.uid: pod for pod in (*turn.kids.live.values(), *turn.kids.leaving.values(), *turn.kids.parting)
+    }.values()
+    in_the_way = [pod for pod in remains if of_any_make or make.is_plain(made_of(turn.job.status, pod, turn.make))]
+    left = [pod for pod in in_the_way if not _is_given_up(turn, pod)]
+    if left:
+        turn.say(f"waiting for pods of the group before to be gone: {name_pods([pod.name for pod in left])}")
+    return bool(left)
 
 
 def _is_given_up(turn: Turn, pod: PodView) -> bool:
@@ -86,6 +97,8 @@ def _is_given_up(turn: Turn, pod: PodView) -> bool:
 
 
 def _begin_with_agents(turn: Turn) -> None:
+    if _waits_for_a_group_to_go(turn, of_any_make=False):
+        return None
     team = _team(turn)
     late = missing(turn, team)
     if late or len(team) < turn.spec.workers:

@@ -1,0 +1,44 @@
+"""What a pod is made of: one word for those fields of the spec that go into it.
+
+An attempt is frozen: the word stands in status.attempt from its begin on, and on its pods as a label. An edit of such a
+field takes effect at the next start, and no start has pods of two makes. Asked by `turn.py`, `naming.py` (the label)
+and the rules of `size/`. The word is made of the job's own fields, not of the pod that they give: another version of
+the operator, which gives another pod, restarts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from trainjob_api import defaults
+from trainjob_api.v1alpha1 import TrainJobSpec
+
+_PLAIN = "plain-"
+_PARTS = {"checkpoint", "rendezvous", "processes_per_worker", "runtime"}
+
+
+def of(spec: TrainJobSpec) -> str:
+    """`1f2e3d4c-5b6a7988`: digests of the template and of the rest; without the agent `plain-` stands before them.
+
+    What has its default is left out: a field that a later version adds changes no word.
+    """
+    rest = spec.model_dump(mode="json", by_alias=True, include=_PARTS, exclude_defaults=True, exclude_none=True)
+    mode = "" if defaults.uses_agent(spec) else _PLAIN
+    return f"{mode}{_digest(spec.template)}-{_digest(rest)}"
+
+
+def is_plain(make: str | None) -> bool:
+    """Whether pods of this make have no agent."""
+    return make is not None and make.startswith(_PLAIN)
+
+
+def template_of(make: str) -> str:
+    """The part that only a suspension can change."""
+    return make.removeprefix(_PLAIN).partition("-")[0]
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
