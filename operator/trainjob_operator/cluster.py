@@ -65,8 +65,10 @@ class Cluster(Protocol):
         """A consistent read of all pods that carry the job's name label."""
         ...
 
-    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
-        """Raises Conflict when a pod of that name exists, Rejected when quota or admission says no."""
+    async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
+        """Raises Conflict when a pod of that name exists, Rejected when quota or admission says no; `strict`: also when
+        the pod has fields that the cluster does not know, which it would drop in silence.
+        """
         ...
 
     async def get_pod(self, namespace: str, name: str) -> Manifest:

@@ -109,6 +109,14 @@ def test_the_schedulers_word_becomes_a_reason(word: str | None, reason: str) -> 
         ),
         ('admission webhook "policy" denied the request: no', contract.REASON_FORBIDDEN),
         ('Pod "digits-0" is invalid: spec.containers[0].image: Required value', contract.REASON_INVALID_SPEC),
+        (
+            'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.nodeSelectors"',
+            contract.REASON_INVALID_SPEC,
+        ),
+        (
+            'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go struct field',
+            contract.REASON_INVALID_SPEC,
+        ),
     ],
 )
 def test_refused_creates_are_a_condition(text: str, reason: str) -> None:

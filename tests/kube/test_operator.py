@@ -201,6 +201,38 @@ def test_a_lost_pod_alone_is_replaced(apiserver: ApiServer, api_namespace: str) 
     asyncio.run(main())
 
 
+def test_a_misspelt_field_of_the_template_stops_a_job_before_its_first_start(
+    apiserver: ApiServer, api_namespace: str
+) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            pod = manifest()["spec"]["template"]["spec"]
+            await bed.create(template={"spec": {**pod, "nodeSelectors": {"gpu": "a100"}}})
+            await until(
+                lambda: bed.job is not None and any(c.reason == "InvalidSpec" for c in bed.job.status.conditions),
+                "the condition says so",
+            )
+            (condition,) = [c for c in (await bed.stored()).status.conditions if c.type == "ResourcesCreated"]
+            assert condition.reason == "InvalidSpec" and 'unknown field "spec.nodeSelectors"' in condition.message
+            assert await bed.pods() == []
+
+    asyncio.run(main())
+
+
+def test_a_job_that_ran_is_not_stopped_by_a_field_that_was_let_pass(apiserver: ApiServer, api_namespace: str) -> None:
+    async def main() -> None:
+        async with bed_in(apiserver, api_namespace, SILENT) as bed:
+            await bed.create(workers=3)
+            await until(bed.trains, "attempt 1 trains")
+            with_typo = {"spec": {"suspend": True, "template": {"spec": {"nodeSelectors": {"gpu": "a100"}}}}}
+            await bed.admin.merge_patch(f"{JOBS.format(api_namespace)}/digits", with_typo)
+            await bed.admin.merge_patch(f"{JOBS.format(api_namespace)}/digits", {"spec": {"suspend": False}})
+            bed.world.lose_pod(next(agent for agent in bed.world.agents.values() if agent.slot == 1))
+            await until(lambda: bed.trains(2), "attempt 2 trains")
+
+    asyncio.run(main())
+
+
 def test_a_deleted_job_takes_everything_with_it(apiserver: ApiServer, api_namespace: str) -> None:
     async def main() -> None:
         async with bed_in(apiserver, api_namespace, SILENT) as bed:

@@ -66,11 +66,11 @@ class FlakyCluster(MemoryCluster):
                 await asyncio.sleep(self.rng.uniform(0.0, self.longest_delay_s) if self.rng.random() < 0.2 else 0.0)
             yield key
 
-    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+    async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
         if self._is_late():
             self.late_pods.add(pod["metadata"]["name"])
             self._later(lambda: super(FlakyCluster, self).create_pod(namespace, pod))
-        return await super().create_pod(namespace, pod)
+        return await super().create_pod(namespace, pod, strict=strict)
 
     async def patch_job_status(self, namespace: str, name: str, resource_version: str, status: Manifest) -> Manifest:
         if self._is_late():

@@ -95,6 +95,10 @@ def of_unscheduled(pods: Iterable[PodView]) -> Obstacle | None:
     return Obstacle(reason, word_of(first))
 
 
+_INVALID = (" is invalid", " cannot be handled as a ", "strict decoding error", "unable to parse quantit")
+"""How an API server says that it is the pod itself that it does not understand."""
+
+
 def of_refusals(refusals: Sequence[str]) -> Obstacle | None:
     """Of creates that the API server refused: its words."""
     if not refusals:
@@ -105,7 +109,7 @@ def of_refusals(refusals: Sequence[str]) -> Obstacle | None:
         contract.REASON_QUOTA
         if quota
         else contract.REASON_INVALID_SPEC
-        if " is invalid" in text
+        if any(word in text for word in _INVALID)
         else contract.REASON_FORBIDDEN
     )
     return Obstacle(reason, text)

@@ -63,9 +63,10 @@ class KubeCluster:
         """See Cluster. Without a resourceVersion the API server answers with nothing older than this call."""
         return await self._api.list(_core(namespace, "pods"), {"labelSelector": f"{contract.LABEL_JOB}={segment(job)}"})
 
-    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
+    async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
         """See Cluster."""
-        return await self._api.create(_core(namespace, "pods"), {"apiVersion": "v1", "kind": "Pod", **pod})
+        params = {"fieldValidation": "Strict"} if strict else None
+        return await self._api.create(_core(namespace, "pods"), {"apiVersion": "v1", "kind": "Pod", **pod}, params)
 
     async def get_pod(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""

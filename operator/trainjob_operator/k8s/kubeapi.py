@@ -129,9 +129,9 @@ class Api:
             if not following:
                 return items
 
-    async def create(self, path: str, body: Manifest) -> Manifest:
+    async def create(self, path: str, body: Manifest, params: Mapping[str, str] | None = None) -> Manifest:
         """POST to a collection (or a subresource such as .../token)."""
-        return await self._call("POST", path, body)
+        return await self._call("POST", path, body, params=params)
 
     async def merge_patch(self, path: str, body: Manifest) -> Manifest:
         """PATCH with a JSON merge patch; with `metadata.resourceVersion` in the body only that version is patched,

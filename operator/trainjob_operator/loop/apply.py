@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Cluster, ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import (
@@ -230,7 +230,7 @@ class _Writer:
         manifest = worker_pod(self._job, action.slot, self._installation, action.avoid_nodes)
         name = manifest["metadata"]["name"]
         try:
-            await self._cluster.create_pod(self._namespace, manifest)
+            await self._cluster.create_pod(self._namespace, manifest, strict=_never_ran(self._job))
         except Conflict:
             # Our own create whose reply was lost, or somebody else's pod of that name. Gone again: the next turn
             # creates it.
@@ -252,6 +252,17 @@ class _Writer:
             await self._cluster.delete_job(*self._job.key, action.uid)
         except NotFound:
             return
+
+
+def _never_ran(job: TrainJob) -> bool:
+    """Whether these are the job's first pods: then a field of the template that the cluster does not know refuses them.
+
+    Later pods are created as the first ones were: a job that runs must not stop over a field that an earlier operator
+    let pass.
+    """
+    attempt = job.status.attempt if job.status else None
+    # Without agents the first attempt is committed before its pods are created.
+    return attempt is None or (attempt.number <= 1 and not defaults.uses_agent(job.spec))
 
 
 Failed = list[tuple[Action, ClusterError]]

@@ -94,8 +94,8 @@ class MemoryCluster:
             "list_pods", namespace, job, lambda: self._store.select(POD, namespace, (contract.LABEL_JOB, job))
         )
 
-    async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
-        """See Cluster."""
+    async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
+        """See Cluster. Knows no schema of pods: every field is kept, so that there is nothing to be strict about."""
         placed = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
         return await self._served("create_pod", namespace, pod["metadata"]["name"], lambda: self.add_pod(placed))
 
