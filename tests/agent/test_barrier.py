@@ -375,3 +375,39 @@ def test_any_order_answers_everyone_once_and_hangs_nobody(
         world.check()
     finished = {rank for rank in range(world.size) if rank in world.dead or world.at[rank] == len(programs[rank])}
     assert len(finished) == world.size
+
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["together", "ended", "tick", "released"]),
+        st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True).map(sorted),
+        st.integers(1, 3),
+        st.sampled_from(["report", "barrier"]),
+        st.sampled_from([None, 5.0]),
+        st.sampled_from([None, None, contract.UPLOAD_ASYNC]),
+        st.booleans(),
+    ),
+    max_size=14,
+)
+
+
+@given(CALLS)
+def test_ranks_that_arrive_together_are_ranks_that_arrive_one_by_one(calls: list[Any]) -> None:
+    one, other = Barrier(4, range(2), 30.0), Barrier(4, range(2), 30.0)
+    for now, (what, ranks, n, kind, timeout_s, mode, stop) in enumerate(calls):
+        if what == "ended":
+            assert one.ended(ranks[0], "ended") == other.ended(ranks[0], "ended")
+        elif what == "tick":
+            assert one.tick(float(now)) == other.tick(float(now))
+        elif what == "released":
+            assert one.admitted(one.current) == other.admitted(other.current)
+        else:
+            arrival = Arrival(ranks[0], n, kind, timeout_s, mode, stop, 0.25)
+            alone = [out for r in ranks for out in one.arrive(float(now), arrival._replace(rank=r))]
+            assert alone == other.arrive_together(float(now), tuple(ranks), arrival)
+        assert (one.current, one.phase, one.missing(), one.deadline()) == (
+            other.current,
+            other.phase,
+            other.missing(),
+            other.deadline(),
+        )

@@ -190,6 +190,23 @@ def test_logs_arrive_by_themselves(start_agent: StartAgent) -> None:
     assert agent.rows[0]["step"] is None
 
 
+def test_log_rows_of_other_ranks_are_checked_and_go_nowhere(start_agent: StartAgent) -> None:
+    agent = start_agent(rank=1, world_size=2)
+    for step in range(10):
+        trainjob.log({"loss": 1.0}, step=step)
+    with pytest.raises(ValueError, match="object"):
+        trainjob.log({"x": object()})
+    link.link().flush()
+    trainjob.get_checkpoint()  # its answer comes after all that was said before
+    assert agent.rows == []
+
+
+def test_a_broadcast_that_is_too_large_is_refused_with_the_way_out(start_agent: StartAgent) -> None:
+    start_agent()
+    with pytest.raises(ValueError, match=r"data of 17 MiB .* more than the 16 MiB .* torch\.distributed\.broadcast"):
+        trainjob.broadcast_from_rank_zero(b"x" * (17 << 20))
+
+
 def test_the_resumed_checkpoint_then_the_reported_ones(start_agent: StartAgent, tmp_path: Path) -> None:
     old = tmp_path / "1-1-9"
     old.mkdir()

@@ -26,6 +26,8 @@ from trainjob_api import contract
 T = TypeVar("T")
 
 BROADCAST_WARN_BYTES = 1024 * 1024
+BROADCAST_LIMIT = 16 * 1024 * 1024
+"""Each agent holds it in memory, beside the training."""
 
 
 class CheckpointUploadMode(str, Enum):
@@ -111,7 +113,10 @@ def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
     """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's. Lost only
     if the rank is killed within 0.2 s.
     """
-    link().add_row(plain(metrics, "log"), step if step is None else _whole("step", step))
+    line = link()
+    row, whole = plain(metrics, "log"), step if step is None else _whole("step", step)
+    if line.context.rank == 0:
+        line.add_row(row, whole)
 
 
 def get_context() -> TrainContext:
@@ -165,7 +170,7 @@ def barrier(timeout_s: Optional[float] = None) -> None:
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     """Rank 0's `data` on every rank (what the others pass is ignored). Pickled: meant for small things, warns over 1
-    MiB.
+    MiB. Raises ValueError over 16 MiB.
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
@@ -214,6 +219,12 @@ def _pickled(data: Any) -> bytes:
         raise ValueError(
             f"broadcast_from_rank_zero: data of type {type(data).__name__} cannot be pickled: {error}"
         ) from error
+    if len(blob) > BROADCAST_LIMIT:
+        raise ValueError(
+            f"broadcast_from_rank_zero: data of {len(blob) / 2**20:.0f} MiB (pickled) is more than the "
+            f"{BROADCAST_LIMIT >> 20} MiB that go through the agents. Use torch.distributed.broadcast for tensors, or "
+            "save the data to a file that every rank reads (a checkpoint, a shared folder)."
+        )
     if len(blob) > BROADCAST_WARN_BYTES:
         _warn_once(
             f"broadcast_from_rank_zero sends {len(blob) / 2**20:.1f} MiB through the agents; it is meant for small "

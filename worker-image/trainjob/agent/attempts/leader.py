@@ -23,6 +23,7 @@ from trainjob.agent.storing.commits import Commits
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.messages import Arrive
 from trainjob_api import contract, wire
 
 SAY_WAITING_S = 60.0
@@ -92,8 +93,9 @@ class Leader:
     def tell(self, index: Optional[int], message: wire.Message, blob: bytes = b"") -> None:
         """To one member, or to all (None)."""
         if index is None:
+            frame = wire.encode(message, blob) if self._links else b""
             for link in list(self._links.values()):
-                link.send(message, blob)
+                link.send_frame(frame)
             self._own_member(message, blob)
         elif index == 0:
             self._own_member(message, blob)
@@ -106,7 +108,7 @@ class Leader:
         """
         op = message["op"]
         if op == peer_protocol.ARRIVE and self.collectives is not None:
-            self.collectives.arrived(index, message, blob)
+            self.collectives.arrived(index, Arrive.parse(message), blob)
         elif op == peer_protocol.JOIN:
             self._asked(index, message)
         elif op == peer_protocol.BYE:

@@ -7,7 +7,22 @@ a lost connection everything can be said again.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+import asyncio
+import time
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import RankOutput
@@ -17,11 +32,28 @@ from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.messages import Arrive, Callers
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import names
 from trainjob_api import contract, wire
 from trainjob_api.contract import RankError
+
+TELL_S = 0.25
+"""So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
+
+
+class _Call(NamedTuple):
+    """A rank's collective."""
+
+    n: int
+    kind: str
+    timeout_s: Optional[float]
+    mode: Optional[str]
+    stop: bool
+    metadata: Optional[Mapping[str, Any]]
+    row: Optional[Mapping[str, Any]]
+    blob: bytes
 
 
 class Duties(Protocol):
@@ -63,8 +95,12 @@ class Member:
         self._duties = duties
         self._send = send
         self.server: Optional[RankServer] = None
-        self._waiting: Dict[int, wire.Frame] = {}
-        """The arrival of each rank that waits in a collective."""
+        self._waiting: Dict[int, _Call] = {}
+        """The call of each rank that waits in a collective."""
+        self._untold: Set[int] = set()
+        """Of them, those that rank 0's agent has not been told of yet."""
+        self._untold_since = 0.0
+        self._teller: Optional[asyncio.TimerHandle] = None
         self._offers: Dict[Tuple[int, int], Mapping[str, Any]] = {}
         self._states: Dict[Tuple[int, int], bytes] = {}
         """Of the report that is open, by (n, rank)."""
@@ -137,31 +173,61 @@ class Member:
         if rank in self._ends or rank in self._waiting:
             self._refuse(rank, message)
             return
-        offer = message.get("checkpoint")
-        arrival: Dict[str, Any] = {
-            "op": peer_protocol.ARRIVE,
-            "rank": rank,
-            "n": message["n"],
-            "kind": message["kind"],
-            "timeout_s": message.get("timeout_s"),
-        }
-        if message["kind"] == contract.KIND_REPORT:
-            arrival["stop"] = bool(message.get("stop"))
+        n, kind, offer, row = int(message["n"]), str(message["kind"]), message.get("checkpoint"), None
+        mode, metadata, stop = None, None, False
+        if kind == contract.KIND_REPORT:
+            stop = bool(message.get("stop"))
             if rank == 0:
-                arrival["row"] = {name: message.get(name) for name in ("metrics", "step", "total_steps", "epoch")}
+                row = {name: message.get(name) for name in ("metrics", "step", "total_steps", "epoch")}
             if blob:
-                self._states[message["n"], rank] = blob
+                self._states[n, rank] = blob
             blob = b""
             if offer is not None:
-                self._offers[message["n"], rank] = offer
-                arrival["mode"] = offer.get("mode") or contract.UPLOAD_ASYNC
-                arrival["metadata"] = offer.get("metadata") or {}
+                self._offers[n, rank] = offer
+                mode, metadata = offer.get("mode") or contract.UPLOAD_ASYNC, offer.get("metadata")
         elif rank != 0:
             blob = b""
-        if self.world_size is not None:
-            arrival["world_size"] = self.world_size
-        self._waiting[rank] = (arrival, blob)
-        self._send(arrival, blob)
+        self._waiting[rank] = _Call(n, kind, message.get("timeout_s"), mode, stop, metadata, row, blob)
+        self._tell_of(rank)
+
+    def _tell_of(self, rank: int) -> None:
+        """One message for all ranks of this agent, when the last of them calls; where one keeps the others waiting,
+        rank 0's agent hears soon who is there, since it names who is missing.
+        """
+        if not self._untold:
+            self._untold_since = time.monotonic()
+        self._untold.add(rank)
+        if self.world_size is not None or all(
+            r.rank in self._waiting or r.rank in self._ends for r in self._duties.ranks
+        ):
+            self._tell_arrivals()
+        elif self._teller is None:
+            # Left standing when all have come: a report() does not pay for it.
+            self._teller = asyncio.get_running_loop().call_later(TELL_S, self._tell_late)
+
+    def _tell_late(self) -> None:
+        self._teller = None
+        self._tell_arrivals()
+
+    def _tell_arrivals(self) -> None:
+        ranks, self._untold = sorted(self._untold & self._waiting.keys()), set()
+        waited = time.monotonic() - self._untold_since
+        for n, kind in sorted({(self._waiting[rank].n, self._waiting[rank].kind) for rank in ranks}):
+            calls = {r: self._waiting[r] for r in ranks if (self._waiting[r].n, self._waiting[r].kind) == (n, kind)}
+            alike: Dict[Tuple[Optional[float], Optional[str], bool], List[int]] = {}
+            for rank, call in calls.items():
+                alike.setdefault((call.timeout_s, call.mode, call.stop), []).append(rank)
+            first = next((rank for rank, call in calls.items() if call.metadata), None)
+            arrive = Arrive(
+                n,
+                kind,
+                tuple(Callers(tuple(together), *how) for how, together in alike.items()),
+                waited,
+                calls[0].row if 0 in calls else None,
+                {} if first is None else {first: calls[first].metadata or {}},
+                self.world_size,
+            )
+            self._send(arrive.to_message(), calls[0].blob if 0 in calls else b"")
 
     def _refuse(self, rank: int, message: wire.Message) -> None:
         """A call that could never be answered: a rank makes one after the other, and none once it is ending."""
@@ -184,6 +250,8 @@ class Member:
             "kind": report.get("kind"),
             "how": how_it_ended(report),
         }
+        # Who came before is told before: its wait ends by this.
+        self._tell_arrivals()
         self._ends[rank.rank] = message
         self._waiting.pop(rank.rank, None)
         self._send(message)
@@ -192,8 +260,8 @@ class Member:
         """Over a new connection: everything that rank 0's agent may not have heard."""
         for message in self._ends.values():
             self._send(message)
-        for arrival, blob in self._waiting.values():
-            self._send(arrival, blob)
+        self._untold.update(self._waiting)
+        self._tell_arrivals()
         for listing in self._listings.values():
             self._send(listing)
         self._site.saving.tell_shared()
@@ -214,6 +282,8 @@ class Member:
 
     def close(self) -> None:
         """The attempt is over here."""
+        if self._teller is not None:
+            self._teller.cancel()
         self._background.cancel()
 
     # -- from rank 0's agent
@@ -233,12 +303,14 @@ class Member:
             "checkpoint": saved,
             "warnings": message.get("warnings") or [],
         }
+        # Rank 0 has the blob itself. What is large is encoded once for all who get it.
+        frames = (wire.encode(reply), wire.encode(reply, blob) if blob else b"")
         for rank in list(self._waiting) if ranks is None else ranks:
-            arrival = self._waiting.get(rank)
-            if arrival is not None and arrival[0]["n"] == n:
+            call = self._waiting.get(rank)
+            if call is not None and call.n == n:
                 del self._waiting[rank]
                 if self.server is not None:
-                    self.server.send(rank, reply, b"" if rank == 0 else blob)
+                    self.server.send_frame(rank, frames[1] if blob and rank != 0 else frames[0])
         self._upload(n)
         self._forget_save(n)
 
@@ -262,11 +334,11 @@ class Member:
 
     def _fail(self, message: wire.Message, blob: bytes) -> None:
         for rank in message["ranks"]:
-            arrival = self._waiting.pop(rank, None)
-            if arrival is not None and self.server is not None:
+            call = self._waiting.pop(rank, None)
+            if call is not None and self.server is not None:
                 reply = {
                     "op": contract.OP_FAILED,
-                    "n": arrival[0]["n"],
+                    "n": call.n,
                     "reason": message["reason"],
                     "message": message["message"],
                     "ranks": message["about"],

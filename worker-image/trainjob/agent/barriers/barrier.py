@@ -25,6 +25,8 @@ class Arrival(NamedTuple):
     mode: Optional[str] = None
     """Upload mode of the checkpoint that it brings; None: it brings none."""
     stop: bool = False
+    waited_s: float = 0.0
+    """Before its agent told of it."""
 
 
 class Release(NamedTuple):
@@ -132,17 +134,44 @@ class Barrier:
         if rank in self._arrivals:
             return []
         if not self._arrivals:
-            self._began, self._next_warning, self._time_limit = now, now + self._warn_s, None
+            self._began = now - arrival.waited_s
+            self._next_warning, self._time_limit = self._began + self._warn_s, None
         self._arrivals[rank] = arrival
-        if arrival.timeout_s is not None:
-            limit = now + arrival.timeout_s
-            self._time_limit = min(self._time_limit, (limit, rank)) if self._time_limit else (limit, rank)
+        self._limit(now, arrival)
         if len(self._arrivals) > 1 and not self._matches(arrival):
             return [self._fail(contract.FAIL_MISMATCH, self._mismatch(), tuple(sorted(self._arrivals)))]
         gone = self._gone()
         if gone:
             return [self._rank_gone(gone)]
         return self._complete() if len(self._arrivals) == self.world_size else []
+
+    def arrive_together(self, now: float, ranks: Tuple[int, ...], arrival: Arrival) -> List[Output]:
+        """The same of several ranks that call alike (`arrival` is of the first of them), at the price of one."""
+        if not self._is_plain(ranks, arrival):
+            return [out for rank in ranks for out in self.arrive(now, arrival._replace(rank=rank))]
+        if not self._arrivals:
+            self._began = now - arrival.waited_s
+            self._next_warning, self._time_limit = self._began + self._warn_s, None
+        self._arrivals.update(dict.fromkeys(ranks, arrival))
+        self._limit(now, arrival)
+        return self._complete() if len(self._arrivals) == self.world_size else []
+
+    def _is_plain(self, ranks: Tuple[int, ...], arrival: Arrival) -> bool:
+        """Nobody is gone, repeats itself, or calls something else."""
+        answered = max(0 if last is None else last.n for last in (self._released, self._failed))
+        return (
+            not self._ended
+            and arrival.n > answered
+            and min(ranks) >= 0
+            and max(ranks) < self.world_size
+            and self._arrivals.keys().isdisjoint(ranks)
+            and (not self._arrivals or self._matches(arrival))
+        )
+
+    def _limit(self, now: float, arrival: Arrival) -> None:
+        if arrival.timeout_s is not None:
+            mine = (now - arrival.waited_s + arrival.timeout_s, arrival.rank)
+            self._time_limit = min(self._time_limit, mine) if self._time_limit else mine
 
     def ended(self, rank: int, how: str) -> List[Output]:
         """A rank's process has ended. One that has all its arrivals goes on: nothing more is needed of the ranks."""
@@ -312,8 +341,8 @@ class Barrier:
 
     def _mismatch(self) -> str:
         groups: Dict[Tuple[str, int], List[int]] = {}
-        for a in sorted(self._arrivals.values()):
-            groups.setdefault((a.kind, a.n), []).append(a.rank)
+        for rank, a in sorted(self._arrivals.items()):
+            groups.setdefault((a.kind, a.n), []).append(rank)
         calls = "; ".join(
             f"{_ranks(tuple(ranks))} called {CALL_NAMES.get(kind, kind)} as collective {n}"
             for (kind, n), ranks in groups.items()

@@ -20,6 +20,7 @@ from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.site import Site
 from trainjob.agent.storing.commits import Commits, shown_metrics
 from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.messages import Arrive
 from trainjob.checkpoint.records import names
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
@@ -72,7 +73,7 @@ class Collectives:
         self._busy = False
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at = 0.0
-        self._row: Dict[str, Any] = {}
+        self._row: Mapping[str, Any] = {}
         self._metadata: Dict[int, Mapping[str, Any]] = {}
         self._blob = b""
         self._answered = 0
@@ -99,24 +100,32 @@ class Collectives:
     # -- inputs
     # -----------------------------------------------------------------------------------------------------------
 
-    def arrived(self, index: int, message: wire.Message, blob: bytes) -> None:
-        """A rank's collective."""
-        rank = message["rank"]
+    def arrived(self, index: int, message: Arrive, blob: bytes) -> None:
+        """Ranks of an agent have called a collective."""
         if not self._facts.plain:
-            self._resize(int(message.get("world_size") or 0))
-        elif rank // self._facts.processes != index:
-            raise ValueError(f"rank {rank} is not a rank of worker {index}")
-        mode = message.get("mode")
-        if message["n"] > self._answered:
+            self._resize(message.world_size or 0)
+        else:
+            each = self._facts.processes
+            for callers in message.callers:
+                if not min(callers.ranks) // each == index == max(callers.ranks) // each:
+                    raise ValueError(f"not all of ranks {callers.ranks} are ranks of worker {index}")
+        if message.n > self._answered:
             # Not of a call that is only repeated after a lost connection.
-            if rank == 0:
-                self._row, self._blob = message.get("row") or {}, blob
-            if mode is not None:
-                self._metadata[rank] = message.get("metadata") or {}
-        arrival = Arrival(
-            rank, message["n"], message["kind"], message.get("timeout_s"), mode, message.get("stop", False)
-        )
-        self._carry_out(self._barrier.arrive(self._loop.time(), arrival))
+            if message.row is not None or any(callers.ranks[:1] == (0,) for callers in message.callers):
+                self._row, self._blob = message.row or {}, blob
+            self._metadata.update(message.metadata)
+        now = self._loop.time()
+        for callers in message.callers:
+            arrival = Arrival(
+                callers.ranks[0],
+                message.n,
+                message.kind,
+                callers.timeout_s,
+                callers.mode,
+                callers.stop,
+                message.waited_s,
+            )
+            self._carry_out(self._barrier.arrive_together(now, callers.ranks, arrival))
 
     def ended(self, index: int, rank: int, how: str) -> None:
         """A rank process has ended; under a launcher all ranks below it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import BinaryIO, Callable, Optional, cast
+from collections import deque
+from typing import BinaryIO, Callable, Deque, Optional, cast
 
 from trainjob_api import wire
 
@@ -22,6 +23,9 @@ KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 4), ("TC
 
 _UCRED = struct.Struct("iII")
 """Of SO_PEERCRED: pid, uid, gid."""
+PIECE = 128 * 1024
+"""Of a large frame this much is given to the transport at a time: it copies what the socket does not take."""
+
 _ROOM = bytearray(256 * 1024)
 """Where all connections read into: the loop fills it and calls `buffer_updated` in one go. Plain data_received costs
 a fresh 256 KiB block per frame.
@@ -42,6 +46,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._trusted = stranger_limit is None
         self._decoder = wire.Decoder(stranger_limit)
         self._transport: Optional[asyncio.Transport] = None
+        self._queue: Deque[memoryview] = deque()
+        """What the transport would have to copy: of a frame for many receivers there is one in this process."""
+        self._full = False
+        self._ending = False
         self._writable: Optional[asyncio.Future[None]] = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,17 +80,27 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._trusted, self._decoder.limit = True, None
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
-        self._transport = None
+        self._transport, self._ending = None, False
+        self._queue.clear()
         self.resume_writing()
         self.on_closed(self)
 
     def pause_writing(self) -> None:
-        self._writable = asyncio.get_running_loop().create_future()
+        self._full = True
+        if self._writable is None:
+            self._writable = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        self._full = False
+        while self._queue and not self._full and self._transport is not None:
+            self._write(self._queue.popleft())
+        if self._full or self._queue:
+            return
+        waiting, self._writable = self._writable, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        if self._ending:
+            self.close()
 
     @property
     def peer_pid(self) -> Optional[int]:
@@ -101,12 +119,29 @@ class FrameConnection(asyncio.BufferedProtocol):
     @property
     def open(self) -> bool:
         """Whether frames can still be sent."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._ending and not self._transport.is_closing()
 
     def send(self, message: wire.Message, blob: bytes = b"") -> None:
         """Send one frame; silently nothing on a closed connection (its end is told by `on_closed`)."""
         if self._transport is not None:
-            self._transport.write(wire.encode(message, blob))
+            self.send_frame(wire.encode(message, blob))
+
+    def send_frame(self, frame: bytes) -> None:
+        """The same of one that is encoded already: many receivers share it."""
+        if self._transport is None or self._ending:
+            return
+        if self._full or self._queue:
+            self._queue.append(memoryview(frame))
+        else:
+            self._write(memoryview(frame))
+
+    def _write(self, data: memoryview) -> None:
+        """As much as the transport takes without piling it up."""
+        while data and not self._full and self._transport is not None:
+            self._transport.write(data[:PIECE])
+            data = data[PIECE:]
+        if data:
+            self._queue.appendleft(data)
 
     async def send_file(self, file: BinaryIO, offset: int, count: int) -> None:
         """Send bytes of a file as they are, without reading them. Where that fails the connection is closed: the
@@ -123,7 +158,8 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after what was sent has left."""
-        if self._transport is not None:
+        self._ending = bool(self._queue)
+        if self._transport is not None and not self._ending:
             self._transport.close()
 
     def abort(self) -> None:

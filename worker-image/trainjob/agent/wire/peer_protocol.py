@@ -14,7 +14,7 @@ JOIN = "join"
 ranks run
 """
 ARRIVE = "arrive"
-"""{rank, n, kind, timeout_s, mode, stop, metadata, row?, world_size} + blob of a broadcast: a rank's collective"""
+"""`messages.Arrive` + blob of a broadcast: ranks of this member have called a collective"""
 LOG = "log"
 """{rows}: log rows of rank 0"""
 ENDED = "ended"

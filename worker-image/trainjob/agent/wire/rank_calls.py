@@ -84,6 +84,12 @@ class RankServer:
         connection = self._connections.get(rank)
         return None if connection is None else connection.peer_pid
 
+    def send_frame(self, rank: int, frame: bytes) -> None:
+        """The same of one that is encoded already: several ranks share it."""
+        connection = self._connections.get(rank)
+        if connection is not None:
+            connection.send_frame(frame)
+
     def read_to_end(self, rank: int) -> asyncio.Future[None]:
         """Done when the rank's connection has been read to its end (at once if there is none)."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

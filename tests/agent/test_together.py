@@ -1,0 +1,205 @@
+"""What is said once for many: calls of one agent's ranks, a frame for many receivers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainjob.agent.attempts import member
+from trainjob.agent.attempts.member import Member
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.messages import Arrive, Callers
+from trainjob_api import contract, wire
+
+
+class Rank:
+    """One that runs, until it has ended."""
+
+    def __init__(self, number: int) -> None:
+        self.rank = number
+
+    def report(self) -> dict[str, Any]:
+        return {"rank": self.rank, "kind": contract.END_EXIT, "exit_code": 1, "signal": None, "state": "ended"}
+
+
+class Here:
+    """A member with ranks 8..11, and what it says to rank 0's agent."""
+
+    def __init__(self) -> None:
+        self.ranks = [Rank(number) for number in range(8, 12)]
+        self.said: list[wire.Message] = []
+        self.heard = asyncio.Event()
+        site = SimpleNamespace(saving=SimpleNamespace(tell_shared=lambda: None), on_fault=lambda *_: None)
+        duties: Any = SimpleNamespace(ranks=self.ranks)
+        self.member = Member(site, duties, self._say)  # type: ignore[arg-type]
+
+    def _say(self, message: wire.Message, blob: bytes = b"") -> None:
+        self.said.append(message)
+        self.heard.set()
+
+    def call(self, rank: int, n: int = 1, kind: str = "report", **fields: Any) -> None:
+        self.member.called(rank, {"op": contract.OP_COLLECTIVE, "n": n, "kind": kind, **fields}, b"")
+
+    @property
+    def arrivals(self) -> list[Arrive]:
+        return [Arrive.parse(message) for message in self.said if message["op"] == "arrive"]
+
+
+def test_all_ranks_of_an_agent_arrive_in_one_message() -> None:
+    async def scene() -> None:
+        here = Here()
+        for rank in (9, 8, 11):
+            here.call(rank)
+            assert here.said == []
+        here.call(10)
+        (arrive,) = here.arrivals
+        assert arrive.callers == (Callers((8, 9, 10, 11)),) and (arrive.n, arrive.kind) == (1, "report")
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_what_differs_is_told_apart_and_metadata_of_the_lowest_rank_alone() -> None:
+    async def scene() -> None:
+        here = Here()
+        offer = {"path": "/p", "mode": contract.UPLOAD_SYNC}
+        here.call(8, timeout_s=5.0)
+        here.call(9, checkpoint={**offer, "metadata": {"by": 9}})
+        here.call(10, stop=True)
+        here.call(11, checkpoint={**offer, "metadata": {"by": 11}})
+        (arrive,) = here.arrivals
+        assert set(arrive.callers) == {
+            Callers((8,), 5.0),
+            Callers((9, 11), None, contract.UPLOAD_SYNC),
+            Callers((10,), stop=True),
+        }
+        assert arrive.metadata == {9: {"by": 9}}
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_where_one_rank_keeps_the_others_waiting_it_is_told_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "TELL_S", 0.01)
+
+    async def scene() -> None:
+        here = Here()
+        here.call(8)
+        here.call(9)
+        await asyncio.wait_for(here.heard.wait(), 30)
+        assert here.arrivals[0].callers == (Callers((8, 9)),) and here.arrivals[0].waited_s >= 0.01
+        here.call(10)
+        here.call(11)
+        assert here.arrivals[1].callers == (Callers((10, 11)),)
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_who_came_is_told_before_the_end_of_one_that_will_not_come() -> None:
+    async def scene() -> None:
+        here = Here()
+        here.call(8)
+        here.call(10)
+        here.member.ended(here.ranks[1])  # type: ignore[arg-type]
+        assert [message["op"] for message in here.said] == ["arrive", "ended"]
+        here.call(11)
+        assert here.arrivals[-1].callers == (Callers((11,)),), "nobody waits for one that has ended"
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_after_a_lost_connection_all_who_wait_are_told_once_more() -> None:
+    async def scene() -> None:
+        here = Here()
+        for rank in range(8, 12):
+            here.call(rank)
+        here.said.clear()
+        here.member.say_all_again()
+        assert here.arrivals[0].callers == (Callers((8, 9, 10, 11)),)
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n": "1"},
+        {"kind": "other"},
+        {"callers": [[[], None, None, False]]},
+        {"callers": [[["0"], None, None, False]]},
+        {"callers": [[[0], None, "SOMETIMES", False]]},
+        {"callers": [[[0], None]]},
+        {"callers": None},
+        {"row": [1]},
+        {"metadata": {"x": {}}},
+        {"waited_s": None},
+    ],
+)
+def test_an_arrival_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    good = Arrive(1, "report", (Callers((0,)),), 0.5, {"metrics": {}}, {0: {"a": 1}}, 4).to_message()
+    assert Arrive.parse(good).to_message() == good
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Arrive.parse({**good, **wrong})
+
+
+def receivers(count: int, scene: Callable[[list[FrameConnection], list[socket.socket]], Any]) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        connections, ends = [], []
+        for _ in range(count):
+            mine, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            _, connection = await loop.create_connection(
+                lambda: FrameConnection(lambda c, m, b: None, lambda c: None), sock=mine
+            )
+            connections.append(connection)
+            ends.append(theirs)
+        try:
+            await scene(connections, ends)
+        finally:
+            for end in ends:
+                end.close()
+
+    asyncio.run(run())
+
+
+def test_a_frame_for_many_lies_in_memory_once_and_arrives_whole_and_in_order() -> None:
+    frame = wire.encode({"op": "large"}, bytes(range(256)) * (1 << 14))
+
+    async def scene(connections: list[FrameConnection], ends: list[socket.socket]) -> None:
+        for connection in connections:
+            connection.send_frame(frame)
+            connection.send({"op": "after"})
+            connection.close()
+            waiting = sum(
+                connection._transport.get_write_buffer_size() for connection in connections if connection._transport
+            )
+            assert waiting < len(connections) << 18, "nobody has taken it yet, and it was not copied for each"
+        for end in ends:
+            decoder, got = wire.Decoder(), []
+            while data := await asyncio.get_running_loop().sock_recv(end, 1 << 20):
+                got += list(decoder.feed(data))
+            assert [message["op"] for message, _ in got] == ["large", "after"] and len(got[0][1]) == 1 << 22
+
+    receivers(8, scene)
+
+
+def test_who_waits_for_room_waits_until_all_of_a_large_frame_is_taken() -> None:
+    async def scene(connections: list[FrameConnection], ends: list[socket.socket]) -> None:
+        connections[0].send({"op": "large"}, b"x" * (1 << 22))
+        drained = asyncio.ensure_future(connections[0].drained())
+        taken = 0
+        while not drained.done():
+            taken += len(await asyncio.get_running_loop().sock_recv(ends[0], 1 << 16))
+        assert taken > 1 << 21
+        connections[0].abort()
+
+    receivers(1, scene)
