@@ -6,8 +6,9 @@ import pytest
 
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.decide import FIRST_WORD_S, LAST_WORD_S, decide
+from trainjob_operator.core.decide import LAST_WORD_S, decide
 from trainjob_operator.core.model import CreatePod, PodPhase
+from trainjob_operator.core.turn import LISTEN_S
 
 
 def failed(world: World) -> tuple[str, str]:
@@ -67,16 +68,17 @@ def test_a_silent_leader_does_not_hold_up_completion() -> None:
 def test_a_new_leader_of_the_operator_waits_for_the_first_word_of_rank_0s_agent(speaks: bool) -> None:
     world = World.of(workers=2).run()
     world.tick(60).agents.pop(0)
+    world.listening_since = world.now
     world.sync(1, completed=True)
     decision = world.turn()
-    assert not world.status.finished and decision.requeue_after == seconds(FIRST_WORD_S)
+    assert not world.status.finished and decision.requeue_after == seconds(LISTEN_S)
     world.mute.add(0)
-    world.tick(FIRST_WORD_S / 2).turn()
+    world.tick(LISTEN_S / 2).turn()
     assert not world.status.finished
     if speaks:
         world.sync(0, attempt=1, completed=True, progress={"position": 3, "step": 9, "time": 0.0})
     else:
-        world.tick(FIRST_WORD_S / 2)
+        world.tick(LISTEN_S / 2)
     world.turn()
     assert world.status.holds("Complete") and world.status.progress.step == (9 if speaks else None)
 

@@ -9,10 +9,10 @@ import pytest
 
 from support.core import World, is_steady, raised
 from trainjob_api import contract
-from trainjob_operator.core.decide import FIRST_WORD_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.size.pod_actions import KEPT_FINISHED
+from trainjob_operator.core.turn import LISTEN_S
 
 
 def test_slots_are_listed_before_their_pods_are_created() -> None:
@@ -110,10 +110,11 @@ def test_a_rank_failure_restarts_in_place_in_one_write() -> None:
 def test_without_everyone_the_end_is_written_first() -> None:
     world = World.of(workers=2).run().tick(60)
     del world.agents[0]  # a new operator: this agent has not synced yet
+    world.listening_since = world.now
     world.break_rank(1, raised(1, "ValueError"))
     world.turn()
     assert world.attempt.state == "Running", "rank 0's agent may know of progress"
-    world.tick(FIRST_WORD_S).turn()
+    world.tick(LISTEN_S).turn()
     assert (world.attempt.number, world.attempt.state) == (1, "Ended")
     world.sync(0, attempt=1, quiet=False)
     world.turn()

@@ -1,7 +1,8 @@
 """The decision: what one look at a job means. Pure and total; called by the reconciler, once a turn.
 
-Read `RULES` from the top: each rule may change the status that this turn will write; the first one that finishes the
-job is the last. Then the actions follow from that status. Policies are in the modules named beside them; no rule does
+Read `RULES` from the top: each rule may change the status that this turn will write, and answers (`answers.py`) whether
+to go on, to wait, or to end the job; the first one that ends it is the last. While a rule waits, and before the members
+that live could speak to this leader, the job does not fail. Then the actions follow from that status. Policies are in the modules named beside them; no rule does
 I/O, reads a clock, or remembers anything between turns.
 """
 
@@ -12,10 +13,11 @@ from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
 from trainjob_operator.core import lifecycle, progress
+from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, failures, pod_ends, verdict
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
-from trainjob_operator.core.model import Decision, Observed, PodPhase
+from trainjob_operator.core.model import AgentView, Decision, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.resync import resync
 from trainjob_operator.core.size import edits, gang, pod_actions, slots, start
@@ -30,10 +32,8 @@ SERVICE_LOOK_S = 10.0
 """How often a Service of somebody else is looked for again: Services are not watched."""
 LAST_WORD_S = 1.0
 """How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
-FIRST_WORD_S = 10.0
-"""The same where that agent has not spoken to this leader of the operator yet."""
 
-Rule = Callable[[Turn], None]
+Rule = Callable[[Turn], Answer]
 
 
 def decide(observed: Observed, now: datetime) -> Decision:
@@ -48,8 +48,7 @@ def decide(observed: Observed, now: datetime) -> Decision:
             status=turn.status, actions=tuple(actions), requeue_after=_requeue(turn), why=_why(turn, "finished")
         )
     for rule in RULES:
-        rule(turn)
-        if turn.outcome is not None:
+        if _follow(turn, rule):
             break
     actions = lifecycle.actions_after_end(turn) if turn.outcome else pod_actions.pod_actions(turn)
     status = close(turn)
@@ -63,10 +62,42 @@ def decide(observed: Observed, now: datetime) -> Decision:
     )
 
 
+def _follow(turn: Turn, rule: Rule) -> bool:
+    """Ask one rule and do as it answers; True: no other is asked."""
+    before = turn.mark()
+    answer = rule(turn)
+    if isinstance(answer, Hold):
+        turn.held.append(answer)
+        turn.wait(answer.why, until=answer.until, event=answer.event)
+        return answer.alone
+    if answer is None:
+        return False
+    if not answer.failed:
+        lifecycle.complete(turn, answer.message)
+        return True
+    why = _bars_failure(turn)
+    if why is not None:
+        # What the rule has entered rests on its verdict: neither stands yet.
+        turn.go_back(before)
+        turn.wait(f"{answer.message}: {why}", until=turn.listens_until, event=Waker.AGENT)
+        return False
+    lifecycle.fail(turn, answer.reason, answer.message, answer.cause)
+    return True
+
+
+def _bars_failure(turn: Turn) -> str | None:
+    """Why the job may not be declared failed in this turn."""
+    if turn.held:
+        return f"the job does not fail before that ({turn.held[0].why})"
+    if not turn.heard_enough:
+        return f"the job does not fail before {lifecycle.name_workers(turn, turn.unheard())} could speak to this leader"
+    return None
+
+
 # --- The rules --------------------------------------------------------------------------------------------------------
 
 
-def completed(turn: Turn) -> None:
+def completed(turn: Turn) -> Answer:
     """An agent has written or found the run's end record: done, even if the other pods are gone."""
     attempt = turn.status.attempt
     said = [
@@ -79,19 +110,20 @@ def completed(turn: Turn) -> None:
     # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
     leader = next(iter(turn.members()), -1)
     word, lives = turn.word(leader), leader in turn.kids.live
-    until = after(min(aware(view.heard_at) for view in said), LAST_WORD_S if word is not None else FIRST_WORD_S)
+    until = _last_word_until(turn, word, min(aware(view.heard_at) for view in said))
     if lives and (word is None or not word.completed) and turn.now < until:
-        turn.wake(until)
-        return turn.say("completed; waiting for the last word of rank 0's agent")
-    return lifecycle.complete(turn, "all ranks ended with success")
+        why = "completed; waiting for the last word of rank 0's agent"
+        return Hold(why=why, until=until, event=Waker.AGENT, alone=True)
+    return End(failed=False, reason=contract.REASON_COMPLETED, message="all ranks ended with success")
 
 
-def completed_plain(turn: Turn) -> None:
+def completed_plain(turn: Turn) -> Answer:
     """Plain mode: the trainer containers of all members have succeeded."""
     if turn.plain and turn.running is not None:
         pods = [turn.kids.ended.get(slot) for slot in turn.members()]
         if pods and all(pod is not None and pod.phase is PodPhase.SUCCEEDED for pod in pods):
-            lifecycle.complete(turn, "all workers ended with success")
+            return End(failed=False, reason=contract.REASON_COMPLETED, message="all workers ended with success")
+    return None
 
 
 def check_spec(turn: Turn) -> None:
@@ -108,7 +140,7 @@ def check_spec(turn: Turn) -> None:
         turn.wake(after(turn.now, SERVICE_LOOK_S))
 
 
-def something_broke(turn: Turn) -> None:
+def something_broke(turn: Turn) -> Answer:
     """A rank ended or a member's pod was lost: the attempt ends, is paid for, and may be the last."""
     if turn.running is None:
         return None
@@ -116,25 +148,26 @@ def something_broke(turn: Turn) -> None:
     if found is None:
         return None
     if isinstance(found, Undecided):
-        turn.wake(found.until)
-        return turn.say(found.sentence)
+        return Hold(why=found.sentence, until=found.until, event=Waker.AGENT)
     until = _leaders_word_until(turn, found)
     if until is not None and turn.now < until:
-        turn.wake(until)
-        return turn.say(f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came")
+        why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"
+        return Hold(why=why, until=until, event=Waker.AGENT)
     progress.take_progress(turn, at_end=True)
     return _pay(turn, found, _record(turn))
 
 
-def pods_failed_to_start(turn: Turn) -> None:
+def pods_failed_to_start(turn: Turn) -> Answer:
     """Pods that ended by themselves before an attempt counted on them: one failure, however many they are."""
     # A member of the last attempt that goes after that has ended is part of the same incident.
     ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in turn.former]
     if turn.plain or turn.was_running or not ended:
-        return
+        return None
     incidents = [pod_ends.of_pod_before_start(turn, pod) for pod in ended]
     first = min(incidents, key=lambda incident: (not incident.counted, incident.time, incident.slot))
-    _pay(turn, first, budget.Record(progressed=False, early=True, reported_ever=turn.status.progress.position > 0))
+    return _pay(
+        turn, first, budget.Record(progressed=False, early=True, reported_ever=turn.status.progress.position > 0)
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -182,7 +215,12 @@ def _leaders_word_until(turn: Turn, incident: Incident) -> datetime | None:
         leader is not None and aware(leader.heard_at) >= aware(incident.time)
     ):
         return None
-    return after(reporter.heard_at, LAST_WORD_S if leader is not None else FIRST_WORD_S)
+    return _last_word_until(turn, leader, reporter.heard_at)
+
+
+def _last_word_until(turn: Turn, word: AgentView | None, since: datetime) -> datetime:
+    """Until when an agent's word is waited for that another's has overtaken."""
+    return after(since, LAST_WORD_S) if word is not None else turn.listens_until
 
 
 def _record(turn: Turn) -> budget.Record:
@@ -194,7 +232,7 @@ def _record(turn: Turn) -> budget.Record:
     )
 
 
-def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
+def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     """End the attempt and enter the cost, in one write."""
     if turn.status.verdict is not None and incident.counted:
         return verdict.confirm(turn, incident.reason)
@@ -209,7 +247,7 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> None:
     if cost.fatal is not None and open_end and cause_of(cost.fatal[0]).deferrable:
         verdict.defer(turn, *cost.fatal)
     elif cost.fatal is not None:
-        return lifecycle.fail(turn, *cost.fatal, failure)
+        return End(failed=True, reason=cost.fatal[0], message=cost.fatal[1], cause=failure)
     retry_in(turn, cost.back_off_s)
     if cost.replace is not None:
         slots.replace(turn, cost.replace, incident.node)

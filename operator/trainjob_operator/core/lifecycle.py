@@ -10,6 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, Timing
+from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
@@ -20,8 +21,6 @@ from trainjob_operator.core.turn import Outcome, Turn
 HISTORY_LIMIT = 10
 CLEANUP_AFTER_S = 30.0
 """Agents end by themselves when told `exit`; pods that still run this long after the end are deleted."""
-SYNC_GRACE_S = 30.0
-"""A new leader gives agents this long to sync before a start counts as late."""
 NAMED_WORKERS = 8
 """Workers that a message names; more are counted."""
 
@@ -148,7 +147,7 @@ def restart_on_demand(turn: Turn) -> None:
 # --- Deadlines --------------------------------------------------------------------------------------------------------
 
 
-def meet_deadlines(turn: Turn) -> None:
+def meet_deadlines(turn: Turn) -> Answer:
     """Fail the job when it was active for too long, or when a start takes too long."""
     timing, spec = turn.status.timing, turn.spec
     if timing.active_since is None:
@@ -159,28 +158,25 @@ def meet_deadlines(turn: Turn) -> None:
             message = (
                 f"the job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds) and is not complete"
             )
-            return fail(turn, contract.REASON_DEADLINE, message)
+            return End(failed=True, reason=contract.REASON_DEADLINE, message=message)
         turn.wake(end)
-    _meet_startup_deadline(turn, timing.scheduled_at)
-    return None
+    return _meet_startup_deadline(turn, timing.scheduled_at)
 
 
-def _meet_startup_deadline(turn: Turn, scheduled_at: datetime | None) -> None:
+def _meet_startup_deadline(turn: Turn, scheduled_at: datetime | None) -> Answer:
     limit, attempt = turn.spec.startup_deadline_seconds, turn.running
     if limit is None or scheduled_at is None or (attempt is not None and attempt.running_at is not None):
         return None
     end = after(scheduled_at, limit)
-    if not turn.plain and turn.observed.listening_since is not None:
-        # After a restart of the operator, agents that run are silent for a moment.
-        end = max(end, after(turn.observed.listening_since, SYNC_GRACE_S))
     if turn.now < end:
-        return turn.wake(end)
+        turn.wake(end)
+        return None
     late = [slot for slot in turn.members() or turn.kids.listed if not _has_started(turn, slot)]
     message = (
         f"the ranks did not run {limit} s after all pods had been scheduled (startupDeadlineSeconds); not "
         f"started: {name_workers(turn, late)}"
     )
-    return fail(turn, contract.REASON_STARTUP_DEADLINE, message)
+    return End(failed=True, reason=contract.REASON_STARTUP_DEADLINE, message=message)
 
 
 def _has_started(turn: Turn, slot: int) -> bool:

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobSpec, TrainJobStatus
 from trainjob_operator.core import make
+from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.children import Children, sort_children
-from trainjob_operator.core.model import AgentView, Event, Observed
-from trainjob_operator.core.moments import aware
+from trainjob_operator.core.model import AgentView, Event, Observed, PodPhase
+from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
 
+LISTEN_S = 30.0
+"""A new leader gives agents this long to find it before their silence means anything."""
 EVENT_LIMIT = 1000
 """Characters of an event's message; the API takes 1024."""
-
-
-class Waker(Enum):
-    """Events that ask for a turn by themselves."""
-
-    AGENT = "an agent says something that matters"
-    POD = "a pod changes"
-    EDIT = "the TrainJob is edited"
 
 
 @dataclass(frozen=True)
@@ -38,6 +32,17 @@ class Outcome:
     """Complete | Failed"""
     reason: str
     message: str
+
+
+class Mark(NamedTuple):
+    """How far a turn had come."""
+
+    status: TrainJobStatus
+    blocked: tuple[str, str] | None
+    gang: str | None
+    events: int
+    sentences: int
+    wakes: int
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Turn:
     gang: str | None = None
     """The pods of this start were given back in this turn: why."""
     outcome: Outcome | None = None
+    held: list[Hold] = field(default_factory=list)
+    """What rules wait for: while there is one, the job does not fail."""
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> Turn:
@@ -115,6 +122,26 @@ class Turn:
         view, attempt = self.kids.speaking(slot), self.status.attempt
         return view if view is not None and attempt is not None and view.attempt == attempt.number else None
 
+    @property
+    def listens_until(self) -> datetime:
+        """Until when silence towards this leader means nothing."""
+        since = self.observed.listening_since
+        return self.now if self.plain or since is None else after(since, LISTEN_S)
+
+    def unheard(self) -> list[int]:
+        """Members of the newest attempt (before the first one: all workers) that live, and that this leader has not had
+        the time to hear. They may know what no status tells: that training is over.
+        """
+        if self.now >= self.listens_until:
+            return []
+        up = {slot: pod for slot, pod in self.kids.live.items() if pod.phase is PodPhase.RUNNING}
+        return [slot for slot in self.former or self.kids.listed if slot in up and self.kids.agent(up[slot]) is None]
+
+    @property
+    def heard_enough(self) -> bool:
+        """Whether what this leader knows of the members suffices to declare the job failed."""
+        return not self.unheard()
+
     def change(self, **fields: Any) -> None:
         """Set fields of status."""
         self.status = self.status.model_copy(update=fields)
@@ -123,17 +150,25 @@ class Turn:
         """Why: the sentences of a turn are joined."""
         self.sentences.append(sentence)
 
-    def wait(self, sentence: str, *, until: datetime | None = None, event: Waker | None = None) -> None:
-        """Say what is waited for, and name who wakes the job then: a moment, or an event that asks for a turn."""
-        if until is None and event is None:
-            raise ValueError(f"nobody wakes who waits so: {sentence}")
-        if until is not None:
-            self.wake(until)
-        self.say(sentence)
-
     def tell(self, kind: str, reason: str, message: str) -> None:
         """Emit an event (Normal | Warning) once the status is written."""
         self.events.append(Event(kind, reason, message[:EVENT_LIMIT]))
+
+    def wait(self, sentence: str, *, until: datetime | None = None, event: Waker | None = None) -> None:
+        """Say what is waited for, and name who wakes the job then; the rules that follow decide freely."""
+        hold = Hold(why=sentence, until=until, event=event)
+        if hold.until is not None:
+            self.wake(hold.until)
+        self.say(hold.why)
+
+    def mark(self) -> Mark:
+        """Where the turn stands."""
+        return Mark(self.status, self.blocked, self.gang, len(self.events), len(self.sentences), len(self.wakes))
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo what was changed and said since then."""
+        self.status, self.blocked, self.gang = mark.status, mark.blocked, mark.gang
+        del self.events[mark.events :], self.sentences[mark.sentences :], self.wakes[mark.wakes :]
 
     def wake(self, at: datetime) -> None:
         """Look again at that moment, if it is to come."""

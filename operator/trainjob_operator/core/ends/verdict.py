@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Verdict
+from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.ends.incident import Incident
+from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
-from trainjob_operator.core.lifecycle import end_attempt, fail
+from trainjob_operator.core.lifecycle import end_attempt
 from trainjob_operator.core.turn import Turn
 
 
@@ -28,7 +30,19 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     ):
         return False
     lost = find_lost(turn)
-    return not any(slot in turn.kids.live and slot not in lost for slot in turn.members())
+    return not any(
+        _denies_completion(turn, slot) for slot in turn.members() if slot in turn.kids.live and slot not in lost
+    )
+
+
+def _denies_completion(turn: Turn, slot: int) -> bool:
+    """Whether a member that lives knows that training was not over: its own ranks were not. Once they have ended well,
+    only rank 0's agent, or storage, knows the rest.
+    """
+    view = turn.word(slot)
+    if view is None:
+        return False
+    return not view.quiet or not view.ranks or any(kind_of(report) != contract.END_OK for report in view.ranks)
 
 
 def defer(turn: Turn, reason: str, message: str) -> None:
@@ -37,17 +51,19 @@ def defer(turn: Turn, reason: str, message: str) -> None:
     turn.say("before the job fails, a fresh worker looks whether training had completed")
 
 
-def judge(turn: Turn) -> None:
+def judge(turn: Turn) -> Answer:
     """A fresh worker has joined and found no end record. (One that found it has completed the job before.)"""
     if turn.status.verdict is not None and any(
         (view := turn.word(slot)) is not None and view.joined for slot in turn.members()
     ):
-        confirm(turn, turn.status.verdict.reason)
+        return confirm(turn, turn.status.verdict.reason)
+    return None
 
 
-def confirm(turn: Turn, end_cause: str) -> None:
+def confirm(turn: Turn, end_cause: str) -> Answer:
     """The verdict stands."""
     verdict, first_cause = turn.status.verdict, turn.status.last_failure
-    if verdict is not None:
-        end_attempt(turn, end_cause)
-        fail(turn, verdict.reason, verdict.message, first_cause)
+    if verdict is None:
+        return None
+    end_attempt(turn, end_cause)
+    return End(failed=True, reason=verdict.reason, message=verdict.message, cause=first_cause)

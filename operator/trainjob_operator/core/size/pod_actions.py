@@ -32,6 +32,8 @@ def pod_actions(turn: Turn) -> list[Action]:
             actions.append(EnsureService())
         avoid = tuple(turn.status.failures.avoid_nodes)
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
+        if not turn.plain:  # there the attempt is committed before its pods; with agents a member's pod comes once
+            have |= set(turn.members())
         actions += [CreatePod(slot, avoid) for slot in listed if slot not in have]
     struck = [
         pod

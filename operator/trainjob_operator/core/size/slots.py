@@ -41,11 +41,15 @@ def settle_slots(turn: Turn) -> None:
 
 def _kept(turn: Turn) -> list[int]:
     """Listed slots that stay. A slot without a pod stays if no attempt ever counted on it; it is created again by
-    its name.
+    its name. Members stay as long as their attempt runs: what became of a lost one is still to be told.
     """
     members = set(turn.members())
     listed = parse_slots(turn.status.slots)
-    kept = [slot for slot in listed if slot in turn.kids.live or (slot in turn.kids.absent and slot not in turn.former)]
+    kept = [
+        slot
+        for slot in listed
+        if slot in turn.kids.live or slot in members or (slot in turn.kids.absent and slot not in turn.former)
+    ]
     if turn.blocked is not None:
         return kept
     kept = drop_outdated(turn, kept)
