@@ -2,8 +2,8 @@
 
 Read `RULES` from the top: each rule may change the status that this turn will write, and answers (`answers.py`) whether
 to go on, to wait, or to end the job; the first one that ends it is the last. While a rule waits, and before the members
-that live could speak to this leader, the job does not fail. Then the actions follow from that status. Policies are in the modules named beside them; no rule does
-I/O, reads a clock, or remembers anything between turns.
+that live could speak to this leader, the job does not fail. Then the actions follow from that status. Policies are in
+the modules named beside them; no rule does I/O, reads a clock, or remembers anything between turns.
 """
 
 from __future__ import annotations
