@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.last_words import last_word_in, sentence
+from trainjob_operator.agents.reports import clean
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
@@ -344,8 +345,8 @@ def _disruption(conditions: Mapping[str, Manifest]) -> str | None:
 
 
 def bounded(text: Any) -> str | None:
-    """Words from outside, cut to what status holds; None: there are none."""
-    return str(text)[: contract.MESSAGE_LIMIT] if text else None
+    """Words from outside without control characters, cut to what status holds; None: there are none."""
+    return clean(str(text), contract.MESSAGE_LIMIT) if text else None
 
 
 def _time(text: Any) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +17,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Condition, TrainJob
 from trainjob_operator.agents.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
 from trainjob_operator.agents.endpoint import Answer
+from trainjob_operator.agents.reports import Report
 from trainjob_operator.agents.roster import attempt_secret
 from trainjob_operator.cluster import JobKey, Unavailable
 from trainjob_operator.core.ends.silence import SILENT_S
@@ -393,6 +395,50 @@ def test_what_is_no_report_is_refused() -> None:
 
 
 # --- Many -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_recheck_of_all_polls_looks_up_two_words_each() -> None:
+    """Not all of them: a job may have ten thousand."""
+
+    class Counted(dict[str, Any]):
+        looked = 0
+
+        def __getitem__(self, uid: str) -> Any:
+            Counted.looked += 1
+            return super().__getitem__(uid)
+
+    async def test(bench: Bench) -> None:
+        count = 200
+        bench.coordinator.commit(job(slots=f"0-{count - 1}"), pods(*range(count)))
+        for slot in range(count):
+            await bench.told(slot)
+        polls = [bench.waiting(slot, 2, acknowledged={"do": contract.DO_HOLD, "grace_s": 0.0}) for slot in range(count)]
+        await passes(1.0)
+        heard = bench.coordinator._roster._heard
+        heard[KEY] = Counted(heard[KEY])
+        running = job(1, slots=f"0-{count - 1}", version="2")
+        attempt = running.status.attempt
+        assert attempt is not None
+        whole = attempt.model_copy(update={"members": f"0-{count - 1}", "workers": count, "world_size": count})
+        status = running.status.model_copy(update={"attempt": whole})
+        bench.coordinator.commit(running.model_copy(update={"status": status}), pods(*range(count)))
+        assert [word["index"] for word in await asyncio.gather(*polls)] == list(range(count))
+        assert Counted.looked <= 6 * count
+
+    on_bench(test)
+
+
+def test_an_open_poll_keeps_nothing_of_its_report_but_who_asks() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told()
+        poll = bench.waiting(seq=2, acknowledged=hold, ranks=[{"rank": n} for n in range(200)])
+        await passes(1.0)
+        gc.collect()
+        assert [found for found in gc.get_objects() if isinstance(found, Report)] == []
+        await poll
+
+    on_bench(test)
 
 
 def test_two_hundred_agents_hear_of_an_attempt() -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.clusters import NAMESPACE, manifest
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents import endpoint
 from trainjob_operator.agents.coordinator import Coordinator, bearer
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey
@@ -105,6 +106,41 @@ def test_a_body_without_a_length_is_bounded_too() -> None:
     async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
         async with session.post(f"{url}/v1/sync", data=endless()) as response:
             assert response.status == 413
+
+    served(test)
+
+
+async def raw(url: str, token: str, length: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request whose body does not come whole."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /v1/sync HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n"
+    writer.write(head.encode() + sent)
+    await writer.drain()
+    return reader, writer
+
+
+def test_a_bad_token_is_refused_before_its_body_has_come() -> None:
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        reader, writer = await raw(url, "wrong", 200_000, b"{")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()
+
+    served(test)
+
+
+def test_all_bodies_together_are_bounded() -> None:
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        coordinator.commit(job(), pods(1))
+        coordinator._endpoint._room = endpoint._Room(300_000)
+        slow = [await raw(url, TOKEN, 200_000, b"{") for _ in range(2)]
+        await until(lambda: len(coordinator._endpoint._room._waiting) == 1)
+        waiting = asyncio.ensure_future(session.post(f"{url}/v1/sync", json=report()))
+        await until(lambda: len(coordinator._endpoint._room._waiting) == 2)
+        for _, writer in slow:
+            writer.close()
+        assert (await waiting).status == 200
+        assert coordinator._endpoint._room._left == 300_000
 
     served(test)
 

@@ -30,7 +30,7 @@ class Door(asyncio.Protocol):
         transport.write(b"in")
 
     def data_received(self, data: bytes) -> None:
-        self.bed.gate.know(self)
+        self.bed.gate.know(self, self.bed.pod)
 
 
 class Bed:
@@ -38,6 +38,7 @@ class Bed:
 
     def __init__(self, bounds: Bounds, context: ssl.SSLContext | None = None) -> None:
         self.refused: Counter[str] = Counter()
+        self.pod: str | None = None
         self.gate = Gate(lambda: Door(self), lambda why: self.refused.update([why]), bounds)
         self.context = context
         self.clients: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -58,6 +59,13 @@ class Bed:
                 return await client[0].read(2) == b"in"
         except (TimeoutError, ConnectionError):
             return False
+
+    async def is_closed(self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
+        """Wait for its end."""
+        try:
+            return await client[0].read() == b""
+        except ConnectionError:
+            return True
 
 
 def on_bed(test: Callable[[Bed], Awaitable[None]], context: ssl.SSLContext | None = None, **bounds: float) -> None:
@@ -91,6 +99,46 @@ def test_at_the_bound_the_next_one_waits_until_another_is_known() -> None:
         assert len(bed.gate) == 2 and not bed.refused, "nobody was turned away"
 
     on_bed(test, connections=2)
+
+
+def test_who_uses_no_room_gives_it_to_others_and_the_oldest_of_the_greediest_goes() -> None:
+    async def test(bed: Bed) -> None:
+        idle = [await bed.connect() for _ in range(3)]
+        assert [await bed.is_in(client) for client in idle] == [True] * 3
+        late = await bed.connect()
+        assert await bed.is_in(late), "long before the others' time is over"
+        assert bed.refused == {"dropped for another": 1}
+        assert await bed.is_closed(idle[0]) and not idle[1][0].at_eof()
+
+    on_bed(test, connections=3, known_within_s=DEADLINE_S, spared_s=0.2)
+
+
+def test_a_handshake_that_does_not_come_is_dropped_for_another_too() -> None:
+    trust = asyncio.run(ensure(MemoryApi(), "system", "coordinator", ("localhost",)))
+
+    async def test(bed: Bed) -> None:
+        await bed.connect()  # plain TCP, and not a word
+        await until(lambda: len(bed.gate) == 1)
+        assert await bed.is_in(await bed.connect(client_context(trust.ca_pem)))
+        assert bed.refused == {"dropped for another": 1}
+
+    on_bed(test, trust.ssl_context, connections=1, handshake_s=DEADLINE_S, spared_s=0.2)
+
+
+def test_a_pod_keeps_few_connections_and_the_newest() -> None:
+    async def test(bed: Bed) -> None:
+        bed.pod = "uid-1"
+        clients = [await bed.connect() for _ in range(4)]
+        for client in clients:
+            assert await bed.is_in(client)
+            client[1].write(b"token")
+            known = 4 - clients.index(client) - 1
+            await until(lambda: len(bed.gate) == known)  # noqa: B023 (awaited here)
+        assert [await bed.is_closed(clients[n]) for n in (0, 1)] == [True, True]
+        assert bed.refused == {"too many connections of a pod": 2}
+        assert not clients[2][0].at_eof() and not clients[3][0].at_eof()
+
+    on_bed(test, per_pod=2)
 
 
 def test_one_that_hangs_up_makes_room() -> None:

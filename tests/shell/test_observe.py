@@ -125,6 +125,13 @@ def test_how_a_container_ended() -> None:
     assert pod.message is not None and len(pod.message) == 1024
 
 
+def test_a_containers_words_cannot_move_a_terminal() -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "\x1b[2Jall is well\x07\nreally"}
+    pod = view_of({"phase": "Failed", "containerStatuses": [container("trainer", terminated=ended)]})
+    assert pod.message is not None and "all is well" in pod.message
+    assert not any(ord(c) < 32 and c not in "\n\t" for c in pod.message)
+
+
 def test_disruption_node_and_deletion() -> None:
     status = {
         "phase": "Running",

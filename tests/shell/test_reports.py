@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.virtual_time import EPOCH
 from trainjob_api import contract
-from trainjob_operator.agents.reports import BadReport, parse_report, read_report
+from trainjob_operator.agents.reports import RANKS_LIMIT, BadReport, parse_report, read_report
 
 WHOLE: dict[str, Any] = {
     "namespace": "team",
@@ -178,3 +178,24 @@ def test_any_fields_give_a_view_or_a_refusal(fields: dict[str, Any]) -> None:
     except BadReport:
         return
     json.dumps([view.ranks, view.progress, view.latest, view.best, view.warning], allow_nan=False)
+
+
+def test_a_report_is_bounded_before_it_is_looked_at() -> None:
+    ranks = [{"rank": n, "pid": n} for n in range(10_000)]
+    read = read_report({**WHOLE, "ranks": ranks})
+    assert len(read.ranks) == RANKS_LIMIT
+
+
+@pytest.mark.parametrize(
+    "acknowledged",
+    [
+        {"do": {"nested": []}},
+        {"do": "x" * 100_000},
+        {f"field-{n}": 1 for n in range(1000)},
+        {"n" * 1000: 1},
+    ],
+)
+def test_what_is_no_instruction_of_ours_counts_as_not_acknowledged(acknowledged: dict[str, Any]) -> None:
+    assert read_report({**WHOLE, "acknowledged": acknowledged}).acknowledged is None
+    ours = {"do": "run", "attempt": 1, "grace_s": 0.0, "reason": "r" * 1024, "secret": None}
+    assert read_report({**WHOLE, "acknowledged": ours}).acknowledged == ours

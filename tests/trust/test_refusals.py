@@ -177,7 +177,8 @@ def test_a_body_that_never_comes_is_given_up(site: Site, monkeypatch: pytest.Mon
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", site.thread.port, ssl=client_context(site.trust.ca_pem)
         )
-        writer.write(b"POST /v1/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        shown = f"Authorization: Bearer {site.token()}\r\n".encode()
+        writer.write(b"POST /v1/sync HTTP/1.1\r\nHost: x\r\n" + shown + b"Content-Length: 100\r\n\r\n{")
         said = await asyncio.wait_for(reader.readline(), 20)
         writer.close()
         return said

@@ -19,7 +19,16 @@ from trainjob_operator.agents.coordinator import Caller
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.trust import tokens
 from trainjob_operator.trust.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S
-from trainjob_operator.trust.tokens import NEGATIVE_S, OUTAGE_S, POSITIVE_S, SILENT_S, TokenCheck
+from trainjob_operator.trust.tokens import (
+    FAILURES,
+    NEGATIVE_S,
+    OUTAGE_S,
+    SIGNED_S,
+    SILENT_S,
+    UNSIGNED_BURST,
+    UNSIGNED_RATE,
+    TokenCheck,
+)
 
 POD = Caller(pod_uid="u0", pod_name="digits-0", namespace="default")
 BOTH = pytest.mark.parametrize("namespaces", [(), ("default",)], ids=["by review", "by keys"])
@@ -139,7 +148,9 @@ def test_a_verdict_is_remembered_and_asked_for_anew() -> None:
         for _ in range(5):
             assert await bench.check(token) == POD
         assert bench.api.count(REVIEWS) == 1
-        await asyncio.sleep(POSITIVE_S + 1)
+        await asyncio.sleep(SIGNED_S - 1)
+        assert await bench.check(token) == POD and bench.api.count(REVIEWS) == 1
+        await asyncio.sleep(2)
         bench.api.gone_pods.add("u0")
         assert await bench.check(token) is None, "the API server knows that its pod is gone"
         assert bench.api.count(REVIEWS) == 2
@@ -202,8 +213,11 @@ def test_while_the_api_is_silent_known_tokens_are_believed_for_a_bounded_time_an
         known = bench.token(seconds=7200)
         await bench.check(known)
         bench.api.silent = Unavailable("503")
-        await asyncio.sleep(POSITIVE_S + 1)
+        await asyncio.sleep(SIGNED_S + 1)
         assert await bench.check(known) == POD
+        for n in range(FAILURES):
+            with pytest.raises(Unavailable):
+                await bench.check(bench.token(seconds=60 + n))
         asked = bench.api.count(REVIEWS)
         for _ in range(10):
             assert await bench.check(known) == POD
@@ -216,6 +230,66 @@ def test_while_the_api_is_silent_known_tokens_are_believed_for_a_bounded_time_an
         bench.api.silent = None
         await asyncio.sleep(SILENT_S)
         assert await bench.check(known) == POD
+
+    on_bench(test)
+
+
+def test_a_forged_token_asks_nobody_for_a_verdict() -> None:
+    async def test(bench: Bench) -> None:
+        now = bench.clock.now().timestamp()
+        stranger = Signer("one")
+        for n in range(200):
+            assert await bench.check(stranger.token(f"p-{n}", f"u{n}", now=now)) is None
+        assert bench.api.count(REVIEWS) == 0
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("keys", ["another key is named", "no key can be read"])
+def test_reviews_of_tokens_whose_signature_cannot_be_told_are_few(keys: str) -> None:
+    class NoKeys(MemoryApi):
+        async def get(self, path: str, params: Any = None) -> dict[str, Any]:
+            self.calls.append(("GET", path))
+            raise Rejected("forbidden")
+
+    async def test(bench: Bench) -> None:
+        own = bench.api.signers[0]
+        if keys == "no key can be read":
+            bench.api = NoKeys(lambda: bench.clock.now().timestamp())
+            bench.check = TokenCheck(bench.api, contract.TOKEN_AUDIENCE, (), bench.clock)
+        stranger = own if keys == "no key can be read" else Signer("another")
+        asked, begun = 0, bench.clock.monotonic()
+        for n in range(1000):
+            try:
+                await bench.check(stranger.token(f"p-{n}", f"u{n}", now=bench.clock.now().timestamp()))
+            except Unavailable:
+                asked += 1
+            await asyncio.sleep(0.01)
+        passed = bench.clock.monotonic() - begun
+        assert bench.api.count(REVIEWS) <= UNSIGNED_BURST + passed * UNSIGNED_RATE + 1
+        assert asked > 500
+        assert len(bench.api.calls) - bench.api.count(REVIEWS) <= 4, "keys are not asked for again and again"
+        if keys == "another key is named":
+            assert await bench.check(bench.token()) == POD, "who shows a token of the cluster's is not kept waiting"
+
+    on_bench(test)
+
+
+def test_a_review_that_fails_refuses_its_own_token_alone() -> None:
+    async def test(bench: Bench) -> None:
+        unlucky, other = bench.token(seconds=500), bench.token(seconds=600)
+        await bench.check(bench.token(seconds=400))
+        bench.api.silent = Unavailable("504")
+        with pytest.raises(Unavailable):
+            await bench.check(unlucky)
+        bench.api.silent = None
+        assert await bench.check(other) == POD
+        asked = bench.api.count(REVIEWS)
+        with pytest.raises(Unavailable):
+            await bench.check(unlucky)
+        assert bench.api.count(REVIEWS) == asked, "it rests for a moment"
+        await asyncio.sleep(SILENT_S)
+        assert await bench.check(unlucky) == POD
 
     on_bench(test)
 

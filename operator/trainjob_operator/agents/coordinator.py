@@ -19,9 +19,9 @@ from typing import Any
 from trainjob_api import contract
 from trainjob_api.contract import SyncReply
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, refusal
+from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, Read, refusal
 from trainjob_operator.agents.rate_limit import RateLimit
-from trainjob_operator.agents.reports import BadReport, Report, parse_report
+from trainjob_operator.agents.reports import Asker, BadReport, Report, parse_report
 from trainjob_operator.agents.roster import News, Outdated, Roster
 from trainjob_operator.agents.silence_watch import SilenceWatch
 from trainjob_operator.clock import Clock, wait_until
@@ -111,11 +111,21 @@ def owner_in(cluster: Cluster) -> FindOwner:
     return find
 
 
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, why: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.why = why
+        """For the count of refusals."""
+
+
 @dataclass(eq=False)
 class _Poll:
     """An open request of one pod."""
 
-    report: Report
+    asker: Asker
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -128,13 +138,13 @@ class Coordinator:
         self.listening_since = clock.now()
         self.refusals: Counter[str] = Counter()
         self.syncs = 0
-        """Requests whose body arrived, refused ones included."""
+        """Requests, refused ones included."""
         self._clock = clock
         self._authenticate = authenticate
         self._find_owner = find_owner
         self._transition = transition
         self._roster = Roster(master_key)
-        self._limit = RateLimit[JobKey]()
+        self._limit = RateLimit[tuple[JobKey, str]]()
         self._polls: dict[JobKey, dict[str, _Poll]] = {}
         self._asked: set[tuple[JobKey, str]] = set()
         """Pods whose next word is waited for."""
@@ -143,7 +153,7 @@ class Coordinator:
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
         self._grace_ends = clock.monotonic() + START_GRACE_S
         self._closing = False
-        self._endpoint = Endpoint(self.serve, self._health, self._refused)
+        self._endpoint = Endpoint(self.answer, self._health, self._refused)
 
     # --- For the reconciler -------------------------------------------------------------------------------------------
 
@@ -191,9 +201,17 @@ class Coordinator:
                 poll.answered.set()
         await self._endpoint.stop()
 
-    async def serve(self, token: str, body: bytes, known: Known = lambda: None) -> Answer:
-        """One request: authenticate, parse, sync. Everything but the socket, which hears by `known` that the token
-        is good.
+    async def serve(self, token: str, body: bytes) -> Answer:
+        """One request whose body is here already."""
+
+        async def read() -> bytes:
+            return body
+
+        return await self.answer(token, read)
+
+    async def answer(self, token: str, read: Read, known: Known = lambda who: None) -> Answer:
+        """One request: authenticate, read, parse, sync. Everything but the socket, which hears by `known` that the
+        token is good. Nothing of the body is read before that: anybody may send one. Raises what `read` raises.
         """
         self.syncs += 1
         try:
@@ -208,31 +226,37 @@ class Coordinator:
             return refusal(
                 401, "the bearer token is not accepted: it is expired, not of a pod, or not for this installation"
             )
-        known()
+        known(caller.pod_uid)
         if caller.key is not None and caller.pod_uid is not None:
-            wait_s = self._limit.admit(caller.key, caller.pod_uid, self._clock.monotonic())
+            wait_s = self._limit.admit((caller.key, caller.pod_uid), self._clock.monotonic())
             if wait_s > 0.0:
                 self._refused("too often")
-                return refusal(429, f"TrainJob {'/'.join(caller.key)} asks too often", wait_s)
+                return refusal(429, f"pod {caller.namespace}/{caller.pod_name} asks too often", wait_s)
         try:
-            report = parse_report(body)
-        except BadReport as error:
-            self._refused("malformed")
-            return refusal(400, str(error))
-        objection = caller.objection(report)
-        if objection is not None:
-            self._refused("foreign pod")
-            return refusal(403, objection)
-        try:
-            reply = await self.sync(report)
-        except Outdated as error:
-            self._refused("outdated")
-            return refusal(409, str(error))
+            asker = await self._taken(caller, read)
+        except _Refused as error:
+            self._refused(error.why)
+            return refusal(error.status, str(error))
+        reply = await self._poll(asker)
         return Answer(200, {"transition": reply["transition"], "instruction": reply["instruction"]})
 
-    async def sync(self, report: Report) -> SyncReply:
-        """Take a report in and answer with the agent's instruction: at once if it has not acknowledged it, else when
-        it changes, a newer report of the same pod comes, or the long poll is over. Raises Outdated."""
+    async def _taken(self, caller: Caller, read: Read) -> Asker:
+        """Read and take the report in; what is left of it while the poll is open. Raises _Refused."""
+        try:
+            report = parse_report(await read())
+        except BadReport as error:
+            raise _Refused(400, "malformed", str(error)) from None
+        objection = caller.objection(report)
+        if objection is not None:
+            raise _Refused(403, "foreign pod", objection)
+        try:
+            self._take(report)
+        except Outdated as error:
+            raise _Refused(409, "outdated", str(error)) from None
+        return report.asker()
+
+    def _take(self, report: Report) -> None:
+        """Take a report in, and ask for what it makes necessary. Raises Outdated."""
         news = self._roster.accept(report, self._clock.now())
         was_asked = (report.key, report.pod_uid) in self._asked
         self._asked.discard((report.key, report.pod_uid))
@@ -244,36 +268,40 @@ class Coordinator:
             self._ask(report.key, self._roster.who_knows_progress(report))
         elif news is News.PROGRESS:
             self._enqueue(report.key, PROGRESS_EVERY_S)
-        poll = self._open(report)
+
+    async def _poll(self, asker: Asker) -> SyncReply:
+        """Answer with the agent's instruction: at once if it has not acknowledged it, else when it changes, a newer
+        report of the same pod comes, or the long poll is over."""
+        poll = self._open(asker)
         try:
-            if self._roster.is_unknown(report):
-                await self._look_for_owner(report)
-            if not self._roster.has_news_for(report) and not self._closing:
-                hold_s = FAREWELL_S if self._roster.is_leaving(report) else contract.LONG_POLL_S
+            if self._roster.is_unknown(asker):
+                await self._look_for_owner(asker)
+            if not self._roster.has_news_for(asker) and not self._closing:
+                hold_s = FAREWELL_S if self._roster.is_leaving(asker) else contract.LONG_POLL_S
                 await wait_until(self._clock, self._clock.monotonic() + hold_s, poll.answered.wait())
         finally:
             self._close(poll)
-        return SyncReply(transition=self._transition, instruction=self._roster.instruction(report))
+        return SyncReply(transition=self._transition, instruction=self._roster.instruction(asker))
 
     # --- Inside -------------------------------------------------------------------------------------------------------
 
-    def _open(self, report: Report) -> _Poll:
+    def _open(self, asker: Asker) -> _Poll:
         """Register the poll; an older one of the same pod is answered, its agent no longer waits for it."""
-        polls = self._polls.setdefault(report.key, {})
-        older = polls.get(report.pod_uid)
+        polls = self._polls.setdefault(asker.key, {})
+        older = polls.get(asker.pod_uid)
         if older is not None:
             older.answered.set()
-        polls[report.pod_uid] = poll = _Poll(report)
+        polls[asker.pod_uid] = poll = _Poll(asker)
         return poll
 
     def _close(self, poll: _Poll) -> None:
-        polls = self._polls.get(poll.report.key, {})
-        if polls.get(poll.report.pod_uid) is poll:
-            del polls[poll.report.pod_uid]
+        polls = self._polls.get(poll.asker.key, {})
+        if polls.get(poll.asker.pod_uid) is poll:
+            del polls[poll.asker.pod_uid]
             if not polls:
-                del self._polls[poll.report.key]
+                del self._polls[poll.asker.key]
 
-    async def _look_for_owner(self, report: Report) -> None:
+    async def _look_for_owner(self, asker: Asker) -> None:
         """An agent of a job that no turn has seen: gone, or not read yet? Only a fresh read of the cluster may say
         gone.
         """
@@ -281,19 +309,19 @@ class Coordinator:
             return
         try:
             async with asyncio.timeout(OWNER_TIMEOUT_S):
-                uid = await self._find_owner(report.key)
+                uid = await self._find_owner(asker.key)
         except (ClusterError, TimeoutError):
             return  # silence of the API is no verdict
-        if uid == report.job_uid:
-            self._enqueue(report.key, 0.0)
+        if uid == asker.job_uid:
+            self._enqueue(asker.key, 0.0)
         else:
-            self._roster.mark_gone(report.key, report.job_uid)
+            self._roster.mark_gone(asker.key, asker.job_uid)
 
     def _recheck(self, key: JobKey) -> None:
         """Answer those open polls whose instruction has changed."""
         self._rechecks.discard(key)
         for poll in self._polls.get(key, {}).values():
-            if not poll.answered.is_set() and self._roster.has_news_for(poll.report):
+            if not poll.answered.is_set() and self._roster.has_news_for(poll.asker):
                 poll.answered.set()
 
     def _recheck_soon(self, key: JobKey) -> None:

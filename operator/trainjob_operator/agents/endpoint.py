@@ -1,8 +1,8 @@
 """The thin HTTP layer under the coordinator: bytes in, bytes out. health.py serves the probes; no other operator module
 serves HTTP.
 
-`POST /v1/sync` and `GET /healthz`. Bodies are bounded in size and time here, connections in `gate.py`; what they mean
-is the coordinator's business.
+`POST /v1/sync` and `GET /healthz`. Bodies are bounded here in size, in time and all together, connections in `gate.py`.
+What they mean is the coordinator's business, which also says when a body is worth reading: not before its token is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import math
 import ssl
 from asyncio import sslproto
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,12 @@ TLS_BUFFER = 16 * 1024
 """Bytes kept for each TLS connection: a record has no more. asyncio keeps 256 KiB, which thousands of waiting agents
 would fill the memory with.
 """
+BODIES_LIMIT = 16 * 1024 * 1024
+"""Bytes of all bodies that are being read at one moment; the next ones wait."""
+READ_BUFFER = 8 * 1024
+"""Bytes that a connection may bring before anybody asks for them."""
+LINGER_S = 2.0
+"""So long a body that nobody wants is thrown away, so that its sender gets to read why."""
 SHUTDOWN_S = 2.0
 SYNC_PATH = "/v1/sync"
 HEALTH_PATH = "/healthz"
@@ -48,11 +55,52 @@ def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> A
     return Answer(status, {"error": sentence}, retry_after_s)
 
 
-Known = Callable[[], None]
-"""Says that the caller has shown a good token."""
-Serve = Callable[[str, bytes, Known], Awaitable[Answer]]
-"""(bearer token or "", body, known) -> the answer to a sync; may take as long as a long poll."""
+Known = Callable[[str | None], None]
+"""Says that the caller has shown a good token: which pod's (UID), None where it is no pod's."""
+Read = Callable[[], Awaitable[bytes]]
+"""Reads the body."""
+Serve = Callable[[str, Read, Known], Awaitable[Answer]]
+"""(bearer token or "", read, known) -> the answer to a sync; may take as long as a long poll."""
 Health = Callable[[], Mapping[str, Any]]
+
+
+class _Unreadable(Exception):
+    """The body is not to be had; the answer says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class _Room:
+    """So many bytes; who wants more than are left waits, in turn."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, count: int) -> None:
+        if count <= self._left and not self._waiting:
+            self._left -= count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(count)
+            else:
+                self.give(0)
+            raise
+
+    def give(self, count: int) -> None:
+        self._left += count
+        while self._waiting and (self._waiting[0][1].cancelled() or self._waiting[0][0] <= self._left):
+            wanted, turn = self._waiting.popleft()
+            if not turn.cancelled():  # it has hung up, or waited for too long
+                self._left -= wanted
+                turn.set_result(None)
 
 
 class Endpoint:
@@ -64,6 +112,7 @@ class Endpoint:
         self._refused = refused
         self._runner: web.AppRunner | None = None
         self._gate: Gate | None = None
+        self._room = _Room(BODIES_LIMIT)
 
     @property
     def unknown(self) -> int:
@@ -79,7 +128,13 @@ class Endpoint:
         app.router.add_get(HEALTH_PATH, self._healthy)
         # handler_cancellation: a client that hung up must not keep its poll open.
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=IDLE_S,
+            lingering_time=LINGER_S,
+            read_bufsize=READ_BUFFER,
         )
         await self._runner.setup()
         if ssl_context is not None:
@@ -106,19 +161,35 @@ class Endpoint:
 
     async def _sync(self, request: web.Request) -> web.Response:
         try:
+            answer = await self._serve(
+                _bearer(request), lambda: self._read(request), lambda who: self._know(request, who)
+            )
+        except _Unreadable as error:
+            answer = error.answer
+        return _response(answer)
+
+    async def _read(self, request: web.Request) -> bytes:
+        """The body, as soon as there is room for it. Raises _Unreadable."""
+        size = min(request.content_length or contract.SYNC_BODY_LIMIT, contract.SYNC_BODY_LIMIT)
+        try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await request.read()
+                await self._room.take(size)
+                try:
+                    return await request.read()
+                finally:
+                    self._room.give(size)
         except web.HTTPRequestEntityTooLarge:
             self._refused("too large")
-            return _response(refusal(413, f"the body is larger than {contract.SYNC_BODY_LIMIT} bytes"))
+            text = f"the body is larger than {contract.SYNC_BODY_LIMIT} bytes"
+            raise _Unreadable(refusal(413, text)) from None
         except TimeoutError:
             self._refused("too slow")
-            return _response(refusal(408, f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"))
-        return _response(await self._serve(_bearer(request), body, lambda: self._know(request)))
+            text = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"
+            raise _Unreadable(refusal(408, text)) from None
 
-    def _know(self, request: web.Request) -> None:
+    def _know(self, request: web.Request, who: str | None) -> None:
         if self._gate is not None:
-            self._gate.know(request.protocol)
+            self._gate.know(request.protocol, who)
 
     async def _healthy(self, request: web.Request) -> web.Response:
         return web.json_response(dict(self._health()))

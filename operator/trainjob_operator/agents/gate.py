@@ -3,7 +3,8 @@
 Used by `endpoint.py`. Anybody in the cluster can open a connection, and each costs memory and, with TLS, work before it
 has said who it is. So that none can use all of either, connections that are not known yet are bounded in number, in all
 and by address, and in time. At the bound the next ones wait in the kernel's queue: after a change of leadership all
-agents come at once, and all of them get their turn. What a token is worth is the coordinator's business.
+agents come at once, and all of them get their turn. Room that is not used is given to them: the oldest of the address
+that has most goes. Known connections are few for each pod. What a token is worth is the coordinator's business.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 LOOK_EVERY_S = 0.25
+TIDY_EVERY_S = 20.0
+"""Connections of pods that are gone are forgotten this often."""
 BACKLOG = 1024
 """After a change of leadership all agents come at once."""
 PAUSE_S = 1.0
@@ -25,7 +27,7 @@ PAUSE_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """For connections that nobody has shown a good token on."""
+    """For connections, above all those that nobody has shown a good token on."""
 
     connections: int = 1024
     per_address: int = 256
@@ -33,9 +35,11 @@ class Bounds:
     handshake_s: float = 5.0
     """For the TLS handshake."""
     known_within_s: float = 20.0
-    """From the connection to its first good token: handshake, request with its body, and the check by the API
-    server.
-    """
+    """From the connection to its first good token: handshake, the request's head, and the check by the API server."""
+    spared_s: float = 2.0
+    """So long a connection may take even when others wait for room."""
+    per_pod: int = 4
+    """Known ones; an agent has one, and for a moment two."""
 
 
 Handlers = Callable[[], asyncio.Protocol]
@@ -48,9 +52,16 @@ class _Unknown:
     """A connection that has not shown a token yet."""
 
     address: str
-    until: float
+    since: float
     transport: asyncio.BaseTransport | None = None
     """None: in its TLS handshake."""
+    handshake: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        if isinstance(self.transport, asyncio.Transport):
+            self.transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
 
 class Gate:
@@ -61,7 +72,9 @@ class Gate:
         self._refused = refused
         self._bounds = bounds or Bounds()
         self._unknown: dict[object, _Unknown] = {}
-        self._by_address: Counter[str] = Counter()
+        self._by_address: dict[str, dict[object, _Unknown]] = {}
+        """The oldest first."""
+        self._by_pod: dict[str, list[asyncio.BaseTransport]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._socket: socket.socket | None = None
@@ -85,9 +98,18 @@ class Gate:
         self._spawn(self._accept(self._socket, context))
         self._spawn(self._look())
 
-    def know(self, handler: object) -> None:
-        """Its connection has shown a good token: it no longer counts."""
+    def know(self, handler: object, pod: str | None = None) -> None:
+        """Its connection has shown a good token (of that pod): it no longer counts as unknown."""
+        entry = self._unknown.get(handler)
         self._forget(handler)
+        if entry is None or entry.transport is None or pod is None:
+            return
+        mine = [transport for transport in self._by_pod.get(pod, ()) if not transport.is_closing()]
+        self._by_pod[pod] = [*mine, entry.transport]
+        for transport in mine[: max(0, len(mine) + 1 - self._bounds.per_pod)]:
+            self._refused("too many connections of a pod")
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
 
     async def close(self) -> None:
         """Listen no more; connections that are known stay as they are."""
@@ -106,23 +128,37 @@ class Gate:
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while len(self._unknown) >= self._bounds.connections:
-                self._room.clear()
-                await self._room.wait()
             try:
                 connection, peer = await loop.sock_accept(listening)
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
             address = str(peer[0])
-            if self._by_address[address] >= self._bounds.per_address:
+            if len(self._by_address.get(address, ())) >= self._bounds.per_address:
                 self._refused("too many connections")
                 connection.close()
                 continue
+            # It waits here, and those behind it in the kernel's queue: while nobody comes, nobody has to go.
+            while len(self._unknown) >= self._bounds.connections:
+                await self._make_room()
             handler = self._handlers()
-            self._unknown[handler] = _Unknown(address, loop.time() + self._bounds.known_within_s)
-            self._by_address[address] += 1
-            self._spawn(self._let_in(connection, handler, context))
+            entry = _Unknown(address, loop.time())
+            self._unknown[handler] = self._by_address.setdefault(address, {})[handler] = entry
+            entry.handshake = self._spawn(self._let_in(connection, handler, context))
+
+    async def _make_room(self) -> None:
+        """Wait until there is room, at most until the oldest of the address that has most has had its time."""
+        handler, entry = next(iter(max(self._by_address.values(), key=len).items()))
+        spare_s = entry.since + self._bounds.spared_s - asyncio.get_running_loop().time()
+        if spare_s <= 0.0:
+            self._refused("dropped for another")
+            entry.end()
+            self._forget(handler)
+            return
+        self._room.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(spare_s):
+                await self._room.wait()
 
     async def _let_in(
         self, connection: socket.socket, handler: asyncio.Protocol, context: ssl.SSLContext | None
@@ -144,12 +180,14 @@ class Gate:
             self._refused("handshake failed")
             return
         entry = self._unknown.get(handler)
-        if entry is not None:
-            entry.transport = transport
+        if entry is None:  # dropped, or known already
+            return
+        entry.transport = transport
 
     async def _look(self) -> None:
         """End those whose time is over, and forget those that are gone."""
         loop = asyncio.get_running_loop()
+        tidy_at = loop.time()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for handler, entry in list(self._unknown.items()):
@@ -157,20 +195,25 @@ class Gate:
                     continue  # the handshake has a limit of its own
                 if entry.transport.is_closing():
                     self._forget(handler)
-                elif loop.time() >= entry.until and isinstance(entry.transport, asyncio.Transport):
+                elif loop.time() >= entry.since + self._bounds.known_within_s:
                     self._refused("not known in time")
-                    entry.transport.abort()
+                    entry.end()
                     self._forget(handler)
+            if loop.time() >= tidy_at:
+                tidy_at = loop.time() + TIDY_EVERY_S
+                every = {pod: [one for one in all_ if not one.is_closing()] for pod, all_ in self._by_pod.items()}
+                self._by_pod = {pod: open_ for pod, open_ in every.items() if open_}
 
     def _forget(self, handler: object) -> None:
         entry = self._unknown.pop(handler, None)
         if entry is not None:
-            self._by_address[entry.address] -= 1
+            del self._by_address[entry.address][handler]
             if not self._by_address[entry.address]:
                 del self._by_address[entry.address]
             self._room.set()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, cast
 
@@ -21,8 +23,12 @@ from trainjob_operator.core.model import AgentView
 NAME_LIMIT = 253
 """Characters of a name, a UID, an address."""
 PATH_LIMIT = 1024
-LIST_LIMIT = 10_000
-"""Entries of a list: ranks of one pod, members of an attempt."""
+RANKS_LIMIT = 256
+"""Ranks of one pod that are read: more than any machine runs."""
+PEERS_LIMIT = 10_000
+"""Members of an attempt."""
+WORD_FIELDS = 32
+"""Fields of an instruction that an agent may acknowledge; ours have ten."""
 COUNT_LIMIT = 2**53
 """Largest whole number that every JSON reader keeps exactly."""
 TIME_LIMIT = 32_503_680_000.0
@@ -33,14 +39,14 @@ class BadReport(Exception):
     """The body is no report; str() says in one sentence what is wrong."""
 
 
-def _clean(text: str, limit: int, *, tail: bool = False) -> str:
+def clean(text: str, limit: int, *, tail: bool = False) -> str:
     """Without control characters (terminal escapes) and broken Unicode, cut to the limit."""
     text = text[-limit:] if tail else text[:limit]
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "�" for c in text)
 
 
 def _text(limit: int, *, tail: bool = False) -> BeforeValidator:
-    return BeforeValidator(lambda value: _clean(value, limit, tail=tail) if isinstance(value, str) else value)
+    return BeforeValidator(lambda value: clean(value, limit, tail=tail) if isinstance(value, str) else value)
 
 
 def _instant(value: Any) -> Any:
@@ -63,12 +69,24 @@ def _metrics(value: Any) -> Any:
         k: v for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
     }
     return {
-        _clean(str(name), NAME_LIMIT): float(number) for name, number in list(numbers.items())[: contract.METRICS_LIMIT]
+        clean(str(name), NAME_LIMIT): float(number) for name, number in list(numbers.items())[: contract.METRICS_LIMIT]
     }
 
 
-def _truncated(value: Any) -> Any:
-    return value[:LIST_LIMIT] if isinstance(value, list) else value
+def _first(count: int) -> BeforeValidator:
+    """Of a list that is too long, before any of it is looked at."""
+    return BeforeValidator(lambda value: value[:count] if isinstance(value, list) else value)
+
+
+def _word(value: Any) -> Any:
+    """An instruction as ours are, flat and short; what is none of them counts as not acknowledged."""
+    if not isinstance(value, dict):
+        return value
+    flat = len(value) <= WORD_FIELDS and all(
+        len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, int | float | None)
+        for text in value.values()
+    )
+    return value if flat and all(len(name) <= NAME_LIMIT for name in value) else None
 
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, pattern=r"^[\x21-\x7e]+$")]
@@ -137,6 +155,19 @@ class _Checkpoint(_Part):
     metrics: Metrics = Field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What is kept of a report while its poll is open: who asks, and what it knows already."""
+
+    key: tuple[str, str]
+    job_uid: str
+    slot: int
+    pod_uid: str
+    acknowledged: Mapping[str, Any] | None
+    may_leave: bool
+    """Nothing keeps it: no ranks, no uploads."""
+
+
 class Report(_Part):
     """One `contract.AgentReport`, checked."""
 
@@ -150,12 +181,12 @@ class Report(_Part):
     seq: Count
     clock: Instant = None
     address: Word = ""
-    acknowledged: dict[str, Any] | None = None
+    acknowledged: Annotated[dict[str, Any] | None, BeforeValidator(_word)] = None
     attempt: Count = 0
     quiet: bool = True
     joined: bool = False
-    ranks: Annotated[list[_Rank], BeforeValidator(_truncated)] = Field(default_factory=list)
-    lost_peers: Annotated[list[Count], BeforeValidator(_truncated)] = Field(default_factory=list)
+    ranks: Annotated[list[_Rank], _first(RANKS_LIMIT)] = Field(default_factory=list)
+    lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     draining: bool = False
     uploads: Count = 0
     completed: bool = False
@@ -185,6 +216,12 @@ class Report(_Part):
     def order(self) -> tuple[int, int]:
         """(boot, seq): a lower one is older."""
         return self.boot, self.seq
+
+    def asker(self) -> Asker:
+        """Without what is large."""
+        return Asker(
+            self.key, self.job_uid, self.slot, self.pod_uid, self.acknowledged, self.quiet and self.uploads == 0
+        )
 
     def view(self, now: datetime) -> AgentView:
         """What the rules see of it."""
@@ -233,5 +270,5 @@ def read_report(document: Any) -> Report:
         return Report.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(_clean(str(step), 64) for step in first["loc"])
+        where = ".".join(clean(str(step), 64) for step in first["loc"])
         raise BadReport(f"field {where}: {first['msg']}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import Enum
@@ -17,7 +17,7 @@ from enum import Enum
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.agents.reports import Report
+from trainjob_operator.agents.reports import Asker, Report
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
@@ -53,6 +53,8 @@ class _Committed:
     job: TrainJob
     slots: Mapping[str, int]
     """Slot by UID of the job's own pods."""
+    uids: Mapping[int, str]
+    """The other way round."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Roster:
     def commit(self, job: TrainJob, pods: Iterable[PodView], now: datetime) -> bool:
         """The job as it was read or written, with its pods; whether that differs from what was known."""
         known = self._committed.get(job.key)
-        new = _Committed(job, {pod.uid: pod.slot for pod in pods if pod.owned})
+        slots = {pod.uid: pod.slot for pod in pods if pod.owned}
+        new = _Committed(job, slots, {slot: uid for uid, slot in slots.items()})
         if known is not None and known.job.metadata.uid != job.metadata.uid:
             self.mark_gone(job.key, known.job.metadata.uid)
         self._committed[job.key] = new
@@ -176,38 +179,52 @@ class Roster:
 
     # --- What agents are told -----------------------------------------------------------------------------------------
 
-    def is_unknown(self, report: Report) -> bool:
-        """Whether the report speaks of a job that is neither committed here nor known to be gone."""
-        known = self._committed.get(report.key)
-        return (report.key, report.job_uid) not in self._gone and (
-            known is None or known.job.metadata.uid != report.job_uid
+    def is_unknown(self, asker: Asker) -> bool:
+        """Whether it speaks of a job that is neither committed here nor known to be gone."""
+        known = self._committed.get(asker.key)
+        return (asker.key, asker.job_uid) not in self._gone and (
+            known is None or known.job.metadata.uid != asker.job_uid
         )
 
-    def instruction(self, report: Report) -> Instruction:
+    def instruction(self, asker: Asker) -> Instruction:
         """What the reporting agent is to do."""
-        if (report.key, report.job_uid) in self._gone:
-            why = f"TrainJob {report.namespace}/{report.job} (UID {report.job_uid}) no longer exists"
+        if (asker.key, asker.job_uid) in self._gone:
+            why = f"TrainJob {asker.key[0]}/{asker.key[1]} (UID {asker.job_uid}) no longer exists"
             return Instruction(do=contract.DO_EXIT, exit_code=contract.EXIT_REMOVED, grace_s=0.0, reason=why)
-        known = self._committed.get(report.key)
-        if known is None or known.job.metadata.uid != report.job_uid or known.slots.get(report.pod_uid) != report.slot:
+        known = self._committed.get(asker.key)
+        if known is None or known.job.metadata.uid != asker.job_uid or known.slots.get(asker.pod_uid) != asker.slot:
             # Not read yet, or a pod that no list has shown yet: what runs keeps running.
             return Instruction(do=contract.DO_WAIT)
-        word, _ = instruct(known.job, self._by_slot(report.key, known), report.slot, report.pod_uid)
+        word, _ = instruct(known.job, _Words(self._heard.get(asker.key, {}), known.uids), asker.slot, asker.pod_uid)
         if word.get("do") == contract.DO_RUN:
-            word["secret"] = attempt_secret(self._master_key, report.job_uid, word["attempt"])
+            word["secret"] = attempt_secret(self._master_key, asker.job_uid, word["attempt"])
         return word
 
-    def has_news_for(self, report: Report) -> bool:
+    def has_news_for(self, asker: Asker) -> bool:
         """Whether the agent has not acknowledged its present instruction."""
-        return report.acknowledged != self.instruction(report)
+        return asker.acknowledged != self.instruction(asker)
 
-    def is_leaving(self, report: Report) -> bool:
+    def is_leaving(self, asker: Asker) -> bool:
         """Whether the agent is to exit, and nothing keeps it."""
-        return report.quiet and report.uploads == 0 and self.instruction(report).get("do") == contract.DO_EXIT
+        return asker.may_leave and self.instruction(asker).get("do") == contract.DO_EXIT
 
-    def _by_slot(self, key: JobKey, known: _Committed) -> dict[int, AgentView]:
-        heard = self._heard.get(key, {})
-        return {slot: heard[uid].view for uid, slot in known.slots.items() if uid in heard}
+
+class _Words(Mapping[int, AgentView]):
+    """What agents said, by slot. Looked up one by one: all polls of a job are looked through at once, and each needs
+    the words of two."""
+
+    def __init__(self, heard: Mapping[str, _Heard], uids: Mapping[int, str]) -> None:
+        self._heard = heard
+        self._uids = uids
+
+    def __getitem__(self, slot: int) -> AgentView:
+        return self._heard[self._uids[slot]].view
+
+    def __iter__(self) -> Iterator[int]:
+        return (slot for slot, uid in self._uids.items() if uid in self._heard)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:

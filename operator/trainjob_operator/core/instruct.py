@@ -13,7 +13,7 @@ from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import positions
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
@@ -23,7 +23,7 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         return _exit_of_finished(status)
     if job.metadata.deletion_timestamp is not None:
         return _exit(contract.EXIT_REMOVED, f"TrainJob {job.metadata.name} is being deleted", _grace(status))
-    if slot not in parse_slots(status.slots):
+    if slot not in positions(status.slots):
         return _exit(
             contract.EXIT_REMOVED, f"slot {slot} is not part of TrainJob {job.metadata.name} any more", _grace(status)
         )
@@ -32,7 +32,7 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         return _hold(status), "the first attempt has not begun: not all workers are there yet"
     if attempt.state != "Running":
         return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
-    members = parse_slots(attempt.members)
+    members = positions(attempt.members)
     if slot not in members:
         return _hold(status), f"slot {slot} is not a member of attempt {attempt.number}"
     known = agents.get(slot)
@@ -41,17 +41,18 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
     return _run(attempt, members, slot, agents)
 
 
-def _run(attempt: Attempt, members: tuple[int, ...], slot: int, agents: Mapping[int, AgentView]) -> InstructionFor:
-    leader = agents.get(members[0])
+def _run(attempt: Attempt, members: Mapping[int, int], slot: int, agents: Mapping[int, AgentView]) -> InstructionFor:
+    first = next(iter(members))
+    leader = agents.get(first)
     if leader is None or not leader.address:
         # After a restart of the operator the leader may not have synced yet; what runs goes on.
         return Instruction(
             do=contract.DO_WAIT
-        ), f"the address of attempt {attempt.number}'s leader, slot {members[0]}, is not known yet"
+        ), f"the address of attempt {attempt.number}'s leader, slot {first}, is not known yet"
     word = Instruction(
         do=contract.DO_RUN,
         attempt=attempt.number,
-        index=members.index(slot),
+        index=members[slot],
         workers=len(members),
         processes=max(1, attempt.world_size // len(members)),
         leader=leader.address,

@@ -1,5 +1,6 @@
-"""Checks a service-account token with the cluster's public keys, without asking for a verdict. Called by `tokens.py` in
-namespaced installations.
+"""Checks a service-account token with the cluster's public keys, without asking for a verdict. Called by `tokens.py`:
+in namespaced installations for the whole verdict, else for the signature alone, so that nobody can make the operator
+ask for verdicts on tokens that the cluster never signed.
 
 A deleted pod's token stays good until its end here: only its roster tells the coordinator that the pod is gone.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Any, Protocol
 
 import jwt
@@ -28,7 +30,20 @@ UNKNOWN_EVERY_S = 10.0
 """A token with an unknown key makes us look again at most this often."""
 KEYS_OUTAGE_S = 3600.0
 """While the API is silent: so long the keys that we have are believed."""
+_SIGNATURE_ALONE: Any = dict.fromkeys(
+    ("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss", "verify_sub", "verify_jti"), False
+)
 SUBJECT = "system:serviceaccount:"
+
+
+class Signature(Enum):
+    """What the cluster's keys say of a token."""
+
+    GOOD = "good"
+    FORGED = "forged"
+    """It names one of the cluster's keys, and that key did not sign it."""
+    UNKNOWN = "unknown"
+    """The keys cannot be read, or it names another one."""
 
 
 class KeyApi(Protocol):
@@ -77,6 +92,25 @@ class TokenKeys:
         except jwt.InvalidTokenError:
             return None
         return _caller(claims, self._clock.now())
+
+    async def signature(self, token: str) -> Signature:
+        """Who signed it; everything else it says is left to others. Never raises ClusterError."""
+        tried = self._tried_at
+        if self._fetched_at is None and tried is not None and self._clock.monotonic() - tried < UNKNOWN_EVERY_S:
+            return Signature.UNKNOWN
+        try:
+            key = await self._key(str(jwt.get_unverified_header(token).get("kid")))
+        except jwt.InvalidTokenError:
+            return Signature.FORGED
+        except ClusterError:
+            return Signature.UNKNOWN
+        if key is None or key.algorithm_name not in ALGORITHMS:
+            return Signature.UNKNOWN
+        try:
+            jwt.decode(token, key, algorithms=[key.algorithm_name], options=_SIGNATURE_ALONE)
+        except jwt.InvalidTokenError:
+            return Signature.FORGED
+        return Signature.GOOD
 
     async def _key(self, kid: str) -> jwt.PyJWK | None:
         async with self._fetching:

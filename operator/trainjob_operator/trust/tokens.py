@@ -1,9 +1,10 @@
 """Who an agent is: checks the projected service-account tokens that agents show. `TokenCheck` is the coordinator's
 Authenticate.
 
-Cluster-wide, the API server judges each token (TokenReview); in a namespaced installation, which may not ask that, the
-cluster's public keys do (`token_keys.py`). Verdicts are remembered for a short time, and for longer while the API is
-silent. That the pod belongs to the job is the coordinator's own check.
+Cluster-wide, the API server judges each token (TokenReview) whose signature is the cluster's; in a namespaced
+installation, which may not ask that, the cluster's public keys judge alone (`token_keys.py`). Verdicts are remembered,
+and for longer while the API is silent. That the pod is there and belongs to the job is the coordinator's own check. A
+check that fails refuses its own token alone; only several in a row mean that the API is silent.
 """
 
 from __future__ import annotations
@@ -19,17 +20,26 @@ from typing import Any, Protocol
 import jwt
 
 from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.clock import Clock, SystemClock
 from trainjob_operator.cluster import ClusterError, Manifest, Rejected, Unavailable
-from trainjob_operator.trust.token_keys import LEEWAY_S, KeyApi, TokenKeys
+from trainjob_operator.trust.token_keys import LEEWAY_S, KeyApi, Signature, TokenKeys
 
 POSITIVE_S = 60.0
 """An accepted token is believed for so long, and never beyond its own end."""
+SIGNED_S = 600.0
+"""The same where the cluster's keys have verified it too: ten thousand agents must not mean a review each minute for
+each. That a pod is gone the coordinator knows from its list.
+"""
 NEGATIVE_S = 10.0
 OUTAGE_S = 900.0
-"""While the API is silent: so long after its last verdict a token is still believed."""
+"""While the API is silent: so long a token is still believed after its verdict should have been asked for anew."""
 SILENT_S = 5.0
-"""After a failed check the API is left alone for so long."""
+"""After a failed check its token, and after FAILURES in a row the API, is left alone for so long."""
+FAILURES = 4
+UNSIGNED_RATE, UNSIGNED_BURST = 20.0, 200.0
+"""Reviews a second, and at once, of tokens whose signature cannot be told: strangers use the operator's own share of
+the API server with them."""
 REVIEW_TIMEOUT_S = 10.0
 REVIEWS_AT_ONCE = 32
 POSITIVES_KEPT = 50_000
@@ -61,6 +71,10 @@ class _Verdict:
     """While the API is silent."""
 
 
+class _TooMany(Unavailable):
+    """Not asked at all."""
+
+
 class TokenCheck:
     """One for the operator. `namespaces`: the only ones whose pods are accepted; empty: all of the cluster."""
 
@@ -71,11 +85,16 @@ class TokenCheck:
         self._audience = audience
         self._namespaces = frozenset(namespaces)
         self._clock = clock or SystemClock()
-        self._keys = TokenKeys(api, audience, self._clock) if namespaces else None
+        self._keys = TokenKeys(api, audience, self._clock)
+        self._unsigned = RateLimit[None](UNSIGNED_RATE, UNSIGNED_BURST)
         self._accepted = _Lru(POSITIVES_KEPT)
         self._refused = _Lru(NEGATIVES_KEPT)
         self._checks: dict[bytes, asyncio.Task[_Verdict]] = {}
         self._room = asyncio.Semaphore(REVIEWS_AT_ONCE)
+        self._resting = _Lru(NEGATIVES_KEPT)
+        """Tokens whose check failed, until it is made again."""
+        self._failures = 0
+        """Checks that failed in a row."""
         self._silent_until = 0.0
 
     async def __call__(self, token: str) -> Caller | None:
@@ -90,22 +109,33 @@ class TokenCheck:
         if known is not None and monotonic < known.fresh_until:
             return known.caller
         usable = known if known is not None and known.caller is not None and monotonic < known.usable_until else None
-        if monotonic < self._silent_until:
+        resting = self._resting.get(digest)
+        if monotonic < self._silent_until or (resting is not None and monotonic < resting.fresh_until):
             if usable is None:
                 raise Unavailable("the API server did not answer the last token check; the next one is made shortly")
             return usable.caller
         try:
             verdict = await self._shared(digest, lambda: self._check(token))
         except ClusterError as error:
-            if self._clock.monotonic() >= self._silent_until:
-                LOG.warning(
-                    "workers' tokens cannot be checked, known ones are believed for %.0f min: %s", OUTAGE_S / 60, error
-                )
-            self._silent_until = self._clock.monotonic() + SILENT_S
+            self._note_failure(digest, error)
             if usable is None:
                 raise
             return usable.caller
         return verdict.caller
+
+    def _note_failure(self, digest: bytes, error: ClusterError) -> None:
+        until = self._clock.monotonic() + SILENT_S
+        self._resting.put(digest, _Verdict(None, until, until))
+        if isinstance(error, _TooMany):
+            return
+        self._failures += 1
+        if self._failures < FAILURES:
+            return
+        if self._clock.monotonic() >= self._silent_until:
+            LOG.warning(
+                "workers' tokens cannot be checked, known ones are believed for %.0f min: %s", OUTAGE_S / 60, error
+            )
+        self._silent_until = until
 
     async def _shared(self, digest: bytes, check: Callable[[], Awaitable[_Verdict]]) -> _Verdict:
         """All who show the same token at once wait for one check, which goes on if one of them hangs up."""
@@ -121,19 +151,31 @@ class TokenCheck:
                 verdict = await check()
         except TimeoutError:
             raise Unavailable(f"the API server did not answer a token check within {REVIEW_TIMEOUT_S:.0f} s") from None
+        self._failures = 0
         (self._accepted if verdict.caller is not None else self._refused).put(digest, verdict)
         (self._refused if verdict.caller is not None else self._accepted).drop(digest)
         return verdict
 
     async def _check(self, token: str) -> _Verdict:
-        caller = await (self._keys.verify(token) if self._keys is not None else self._review(token))
+        caller, believed_s = await self._verdict(token)
         if caller is not None and self._namespaces and caller.namespace not in self._namespaces:
             caller = None
         now = self._clock.monotonic()
         if caller is None:
             return _Verdict(None, now + NEGATIVE_S, now + NEGATIVE_S)
         # A token that has ended by then is refused before anybody looks for a verdict.
-        return _Verdict(caller, now + POSITIVE_S, now + OUTAGE_S)
+        return _Verdict(caller, now + believed_s, now + believed_s + OUTAGE_S)
+
+    async def _verdict(self, token: str) -> tuple[Caller | None, float]:
+        """Who it is, and for how many seconds that is believed."""
+        if self._namespaces:
+            return await self._keys.verify(token), POSITIVE_S
+        signature = await self._keys.signature(token)
+        if signature is Signature.FORGED:
+            return None, 0.0
+        if signature is Signature.UNKNOWN and self._unsigned.admit(None, self._clock.monotonic()) > 0.0:
+            raise _TooMany("too many tokens come whose signature cannot be told; this one is checked a little later")
+        return await self._review(token), SIGNED_S if signature is Signature.GOOD else POSITIVE_S
 
     async def _review(self, token: str) -> Caller | None:
         """The API server's verdict, which knows whether the pod is still there."""

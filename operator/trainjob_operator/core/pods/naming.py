@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from trainjob_api import contract
@@ -72,6 +72,12 @@ def parse_slots(text: str) -> tuple[int, ...]:
         if len(found) >= SLOTS_LIMIT:
             break
     return tuple(sorted(found))
+
+
+@lru_cache(maxsize=256)
+def positions(text: str) -> Mapping[int, int]:
+    """Each slot's position in the text, the lowest first: a member's index. For many single questions."""
+    return {slot: index for index, slot in enumerate(parse_slots(text))}
 
 
 def format_slots(slots: Iterable[int]) -> str:
