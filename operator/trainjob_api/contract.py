@@ -230,6 +230,10 @@ EXIT_LAUNCHER_DIED = 83
 """Local backend: the launcher is gone; ranks were stopped, the newest checkpoint was finished."""
 EXIT_BAD_CONFIG = 84
 """The agent's own environment does not parse: an installation fault, never the user's script."""
+EXIT_INTERNAL = 85
+"""The agent could not go on: a fault of its own, or of what its container gives it (a full disk, no file descriptors, a
+process that SIGKILL cannot end). Its last line says which; the pod is replaced.
+"""
 AGENT_EXITS = range(80, 90)
 """Codes that agents keep to themselves: they say nothing of the user's code. Without an agent they are the script's."""
 
@@ -289,6 +293,8 @@ END_NOT_SHARED = "not_shared"
 """The storage path is another folder on some workers: no checkpoint could ever be committed, starting again cannot
 help.
 """
+END_INTERNAL = "internal"
+"""The agent could not go on with the attempt: a fault of its own, or of what its container gives it."""
 
 # Kinds of a rank's call that all ranks make together, in `collective` messages.
 KIND_REPORT = "report"
@@ -352,6 +358,10 @@ REASON_STORAGE = "StorageError"
 REASON_NOT_SHARED = "StorageNotShared"
 """The storage path is not one folder in all pods (emptyDir, hostPath, a local volume): the job fails at once, the
 message names the pods.
+"""
+REASON_INTERNAL = "AgentFault"
+"""A worker's agent could not go on with the attempt: a full work volume, too many open files, no more processes, or a
+fault of its own. The message says which.
 """
 REASON_POD_LOST = "PodLost"
 """A member's pod is gone."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.background import no_fault
 from support.cut_proxy import CutProxy
 from trainjob.agent.restoring import files
 from trainjob.agent.restoring.files import (
@@ -311,7 +312,7 @@ def test_a_stop_ends_who_waits_for_a_silent_peer(tmp_path: Path) -> None:
 
 def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None)
+        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None, no_fault)
         given = tmp_path / "given"
         given.mkdir()
         (given / "part").write_bytes(b"part")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.background import no_fault
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.wire import peer_protocol
@@ -53,6 +54,7 @@ def site() -> Any:
         changed=lambda at_once: None,
         warn=lambda text: None,
         uri=lambda id_: None,
+        on_fault=no_fault,
     )
 
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from support.background import no_fault
 from trainjob.agent.storing.saving import Saving
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
@@ -30,7 +31,7 @@ async def held(saving: Saving) -> list[str]:
 
 def test_only_the_newest_stays_without_storage(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
         for index in (1, 2, 3):
             await saving.released(await persisted(saving, index))
         assert await held(saving) == ["1-1-3"]
@@ -43,7 +44,7 @@ def test_a_release_while_pruning_waits_for_its_turn_is_not_pruned(tmp_path: Path
     """Seen once in 200 kills: the prune of an older commit removed the checkpoint that had been released since."""
 
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         second = await persisted(saving, 2)
         turn = threading.Event()
@@ -62,7 +63,7 @@ def test_a_release_while_pruning_waits_for_its_turn_is_not_pruned(tmp_path: Path
 
 def test_what_was_persisted_but_never_released_stays_until_a_join_has_chosen(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None)
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         await persisted(saving, 2)
         assert await held(saving) == ["1-1-2", "1-1-1"]

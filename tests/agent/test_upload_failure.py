@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support import virtual_time
+from support.background import no_fault
 from trainjob.agent.barriers.barrier import Admit, Arrival, Barrier, Fail, Release
 from trainjob.agent.storing import uploads
 from trainjob.agent.storing.commits import HOPELESS_TRIES, Commits
@@ -44,6 +45,7 @@ def commits(policy: str, error: StorageError | None = None) -> tuple[Commits, li
     site: Any = SimpleNamespace(
         config=SimpleNamespace(spec=spec),
         console=SimpleNamespace(say=lambda text: None),
+        on_fault=no_fault,
         storage=Storage(error),
         changed=lambda at_once: None,
         warn=lambda text: None,
@@ -108,7 +110,7 @@ def test_bytes_that_are_moved_again_are_no_progress(tmp_path: Path) -> None:
 
     async def story() -> None:
         storage: Any = Storage(None)
-        saving = Saving(str(tmp_path), storage, lambda drained: None)
+        saving = Saving(str(tmp_path), storage, lambda drained: None, no_fault)
         told: list[int] = []
         saving.to_leader = lambda message: told.append(message["bytes"])
         for share, progress in (

@@ -16,12 +16,14 @@ _BEFORE_ERROR = {
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
     contract.END_STORAGE: "cannot use the job's storage: ",
     contract.END_NOT_SHARED: "was not started: ",
+    contract.END_INTERNAL: "was ended by its agent: ",
 }
 _WITHOUT_ERROR = {
     contract.END_LOST: "ended while its agent was down: the container was started again",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged",
     contract.END_STORAGE: "cannot use the job's storage",
     contract.END_NOT_SHARED: "was not started: the storage path is not the same folder in all pods",
+    contract.END_INTERNAL: "was ended by its agent, which could not go on",
     contract.END_STOPPED: "was stopped by its agent, though nothing had broken",
 }
 

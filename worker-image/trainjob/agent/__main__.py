@@ -16,7 +16,9 @@ if (
 import asyncio
 
 from trainjob.agent.agent import Agent
+from trainjob.agent.background import explain, where
 from trainjob.agent.config import AgentConfig, BadConfig, read
+from trainjob.agent.control import farewell
 from trainjob_api import contract
 
 
@@ -38,11 +40,21 @@ def main() -> int:
             file=sys.stderr,
         )
         return contract.EXIT_BAD_CONFIG
-    return asyncio.run(_run(config))
+    try:
+        return asyncio.run(_run(config))
+    except Exception as error:  # the agent's last resort: whatever it was, the pod ends with a code of ours
+        print(f"agent | {explain(error)}\n{where(error)}", file=sys.stderr)
+        if config.parent_fd is None:
+            farewell.leave(contract.TERMINATION_LOG, farewell.of_fault(explain(error)))
+        return contract.EXIT_INTERNAL
 
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass  # nobody reads any more, or the disk under it is full
     # No interpreter teardown: threads may still wait for a storage or a reader that hangs.
     os._exit(code)

@@ -12,12 +12,15 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
 
+from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
 from trainjob.agent.control.sync import Sync
+from trainjob.agent.processes import strays
 from trainjob.agent.processes.output import Console
-from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.agent.processes.ranks import Stuck
+from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.wire import peer_protocol
 from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import contract, wire
@@ -58,6 +61,7 @@ class Agent:
         self._sync = Sync(config, self.report, self._instructed, self._console.say)
         self._instruction: Optional[contract.Instruction] = None
         self._site: Optional[Site] = None
+        self._background = Background(self._could_not_go_on)
         self._ready: Optional[asyncio.Task[None]] = None
         self._acting: Optional[asyncio.Task[None]] = None
         self._attempt: Optional[Attempt] = None
@@ -72,8 +76,9 @@ class Agent:
         """Everything; the exit code."""
         self._loop.set_exception_handler(self._fault)
         self._console.on_room = self._console_has_room
+        strays.adopt()
         await self._peers.start(self._config.host)
-        syncing = asyncio.ensure_future(self._sync.run())
+        self._background.spawn(self._sync.run())
         self._loop.add_signal_handler(signal.SIGTERM, self._drain)
         # Ctrl-C reaches the whole process group; on the local backend the launcher decides what it means.
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
@@ -81,16 +86,14 @@ class Agent:
         if self._config.parent_fd is not None:
             os.set_blocking(self._config.parent_fd, False)
             self._loop.add_reader(self._config.parent_fd, self._parent_fd_readable)
-        lonely = asyncio.ensure_future(self._watch_loneliness())
-        self._ready = asyncio.ensure_future(self._prepare())
+        self._background.spawn(self._watch_loneliness())
+        self._ready = self._background.task(self._prepare())
         try:
             code = await self._exit_code
             self._say_farewell(code)
             return code
         finally:
-            for task in (lonely, syncing, self._acting):
-                if task is not None:
-                    task.cancel()
+            self._background.cancel()
             await self._leave()
 
     def report(self) -> contract.AgentReport:
@@ -139,6 +142,7 @@ class Agent:
         """What the first report need not wait for."""
         await asyncio.sleep(0)
         from trainjob.agent.site import Site
+        from trainjob.agent.storing.code import JobCode
         from trainjob.agent.storing.saving import Saving
         from trainjob.agent.storing.storage import StorageChild
         from trainjob.agent.wire.rank_calls import SocketFolder
@@ -147,16 +151,30 @@ class Agent:
         storage = (
             None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
         )
-        if storage is not None:
-            storage.start()
         work = config.work_dir
         saving = Saving(
-            os.path.join(work, "staging"), storage, self._uploads_changed, given_out=os.path.join(work, "restore")
+            os.path.join(work, "staging"),
+            storage,
+            self._uploads_changed,
+            self._could_not_go_on,
+            given_out=os.path.join(work, "restore"),
         )
         folder = SocketFolder(config.work_dir, config.pod_uid)
         self._site = Site(
-            config, self._console, self._reaper, storage, saving, folder.path, self._sync.changed, self._warn
+            config,
+            self._console,
+            self._reaper,
+            storage,
+            saving,
+            folder.path,
+            self._sync.changed,
+            self._warn,
+            JobCode(config.code, storage, self._console),
+            self._could_not_go_on,
         )
+        if storage is not None:
+            # Last: whatever cannot be made here leaves no process behind.
+            storage.start()
 
     def _uploads_changed(self, drained: bool) -> None:
         """Only once the ranks have ended does anybody wait for the uploads; while they run each checkpoint drains
@@ -198,8 +216,7 @@ class Agent:
                 await self._ready
             await work()
 
-        self._acting = asyncio.ensure_future(act())
-        self._acting.add_done_callback(lambda task: task.cancelled() or task.result())
+        self._acting = self._background.task(act())
 
     async def _follow(self, instruction: contract.Instruction) -> None:
         what = instruction.get("do")
@@ -328,7 +345,10 @@ class Agent:
     async def _leave(self) -> None:
         """Nothing of ours stays: no process, no socket, no folder but the pod's own."""
         if self._attempt is not None:
-            await self._attempt.stop(contract.END_STOPPED, 0)
+            try:
+                await self._attempt.stop(contract.END_STOPPED, 0)
+            except (Stuck, OSError) as error:
+                self._console.say(explain(error))
             self._attempt.close()
         if not self._orphaned:
             await self._sync.last_word(LAST_WORD_S)
@@ -365,9 +385,8 @@ class Agent:
                 rank.output.resume()
 
     def _forward(self, number: int) -> None:
-        for rank in self._attempt.ranks if self._attempt is not None else ():
-            if rank.alive and rank.pid:
-                signal_group(rank.pid, number)
+        if self._attempt is not None:
+            self._attempt.forward(number)
 
     def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
         from trainjob.agent.restoring import files
@@ -378,14 +397,21 @@ class Agent:
             connection.send({"op": peer_protocol.REFUSED, "message": "nothing lies here"})
             return
         self._files = self._files or files.FileServer(self._site.saving)
-        task = asyncio.ensure_future(self._files.give(connection, message))
-        task.add_done_callback(lambda done: done.cancelled() or done.result())
+        self._background.spawn(self._files.give(connection, message))
+
+    def _could_not_go_on(self, error: BaseException) -> None:
+        """A fault in what this agent is made of: it ends, so that its pod is replaced."""
+        self._console.say(f"{explain(error)}\n{where(error)}")
+        self._end(contract.EXIT_INTERNAL, explain(error))
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
-        """A fault of ours, or a peer that sends nonsense: said, and survived."""
-        import traceback
-
+        """What the loop catches. A connection that it closes for it (a peer that sends nonsense) is said, and
+        survived: who is at its other end hears of that. A callback or a task of ours that fails is a fault of ours.
+        """
         error = context.get("exception")
+        if isinstance(error, Exception) and any(name in context for name in ("handle", "task", "future")):
+            self._could_not_go_on(error)
+            return
         self._console.say(f"fault: {context.get('message')}")
         if error is not None:
-            self._console.say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+            self._console.say(where(error))

@@ -1,29 +1,72 @@
-"""Background work of one object of the agent: a fault in it surfaces as the loop's, and it ends with its owner."""
+"""Background work of one owner (an attempt, or the agent): a fault in it ends the owner, and it ends with its owner.
+
+A task that dies in silence while something waits for it is a hang, so no part of the agent starts one in another way.
+Cancellation is no fault. `explain` says a fault to people: what happened, and what is likely behind it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Coroutine, Set
+import errno
+import traceback
+from typing import Any, Callable, Coroutine, Set, TypeVar
+
+T = TypeVar("T")
+OnFault = Callable[[BaseException], None]
 
 
 class Background:
-    """Tasks that nobody awaits. Keeps them from being collected while they run."""
+    """Tasks that nobody need await. Keeps them from being collected while they run."""
 
-    def __init__(self) -> None:
-        self._tasks: Set[asyncio.Task[None]] = set()
+    def __init__(self, on_fault: OnFault) -> None:
+        self._on_fault = on_fault
+        self._tasks: Set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Start it now."""
+        self.task(work)
+
+    def task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start it now; for who may want to cancel or await it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def cancel(self) -> None:
         """End what still runs."""
         for task in list(self._tasks):
             task.cancel()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault(error)
+
+
+_LIKELY = {
+    errno.ENOSPC: "The volume is full: give the pod more room (spec.checkpoint.staging.sizeLimit), or save less.",
+    errno.EDQUOT: "The quota of the volume is used up: give the pod more room.",
+    errno.EROFS: "The volume is read-only: the kernel makes it so after an error of the disk.",
+    errno.EIO: "The disk under the volume, or the network to it, fails.",
+    errno.EMFILE: "The agent may open no more files: raise the limit (ulimit -n) of the container.",
+    errno.ENFILE: "The node may open no more files.",
+    errno.EAGAIN: "The pod may start no more processes or threads: raise its pids limit, or start fewer.",
+    errno.ENOMEM: "There is no memory left: raise the pod's memory limit.",
+}
+
+
+def explain(error: BaseException) -> str:
+    """One or two sentences."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error.__cause__, OSError):
+        return f"The agent could not go on: {error}"  # made of it, for people
+    number = error.errno if isinstance(error, OSError) else None
+    likely = _LIKELY.get(number or 0, "This is a fault of the agent: its log has the traceback.")
+    return f"The agent could not go on: {what}. {likely}"
+
+
+def where(error: BaseException) -> str:
+    """The traceback, for the log."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()

@@ -8,16 +8,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Optional
 
+from trainjob.agent.background import OnFault
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.processes.output import Console
 from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.storing.code import JobCode
 from trainjob.agent.storing.storage import StorageChild
 
 if TYPE_CHECKING:
     from trainjob.agent.storing.saving import Saving
 
 
-@dataclass
+@dataclass(frozen=True)
 class Site:
     """No behaviour."""
 
@@ -32,8 +34,10 @@ class Site:
     """The state that is reported to the coordinator is another; True: say so at once."""
     warn: Callable[[Optional[str]], None]
     """Trouble that does not stop training; None: it is over."""
-    code_is_here: bool = False
-    """What `tj submit` left in the job's storage has been unpacked."""
+    code: JobCode
+    """What `tj submit` left in the job's storage."""
+    on_fault: OnFault
+    """Work in the background died: what it belongs to (the agent, in an attempt's own Site that attempt) ends."""
 
     @property
     def return_file(self) -> str:

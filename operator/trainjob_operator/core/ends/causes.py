@@ -67,6 +67,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_COMMUNICATION: _FAILURE,
     contract.REASON_RANK_ENDED_EARLY: _FAILURE,
     contract.REASON_STORAGE: _EARLY,
+    contract.REASON_INTERNAL: _SUSPECT,
     contract.REASON_START: _HOPELESS,
     contract.REASON_NOT_SHARED: _HOPELESS,
     contract.REASON_DAMAGED: _FREE,

@@ -163,6 +163,7 @@ def _reason_of_rank(turn: Turn, end: RankEnd) -> str:
         contract.END_DAMAGED: contract.REASON_DAMAGED,
         contract.END_STORAGE: contract.REASON_STORAGE,
         contract.END_NOT_SHARED: contract.REASON_NOT_SHARED,
+        contract.END_INTERNAL: contract.REASON_INTERNAL,
         contract.END_LOST: contract.REASON_CONTAINER_RESTARTED,
         contract.END_SIGNAL: contract.REASON_SIGNAL,
         contract.END_STOPPED: contract.REASON_INTERRUPTED,

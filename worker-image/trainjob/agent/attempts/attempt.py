@@ -1,8 +1,9 @@
 """One attempt on this agent, from the join to the end of its ranks. Made by `agent` when it is told `run n` and older
 ranks are reaped.
 
-The join is answered by rank 0's agent; then the ranks start, once. After their end the attempt stays (links up, uploads
-going on) until a newer one takes its place.
+What comes after what is `course`'s, which is pure; this is the driver that carries it out. The join is answered by rank
+0's agent; then the ranks start, once. After their end the attempt stays (links up, uploads going on) until a newer one
+takes its place. A fault in anything that works for the attempt ends it, with the text (END_INTERNAL).
 """
 
 from __future__ import annotations
@@ -10,35 +11,36 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
-from typing import Any, Coroutine, Dict, List, Mapping, Optional, Sequence, TypeVar
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from trainjob.agent.attempts import code, witness
+from trainjob.agent.attempts import course, forking, witness
+from trainjob.agent.attempts.course import Course
+from trainjob.agent.attempts.forking import Shape
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
+from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot import BootNotes
-from trainjob.agent.processes import rank_command
-from trainjob.agent.processes.rank_command import AttemptPlace, CannotRun, RankPlace
+from trainjob.agent.processes import rank_command, strays
+from trainjob.agent.processes.ending import see_it_end
+from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.processes.ranks import Rank, RankGroup
-from trainjob.agent.processes.reaper import Process, signal_group
-from trainjob.agent.processes.stacks import stack_of
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
-from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import peer_protocol
 from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, wire
+from trainjob_api.contract import RankError
 
-T = TypeVar("T")
-ENDING_S = 10.0
-"""From a rank's exception to its end, which clean-up (wandb.finish()) may take."""
 _TYPES = {
     contract.END_START: "CannotStart",
     contract.END_STORAGE: "StorageError",
     contract.END_NOT_SHARED: "StorageNotShared",
     contract.END_LOST: "ContainerRestarted",
     contract.END_DAMAGED: "CheckpointDamaged",
+    contract.END_INTERNAL: "AgentFault",
 }
 """How an end that the agent decides is called where an exception's type would stand."""
 
@@ -47,29 +49,28 @@ class Attempt:
     """`begin`, then whatever the coordinator says: `stop`, `close`."""
 
     def __init__(self, site: Site, peers: PeerServer, boot: BootNotes, order: contract.Instruction) -> None:
-        self._site = site
+        self._agents = Background(site.on_fault)
+        """What ends the attempt: a fault there is the agent's own."""
+        self._site = replace(site, on_fault=self.fault)
+        self._background = Background(self.fault)
         self._peers = peers
         self._boot = boot
         self._secret = str(order["secret"])
         self._leader_address = str(order["leader"])
         self.number = int(order["attempt"])
-        self.index = int(order["index"])
-        self.workers = int(order["workers"])
-        self.processes = int(order["processes"])
-        self._plain = rank_command.is_plain(site.config.command)
-        self._group = RankGroup(site.reaper, site.console, self._plain, self._rank_changed)
-        self._member = Member(site, self, self._to_leader)
+        plain = rank_command.is_plain(site.config.command)
+        self._shape = Shape(self.number, int(order["index"]), int(order["workers"]), int(order["processes"]), plain)
+        self._course = Course()
+        self._group = RankGroup(site.reaper, site.console, plain, self._rank_changed, self._agents)
+        self._group.warn = site.warn
+        self._member = Member(self._site, self, self._to_leader)
         self._link: Optional[LeaderLink] = None
         self._server: Optional[RankServer] = None
         self._starting: Optional[asyncio.Task[None]] = None
-        self._stopping: Optional[asyncio.Task[None]] = None
         self._held: List[Dict[str, Any]] = []
         self._told: Dict[int, bool] = {}
-        self._over = False
         self.restore: Optional[Restore] = None
         self.leader: Optional[Leader] = None
-        self.joined_at_leader = False
-        self.is_complete = False
         self.leader_lost = False
         self.run: Optional[int] = None
         self.resumed_from: Optional[str] = None
@@ -87,7 +88,17 @@ class Attempt:
     @property
     def unused(self) -> bool:
         """It was stopped before a rank was started: told again, it can begin anew."""
-        return self._over and not self._group.ranks
+        return self._course.unused
+
+    @property
+    def joined_at_leader(self) -> bool:
+        """The join was answered."""
+        return self._course.joined
+
+    @property
+    def is_complete(self) -> bool:
+        """The run's end record is there."""
+        return self._course.complete
 
     @property
     def lost_peers(self) -> List[int]:
@@ -96,28 +107,11 @@ class Attempt:
             return sorted(self.leader.lost)
         return [0] if self.leader_lost else []
 
-    # -- the coordinator's words
-    # ------------------------------------------------------------------------------------------
+    # -- the coordinator's words ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Ask to join."""
-        if self.number <= self._boot.started_attempt():
-            self._lose()
-        else:
-            self._starting = self._task(self._begin())
-
-    async def _begin(self) -> None:
-        self._held = await self._site.saving.held()
-        self._site.saving.to_leader = self._to_leader
-        if self.index == 0:
-            self.leader = Leader(self._site, self.number, self.workers, self.processes, self._member.take)
-            self._peers.know(self._secret, self.number, self.leader)
-            self._ask()
-        else:
-            self._peers.know(self._secret, self.number, None)
-            caller = Caller(self._secret, self.number, self.index)
-            self._link = LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused)
-            self._link.connect(self._leader_address)
+        self._carry_out(self._course.begun(self.number <= self._boot.started_attempt()))
 
     def update(self, order: contract.Instruction) -> None:
         """The same attempt, told again: rank 0's agent may have moved (its container was restarted), and an operator
@@ -128,25 +122,34 @@ class Attempt:
             if self._link is not None or self.leader is not None:
                 self._peers.know(self._secret, self.number, self.leader)
             if self._link is not None:
-                self._link.caller = Caller(self._secret, self.number, self.index)
+                self._link.caller = Caller(self._secret, self.number, self._shape.index)
         if self._link is not None and order["leader"] != self._leader_address:
             self._leader_address = str(order["leader"])
             self._link.connect(self._leader_address)
 
+    def forward(self, number: int) -> None:
+        """A signal that the container got."""
+        self._group.signal(number)
+
     async def stop(self, verdict: str, grace_s: float) -> None:
         """End the ranks; returns when all are gone. May be cancelled and called again."""
-        self._over = True
-        if self._starting is not None:
-            # Between the forks there is no wait: either all are started or none is.
-            self._starting.cancel()
+        self._carry_out(self._course.stopped())
         await self._group.stop(verdict, grace_s)
+        await asyncio.get_running_loop().run_in_executor(None, self._clear_up)
+
+    def _clear_up(self) -> None:
+        """Nothing of the ranks stays: what they started, what they left in TMPDIR."""
+        if self._group.ranks:
+            left = strays.end(self._site.config.pod_uid)
+            if left:
+                pids = ", ".join(map(str, left[:16]))
+                self._site.console.say(f"processes of attempt {self.number} outlived its ranks and are killed: {pids}")
+        forking.remove_tmp(self._site, self.number)
 
     def close(self) -> None:
         """Leave the attempt's connections; the ranks are gone already."""
-        self._over = True
-        for task in (self._starting, self._stopping):
-            if task is not None:
-                task.cancel()
+        self._carry_out(self._course.stopped())
+        self._background.cancel()
         for part in (self._link, self.leader, self._member, self._server, self.restore):
             if part is not None:
                 part.close()
@@ -159,8 +162,73 @@ class Attempt:
         if self.leader is not None:
             await self.leader.finish()
 
-    # -- the join
-    # ---------------------------------------------------------------------------------------------------------
+    # -- the course ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, outputs: Sequence[course.Output], answer: Optional[Mapping[str, Any]] = None) -> None:
+        for output in outputs:
+            if isinstance(output, course.Ask):
+                self._starting = self._background.task(self._ask_to_join())
+            elif isinstance(output, course.Start):
+                assert answer is not None
+                self._starting = self._background.task(self._start(answer))
+            elif isinstance(output, course.GiveUp):
+                # Between the forks there is no wait: either all are started or none is.
+                if self._starting is not None:
+                    self._starting.cancel()
+            elif isinstance(output, course.EndUnstarted):
+                self._end_unstarted(output)
+            else:
+                self._end_ranks(output)
+
+    def fault(self, error: BaseException) -> None:
+        """Something that works for this attempt has failed as it never should. After its end it is only said: what
+        waits then (uploads) is bounded by who waits.
+        """
+        self._site.console.say(f"attempt {self.number}: {explain(error)}\n{where(error)}")
+        self._fail(contract.END_INTERNAL, explain(error))
+
+    def _fail(self, kind: str, message: str) -> None:
+        self._carry_out(self._course.failed(kind, message))
+
+    def _end_unstarted(self, end: course.EndUnstarted) -> None:
+        self._group.ranks = forking.new_ranks(self._shape)
+        self._site.console.say(end.message)
+        for rank in self._group.ranks:
+            rank.end_without_process(end.kind, _error(end.kind, end.message))
+            self._rank_changed(rank)
+
+    def _end_ranks(self, end: course.EndRanks) -> None:
+        self._site.console.say(end.message)
+        error = _error(end.kind, end.message)
+        for rank in self._group.ranks:
+            if rank.gone is None:
+                rank.end_without_process(end.kind, error)
+                self._rank_changed(rank)
+            elif end.kind == contract.END_INTERNAL:
+                rank.overrule(end.kind, error)
+            if rank.error is None and rank.ended_at is None:
+                rank.error = error
+        self._site.changed(True)
+        self._agents.spawn(self._group.stop(end.kind, 0))
+
+    # -- the join ------------------------------------------------------------------------------------------------------
+
+    async def _ask_to_join(self) -> None:
+        self._held = await self._site.saving.held()
+        self._site.saving.to_leader = self._to_leader
+        shape = self._shape
+        if shape.index == 0:
+            self.leader = Leader(self._site, self.number, shape.workers, shape.processes, self._member.take)
+            self._peers.know(self._secret, self.number, self.leader)
+            self._ask()
+        else:
+            self._peers.know(self._secret, self.number, None)
+            self._link = self._new_link()
+            self._link.connect(self._leader_address)
+
+    def _new_link(self) -> LeaderLink:
+        caller = Caller(self._secret, self.number, self._shape.index)
+        return LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused)
 
     def _to_leader(self, message: wire.Message, blob: bytes = b"") -> None:
         if self.leader is not None:
@@ -196,40 +264,30 @@ class Attempt:
 
     def joined(self, answer: Mapping[str, Any]) -> None:
         """The join's answer (perhaps once more)."""
-        if self.joined_at_leader or self._over:
+        if self._course.phase != course.ASKING:
             return
-        self.joined_at_leader = True
         self.run = int(answer["run"])
         checkpoint = answer["checkpoint"]
         self.resumed_from = None if checkpoint is None else str(checkpoint["id"])
+        self._carry_out(self._course.answered(bool(answer["completed"])), answer)
         self._site.changed(True)
-        if answer["completed"]:
-            self.completed()
-            return
-        self._starting = self._task(self._start(answer))
 
     def refused(self, kind: str, message: str) -> None:
         """The attempt cannot begin, or must not go on."""
-        if self._group.ranks:
-            self._end_all(kind, message)
-        elif not self._over:
-            self._over = True
-            if self._starting is not None:
-                self._starting.cancel()
-            self._end_unstarted(kind, message)
+        self._fail(kind, message)
 
     def completed(self) -> None:
         """The run's end record is there."""
-        self.is_complete = True
+        self._course.completed()
         self._site.changed(True)
 
     def damaged(self, id_: str, why: str) -> None:
         """The checkpoint that was resumed is damaged: this attempt is over, the next join chooses afresh."""
-        self._end_all(contract.END_DAMAGED, f"Checkpoint {id_} is damaged: {why}")
+        self._fail(contract.END_DAMAGED, f"Checkpoint {id_} is damaged: {why}")
 
     def storage_unusable(self, message: str) -> None:
         """A rank's checkpoint cannot be read."""
-        self._end_all(contract.END_STORAGE, message)
+        self._fail(contract.END_STORAGE, message)
 
     def unstored(self, message: str) -> None:
         """What our ranks saved cannot be stored: their good ends are worth nothing."""
@@ -238,181 +296,103 @@ class Attempt:
             rank.overrule(contract.END_STORAGE, {"type": "StorageError", "message": message})
         self._site.changed(True)
 
-    # -- the ranks
-    # --------------------------------------------------------------------------------------------------------
-
-    async def _sees(self, answer: Mapping[str, Any]) -> bool:
-        """Whether the storage path is here what it is for rank 0's agent; if not, the word of that agent ends the
-        attempt.
-        """
-        site, claim = self._site, answer.get("claim")
-        if (
-            claim is None
-            or site.storage is None
-            or not witness.is_needed(site.config.spec.storage, answer["members"], self.index)
-        ):
-            return True
-        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        looking = self._task(self._look(site.storage, claim, answered))
-        either: List[asyncio.Future[Any]] = [looking, answered]
-        await asyncio.wait(either, timeout=witness.PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        return await looking if answered.done() else not looking.done() or looking.result()
-
-    async def _look(self, storage: StorageChild, claim: Mapping[str, Any], answered: asyncio.Future[None]) -> bool:
-        seen, where = await witness.look(storage, claim, answered)
-        self._to_leader({"op": peer_protocol.SEEN, "pod": self._site.config.pod, "seen": seen, "where": where})
-        return seen
+    # -- the ranks -----------------------------------------------------------------------------------------------------
 
     async def _start(self, answer: Mapping[str, Any]) -> None:
-        site, checkpoint = self._site, answer["checkpoint"]
-        if not await self._sees(answer):
+        site = self._site
+        if not await witness.sees(site, self._background, answer, self._shape.index, self._to_leader):
             return
         try:
-            await code.bring(site)
+            await site.code.bring()
         except StorageError as error:
-            self._end_unstarted(contract.END_STORAGE, str(error))
+            self._fail(contract.END_STORAGE, str(error))
             return
         await site.saving.adopt(answer["adopt"], self.resumed_from)
+        await self._prepare_restore(answer)
+        await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, self.number)
+        self._server = self._member.server = RankServer(self.number, site.socket_folder, self._greeted, self._called)
+        await self._server.start()
+        if self._shape.plain:
+            self._group.last_words = self._server_words
+        else:
+            self._group.speakers = self._server.pids
+        try:
+            argv = rank_command.argv(site.config.command)
+        except CannotRun as error:
+            self._fail(contract.END_START, str(error))
+            return
+        shared = forking.place_of(site, self._shape, self.run or 1, answer, self._server.path)
+        self._fork(argv, shared)
+
+    async def _prepare_restore(self, answer: Mapping[str, Any]) -> None:
+        site = self._site
         origin = Origin(
-            checkpoint, answer["holders"], tuple(answer["members"]), self.processes, self._secret, self.number
+            answer["checkpoint"],
+            answer["holders"],
+            tuple(answer["members"]),
+            self._shape.processes,
+            self._secret,
+            self.number,
         )
         brought = os.path.join(site.config.work_dir, "restore")
         # What an agent that was killed left there.
         await asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(brought, ignore_errors=True))
         self.restore = Restore(site.saving, site.storage, os.path.join(brought, str(self.number)), origin, site.uri)
         self.restore.prepare()
-        self._server = self._member.server = RankServer(self.number, site.socket_folder, self._greeted, self._called)
-        await self._server.start()
-        if self._plain:
-            self._group.last_words = lambda rank: self._server_of().read_to_end(rank.rank)
-        tmp = os.path.join(site.config.work_dir, "tmp")
-        for folder in (tmp, os.path.join(site.config.work_dir, "logs")):
-            os.makedirs(folder, exist_ok=True)
-        _sweep(tmp)
-        shared = AttemptPlace(
-            self.number,
-            self.run or 1,
-            site.config.spec.storage,
-            str(answer["master_addr"]),
-            int(answer["master_port"]),
-            self._server.path,
-            site.socket_folder,
-            tmp,
-            site.return_file,
-        )
-        self._fork_all(shared)
 
-    def _fork_all(self, shared: AttemptPlace) -> None:
-        """All ranks of this agent, without a pause between."""
-        site = self._site
-        try:
-            argv = rank_command.argv(site.config.command)
-        except CannotRun as error:
-            self._end_unstarted(contract.END_START, str(error))
-            return
+    def _fork(self, argv: List[str], shared: rank_command.AttemptPlace) -> None:
         self._boot.note_attempt(self.number)
-        self._group.ranks = self._new_ranks()
-        world = self.workers * (self.processes if self._plain else 1)
-        for rank in self._group.ranks:
-            place = RankPlace(
-                rank.rank, rank.local_rank, world, len(self._group.ranks), self.index, self.workers, self.processes
-            )
-            env = rank_command.environment(os.environ, site.config.command, place, shared)
-            log = os.path.join(site.config.work_dir, "logs", f"rank-{rank.rank}.log")
-            try:
-                self._group.start(rank, argv, env, log, f"r{rank.rank:0{max(2, len(str(world - 1)))}d} | ")
-            except OSError as error:
-                rank.end_without_process(
-                    contract.END_START, {"type": "CannotStart", "message": f"{argv[0]} cannot be executed: {error}"}
-                )
-                self._rank_changed(rank)
+        self._course.forking()
+        self._group.ranks = forking.new_ranks(self._shape)
+        try:
+            forking.fork_all(self._site, self._group, self._shape, shared, argv)
+        except CannotRun as error:
+            self._fail(contract.END_START, str(error))
 
-    def _new_ranks(self) -> List[Rank]:
-        count = self.processes if self._plain else 1
-        return [Rank(self.index * count + local, local) for local in range(count)]
-
-    def _lose(self) -> None:
-        """An earlier agent in this pod started these ranks; nobody knows how they ended."""
-        self._end_unstarted(contract.END_LOST, "The agent's container was restarted; its ranks ended with it.")
-
-    def _end_unstarted(self, kind: str, message: str) -> None:
-        self._group.ranks = self._new_ranks()
-        self._site.console.say(message)
-        for rank in self._group.ranks:
-            rank.end_without_process(kind, {"type": _TYPES.get(kind, kind), "message": message})
-            self._rank_changed(rank)
-
-    def _end_all(self, verdict: str, message: str) -> None:
-        if self._over:
-            return
-        self._site.console.say(message)
-        for rank in self._group.ranks:
-            if rank.error is None and rank.ended_at is None:
-                rank.error = {"type": _TYPES.get(verdict, verdict), "message": message[: contract.MESSAGE_LIMIT]}
-        self._stopping = self._task(self.stop(verdict, 0))
-
-    @staticmethod
-    def _task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task whose fault is not lost."""
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.result())
-        return task
-
-    def _server_of(self) -> RankServer:
+    def _server_words(self, rank: Rank) -> asyncio.Future[None]:
         assert self._server is not None
-        return self._server
+        return self._server.read_to_end(rank.rank)
 
     def process_of(self, number: int) -> Rank:
         """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""
         for rank in self._group.ranks:
-            if rank.rank == number or not self._plain:
+            if rank.rank == number or not self._shape.plain:
                 return rank
         raise ValueError(f"rank {number} is none of this worker's")
 
     def _greeted(self, number: int, message: wire.Message) -> None:
         rank = self.process_of(number)
-        rank.greeted, rank.state = True, contract.RANK_RUNNING
-        if not self._plain:
+        rank.greeted = True
+        if rank.state == contract.RANK_STARTING:
+            rank.state = contract.RANK_RUNNING
+        if not self._shape.plain:
             self._member.world_size = int(message["world_size"])
         self._site.changed(False)
 
     def _called(self, number: int, message: wire.Message, blob: bytes) -> None:
         if message["op"] == contract.OP_ERROR:
-            error: contract.RankError = {
-                "type": message.get("type", ""),
-                "message": message.get("message", ""),
-                "traceback": message.get("traceback", ""),
-                "communication": bool(message.get("communication")),
-            }
-            process = self.process_of(number)
-            process.accuse(str(message.get("kind")), error)
-            if self._plain:
-                self._member.raised(number, process.error or error)
-            self._site.changed(True)
-            pid = None if self._server is None else self._server.pid_of(number)
-            self._task(self._see_it_end(number, process, pid))
-        self._member.called(number, message, blob)
+            self._raised(number, message)
+        else:
+            self._member.called(number, message, blob)
 
-    async def _see_it_end(self, number: int, process: Rank, pid: Optional[int]) -> None:
-        """A rank that has raised ends, also when a thread that is no daemon or a library's clean-up keeps it. Behind
-        a launcher only its own process: the launcher sees it end.
-        """
-        pid = process.pid if self._plain else pid
-        speaker = None if pid is None else Process.of(pid)
-        if process.gone is not None:
-            await asyncio.wait([process.gone], timeout=ENDING_S)
-        if process.ended_at is not None or speaker is None or not speaker.is_there():
-            return
-        stack = await stack_of(number, speaker.pid, self._site.socket_folder)
-        if process.ended_at is None and speaker.is_there():
-            self._site.console.say(
-                f"rank {number} raised an exception and has not ended within {ENDING_S:g} s: it is killed. Likely a "
-                f"thread that is no daemon, or a library's clean-up at exit. It stands here:\n{stack}"
-            )
-            if self._plain:
-                signal_group(speaker.pid, signal.SIGKILL)
-            else:
-                speaker.kill()
+    def _raised(self, number: int, message: wire.Message) -> None:
+        error: RankError = {
+            "type": message.get("type", ""),
+            "message": message.get("message", ""),
+            "traceback": message.get("traceback", ""),
+            "communication": bool(message.get("communication")),
+        }
+        process, speaker = self.process_of(number), None
+        process.accuse(str(message.get("kind")), error)
+        self._site.changed(True)
+        if self._shape.plain:
+            self._member.raised(number, process.error or error)
+        elif self._server is not None:
+            speaker = self._server.pid_of(number)
+            if speaker is None:
+                return
+        say = self._site.console.say
+        self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))
 
     def _rank_changed(self, rank: Rank) -> None:
         if rank.state == contract.RANK_ENDED and rank.rank not in self._told:
@@ -421,10 +401,5 @@ class Attempt:
         self._site.changed(True)
 
 
-def _sweep(tmp: str) -> None:
-    """Our own temporary folders that ranks left which were killed while they saved. No rank of this worker lives
-    yet; a thread removes what was listed.
-    """
-    left = [os.path.join(tmp, name) for name in os.listdir(tmp) if name.startswith("trainjob-")]
-    for path in left:
-        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, path, True)
+def _error(kind: str, message: str) -> RankError:
+    return {"type": _TYPES.get(kind, kind), "message": message[: contract.MESSAGE_LIMIT]}

@@ -50,7 +50,7 @@ class Leader:
         self._join = Join(workers)
         self._requests: List[Request] = []
         self._port: Optional[MasterPort] = None
-        self._background = Background()
+        self._background = Background(site.on_fault)
         self._ok: Set[int] = set()
         self._lost_timers: Dict[int, asyncio.TimerHandle] = {}
         self._run: Optional[int] = None
@@ -216,7 +216,7 @@ class Leader:
             )
             return
         except OSError as error:
-            self._carry_out(self._join.failed(contract.END_START, f"No port for rank 0: {error}"))
+            self._carry_out(self._join.failed(contract.END_INTERNAL, f"No port for rank 0: {error}"))
             return
         chosen = settled["checkpoint"]
         adopted = [] if self._site.storage is None else settling.adopted(candidates, chosen, int(settled["run"]))

@@ -113,7 +113,7 @@ class Member:
         self._ends: Dict[int, wire.Message] = {}
         self._listings: Dict[int, wire.Message] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
-        self._background = Background()
+        self._background = Background(site.on_fault)
         self._from_leader: Dict[str, Callable[[wire.Message, bytes], None]] = {
             peer_protocol.RELEASE: self._release,
             peer_protocol.FAIL: self._fail,
@@ -157,7 +157,7 @@ class Member:
         elif op == contract.OP_REPORTED:
             self._listings[rank] = {"op": peer_protocol.REPORTED, "rank": rank, "timeout_s": message.get("timeout_s")}
             self._send(self._listings[rank])
-        elif op != contract.OP_ERROR:
+        else:
             raise ValueError(f"unknown operation {op!r}")
 
     def raised(self, number: int, error: RankError) -> None:

@@ -9,10 +9,13 @@ its own storage child before it starts its ranks (`look`), which takes a millise
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from trainjob.agent.background import Background
+from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import peer_protocol
+from trainjob_api import wire
 
 PATIENCE_S = 2.0
 """A storage that does not even answer is no verdict: the ranks start, and the answer comes when it comes."""
@@ -51,6 +54,28 @@ async def look(storage: StorageChild, claim: Mapping[str, Any], answered: asynci
             return bool(found["seen"]), str(found["where"])
         await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
         tries += 1
+
+
+async def sees(
+    site: Site, background: Background, answer: Mapping[str, Any], index: int, tell: Callable[[wire.Message], None]
+) -> bool:
+    """Whether the storage path is here what it is for rank 0's agent; if not, the word of that agent ends the
+    attempt.
+    """
+    storage, claim = site.storage, answer.get("claim")
+    if claim is None or storage is None or not is_needed(site.config.spec.storage, answer["members"], index):
+        return True
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def look_and_tell(storage: StorageChild) -> bool:
+        seen, where = await look(storage, claim, answered)
+        tell({"op": peer_protocol.SEEN, "pod": site.config.pod, "seen": seen, "where": where})
+        return seen
+
+    looking = background.task(look_and_tell(storage))
+    either: List[asyncio.Future[Any]] = [looking, answered]
+    await asyncio.wait(either, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    return await looking if answered.done() else not looking.done() or looking.result()
 
 
 class Witnesses:

@@ -43,6 +43,11 @@ def farewell(report: AgentReport, code: int, why: str) -> str:
     )
 
 
+def of_fault(why: str) -> str:
+    """The line of an agent that could not even begin, or not end as it should."""
+    return last_word.to_text(LastWord(False, None, 0, contract.EXIT_INTERNAL, text=why))
+
+
 def leave(path: Optional[str], text: str) -> None:
     """Write it, if the kubelet has put the file there."""
     if path is None:

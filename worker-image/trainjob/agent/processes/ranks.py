@@ -7,19 +7,24 @@ it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import time
 from typing import Callable, Dict, List, Optional, Sequence
 
+from trainjob.agent.background import Background
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
-from trainjob.agent.processes.reaper import Reaper, group_gone, signal_group
+from trainjob.agent.processes.rank_command import CannotRun
+from trainjob.agent.processes.reaper import Reaper, group_gone, handles, signal_group, signal_process
 from trainjob_api import command, contract
 from trainjob_api.contract import RankError, RankReport
 
 WRONG_PYTHON = ("No module named", "SyntaxError", "ImportError", "unknown option", "unrecognized")
 """What an interpreter that is not ours says last."""
+STUCK_S = 30.0
+"""After SIGKILL: until processes that live on are reported, and again until the agent gives up on its pod."""
 LAST_WORDS_S = 0.5
 """After a rank's end: how long its socket and pipe may take to reach their ends (a left-over process may hold them
 open).
@@ -174,7 +179,17 @@ def _signal_name(number: int) -> str:
 class RankGroup:
     """All ranks of an attempt on this agent."""
 
-    def __init__(self, reaper: Reaper, console: Console, plain: bool, on_change: Callable[[Rank], None]) -> None:
+    def __init__(
+        self,
+        reaper: Reaper,
+        console: Console,
+        plain: bool,
+        on_change: Callable[[Rank], None],
+        background: Background,
+    ) -> None:
+        self._background = background
+        self.warn: Callable[[str], None] = lambda text: None
+        """Set by the attempt: into the agent's report."""
         self._reaper = reaper
         self._console = console
         self._plain = plain
@@ -182,6 +197,8 @@ class RankGroup:
         self.ranks: List[Rank] = []
         self.last_words: Callable[[Rank], asyncio.Future[None]] = _no_words
         """Set by the attempt: done when the rank's socket has been read to its end."""
+        self.speakers: Optional[Callable[[], List[int]]] = None
+        """Set by the attempt for launchers: the processes that speak as ranks."""
 
     @property
     def alive(self) -> bool:
@@ -189,30 +206,38 @@ class RankGroup:
         return any(r.alive for r in self.ranks)
 
     def start(self, rank: Rank, argv: Sequence[str], env: Dict[str, str], log: str, prefix: str) -> None:
-        """Fork one rank. Raises OSError when the program cannot be executed."""
+        """Fork one rank. Raises CannotRun when the program cannot be executed, OSError when this place cannot start
+        it. Whatever can fail comes before the fork: a process that is not watched could never be ended.
+        """
         loop = asyncio.get_running_loop()
-        reading, writing = os.pipe()
+        gone: asyncio.Future[None] = loop.create_future()
+        file = LogFile(log)
         try:
-            process = subprocess.Popen(
-                list(argv), env=env, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, start_new_session=True
-            )
+            reading, writing = os.pipe()
         except OSError:
-            os.close(reading)
+            file.close()
+            raise
+        output = None
+        try:
+            output = RankOutput(loop, reading, prefix, self._console, file)
+            process = _forked(argv, env, writing)
+        except BaseException:
+            if output is not None:
+                output.close()
+            else:
+                os.close(reading)
+                file.close()
             raise
         finally:
             os.close(writing)
+        self._reaper.watch(process.pid, lambda status: self._ended(rank, status), group=True)
         process.returncode = 0  # the reaper collects it; Popen itself must never wait for it
-        rank.argv = argv
-        rank.pid = process.pid
-        rank.gone = loop.create_future()
-        rank.output = RankOutput(loop, reading, prefix, self._console, LogFile(log))
-        self._reaper.watch(rank.pid, lambda status: self._ended(rank, status), group=True)
+        rank.argv, rank.pid, rank.gone, rank.output = argv, process.pid, gone, output
         self._on_change(rank)
 
     def _ended(self, rank: Rank, status: int) -> None:
         rank.take_status(status)
-        task = asyncio.ensure_future(self._finish(rank))
-        task.add_done_callback(lambda done: done.cancelled() or done.result())
+        self._background.spawn(self._finish(rank))
 
     async def _finish(self, rank: Rank) -> None:
         assert rank.output is not None and rank.gone is not None
@@ -229,7 +254,16 @@ class RankGroup:
         self._on_change(rank)
 
     def signal(self, number: int) -> None:
-        """To every living rank's whole group."""
+        """To each rank's own process, not to what it started: of DataLoader workers that end first it would only see
+        an error. A launcher that handles the signal passes it on; behind a shell it goes to those that speak as ranks.
+        """
+        for rank in self.ranks:
+            if rank.alive and rank.ended_at is None:
+                speakers = [] if self.speakers is None or handles(rank.pid, number) else self.speakers()
+                for pid in speakers or [rank.pid]:
+                    signal_process(pid, number)
+
+    def _signal_groups(self, number: int) -> None:
         for rank in self.ranks:
             if rank.alive and rank.ended_at is None:
                 signal_group(rank.pid, number)
@@ -241,21 +275,62 @@ class RankGroup:
                 rank.verdict = verdict
 
     async def stop(self, verdict: str, grace_s: float) -> None:
-        """SIGTERM, after `grace_s` SIGKILL (0: at once); returns when all are gone."""
+        """SIGTERM, after `grace_s` SIGKILL to all that they started (0: at once); returns when all are gone."""
         self.condemn(verdict)
         if grace_s > 0:
             self.signal(signal.SIGTERM)
             # A stopped process (SIGSTOP) takes no SIGTERM until it is continued.
-            self.signal(signal.SIGCONT)
+            self._signal_groups(signal.SIGCONT)
             await self.wait(grace_s)
-        self.signal(signal.SIGKILL)
-        await self.wait(None)
+        self._signal_groups(signal.SIGKILL)
+        await self.wait(STUCK_S)
+        if self.alive:
+            self._say_stuck()
+            await self.wait(STUCK_S)
+        if self.alive:
+            raise Stuck(self._stuck())
+
+    def _stuck(self) -> str:
+        pids = ", ".join(str(rank.pid) for rank in self.ranks if rank.alive)
+        return (
+            f"SIGKILL does not end the ranks' processes {pids}: they wait inside the kernel, likely for a network file "
+            "system or a GPU driver that hangs"
+        )
+
+    def _say_stuck(self) -> None:
+        self._console.say(self._stuck())
+        self.warn(f"{self._stuck()}. If they do not end, this agent does, so that its pod is replaced.")
 
     async def wait(self, timeout_s: Optional[float]) -> None:
         """Until all are gone, or the time is over."""
         living = [r.gone for r in self.ranks if r.gone is not None and not r.gone.done()]
         if living:
             await asyncio.wait(living, timeout=timeout_s)
+
+
+class Stuck(Exception):
+    """Processes that SIGKILL cannot end."""
+
+
+FORK_TRIES = 3
+_MOMENTARY = (errno.EAGAIN, errno.ENOMEM)
+"""The pods' limit of processes, or memory, for a moment: of processes that are just ending, say."""
+_NOT_A_PROGRAM = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EPERM)
+
+
+def _forked(argv: Sequence[str], env: Dict[str, str], output: int) -> subprocess.Popen[bytes]:
+    tries_left = FORK_TRIES
+    while True:
+        tries_left -= 1
+        try:
+            return subprocess.Popen(
+                list(argv), env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        except OSError as error:
+            if error.errno in _NOT_A_PROGRAM:
+                raise CannotRun(f"{argv[0]} cannot be executed: {error}") from error
+            if error.errno not in _MOMENTARY or not tries_left:
+                raise
 
 
 def _no_words(rank: Rank) -> asyncio.Future[None]:

@@ -74,11 +74,8 @@ class Process(NamedTuple):
 
     def kill(self) -> None:
         """SIGKILL, if it still lives."""
-        try:
-            if self.is_there():
-                os.kill(self.pid, signal.SIGKILL)
-        except OSError:
-            pass  # it went, or is another user's
+        if self.is_there():
+            signal_process(self.pid, signal.SIGKILL)
 
 
 def _born(pid: int) -> Optional[bytes]:
@@ -100,6 +97,24 @@ def signal_group(pid: int, number: int) -> bool:
         # Something in the group changed its user; what may be signalled was.
         return True
     return True
+
+
+def signal_process(pid: int, number: int) -> None:
+    """Send to one process, if it is there and may be signalled."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            (mask,) = [line.split()[1] for line in file if line.startswith(b"SigCgt:")]
+    except (OSError, ValueError):
+        return False
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 async def group_gone(pid: int) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 from typing import Mapping, Optional
 
+from trainjob.agent.processes.reaper import handles
 from trainjob_api import contract
 
 WAIT_S = 1.0
@@ -26,7 +27,8 @@ async def stack_of(rank: int, pid: Optional[int], folder: str) -> str:
     """
     if pid is None:
         return "has not reached the training library yet (Python is starting), or has left it"
-    if not _handles(pid):
+    # Without a handler it would die of it. A program that took its place (exec) has none.
+    if not handles(pid, _SIGNAL):
         return f"gives no stack: {_state(pid)}, and does not handle {contract.STACK_SIGNAL_NAME}"
     path = os.path.join(folder, contract.STACK_FILE.format(rank=rank))
     before = _size(path)
@@ -51,18 +53,6 @@ async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> dict[str,
     """Of several ranks at once."""
     texts = await asyncio.gather(*(stack_of(rank, pid, folder) for rank, pid in pids.items()))
     return {str(rank): text for rank, text in zip(pids, texts)}
-
-
-def _handles(pid: int) -> bool:
-    """Whether the process has a handler for STACK_SIGNAL: without one it would die of it. A program that took its
-    place (exec) has none.
-    """
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            (mask,) = [line.split()[1] for line in file if line.startswith(b"SigCgt:")]
-    except (OSError, ValueError):
-        return False
-    return bool(int(mask, 16) >> (_SIGNAL - 1) & 1)
 
 
 def _size(path: str) -> int:

@@ -119,7 +119,8 @@ class Restore:
         for gathering in self._gatherings:
             gathering.close()
         self._threads.shutdown(wait=False)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # Of a hundred thousand files this takes seconds, and the next attempt is waiting. Its own folder is another.
+        asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(self._folder, ignore_errors=True))
 
     async def _find(self, id_: str) -> _Found:
         return await asyncio.shield(self._begin(id_))

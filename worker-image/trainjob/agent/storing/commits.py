@@ -43,7 +43,7 @@ class Commits:
         self._protected: Set[str] = set(protected)
         self._loop = asyncio.get_running_loop()
         self._uploads = Uploads(self._loop.time())
-        self._background = Background()
+        self._background = Background(site.on_fault)
         self._timer: Optional[asyncio.TimerHandle] = None
         self._committing: Set[str] = set()
         self._retaining = 0

@@ -15,6 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
+from trainjob.agent.background import Background, OnFault
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import peer_protocol
 from trainjob.checkpoint.errors import CHANGED, CONFLICT, DAMAGED, INVALID, LOST, RETIRED, StagingError
@@ -40,6 +41,7 @@ class Saving:
         root: str,
         storage: Optional[StorageChild],
         changed: Callable[[bool], None],
+        on_fault: OnFault,
         given_out: Optional[str] = None,
     ) -> None:
         """`given_out`: where restored checkpoints lie, which ranks may report again."""
@@ -47,6 +49,7 @@ class Saving:
         self._staging.sweep()
         self._storage = storage
         self._changed = changed
+        self._background = Background(on_fault)
         self._thread = ThreadPoolExecutor(1, "staging")
         self._unwanted = threading.Event()
         """Set: the attempt whose ranks' files are being staged is over."""
@@ -221,7 +224,7 @@ class Saving:
         self._idle.clear()
         self._changed(False)
         if self._work is None or self._work.done():
-            self._work = asyncio.ensure_future(self._store_all())
+            self._work = self._background.task(self._store_all())
 
     def _forget(self, id_: str) -> None:
         self._shared.pop(id_, None)

@@ -54,17 +54,13 @@ class StorageChild(asyncio.Protocol):
         self, op: str, fields: Mapping[str, Any], on_progress: Optional[OnProgress] = None
     ) -> Dict[str, Any]:
         """The reply of one operation. Raises StorageError. How long it may take is the caller's affair."""
-        if self._transport is None:
-            if self._starting is None or self._starting.done():
-                self._starting = asyncio.ensure_future(self._start())
-            await asyncio.shield(self._starting)
-        assert self._transport is not None
+        transport = await self._connected()
         self._number += 1
         number = self._number
         reply: asyncio.Future[Dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._calls[number] = (reply, on_progress)
         request = {"id": number, "op": op, "storage": self.storage, **fields}
-        self._transport.write(json.dumps(request).encode() + b"\n")
+        transport.write(json.dumps(request).encode() + b"\n")
         try:
             return await reply
         finally:
@@ -72,9 +68,25 @@ class StorageChild(asyncio.Protocol):
             self._moving.pop(number, None)
 
     def start(self) -> None:
-        """Start the child ahead of its first call."""
-        if self._transport is None and self._starting is None:
+        """Start the child ahead of its first call, which tells of trouble with that."""
+        self._begin().add_done_callback(lambda starting: starting.cancelled() or starting.exception())
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._starting is None or self._starting.done():
             self._starting = asyncio.ensure_future(self._start())
+        return self._starting
+
+    async def _connected(self) -> asyncio.Transport:
+        if self._transport is None:
+            try:
+                await asyncio.shield(self._begin())
+            except OSError as error:
+                raise StorageError(
+                    "child", f"the storage child cannot be started: {error}; it is tried again"
+                ) from error
+        if self._transport is None:
+            raise StorageError("child", "the storage child ended as soon as it was started; it is tried again")
+        return self._transport
 
     async def close(self, timeout_s: float) -> None:
         """Let it finish what is in flight, but no longer than this; then it is killed."""
@@ -89,21 +101,25 @@ class StorageChild(asyncio.Protocol):
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        self._ended = ended = loop.create_future()
-        with theirs:
-            # Not in the user's folder: `-m` would import from there.
-            process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and the reaper needs the fork in its own turn
-                [sys.executable, *CHILD],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                cwd=self._work_dir,
-                env=_environment(),
-                start_new_session=True,
-            )
-        process.returncode = 0  # collected by the reaper
-        self._pid = process.pid
-        self._reaper.watch(process.pid, lambda status: _settle(ended), group=True)
-        await loop.create_unix_connection(lambda: self, sock=ours)
+        try:
+            with theirs:
+                # Not in the user's folder: `-m` would import from there.
+                process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and the reaper needs the fork in its turn
+                    [sys.executable, *CHILD],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    cwd=self._work_dir,
+                    env=_environment(),
+                    start_new_session=True,
+                )
+            process.returncode = 0  # collected by the reaper
+            ended: asyncio.Future[None] = loop.create_future()
+            self._pid, self._ended = process.pid, ended
+            self._reaper.watch(process.pid, lambda status: _settle(ended), group=True)
+            await loop.create_unix_connection(lambda: self, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -11,7 +11,7 @@ import glob
 import os
 import shutil
 import tempfile
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, List, Optional
 
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob_api import contract, wire
@@ -89,6 +89,11 @@ class RankServer:
         connection = self._connections.get(rank)
         if connection is not None:
             connection.send_frame(frame)
+
+    def pids(self) -> List[int]:
+        """All processes that speak as ranks."""
+        found = (connection.peer_pid for connection in self._connections.values())
+        return [pid for pid in found if pid is not None]
 
     def read_to_end(self, rank: int) -> asyncio.Future[None]:
         """Done when the rank's connection has been read to its end (at once if there is none)."""

@@ -34,6 +34,7 @@ ADVICE = {
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
     "another with --storage",
     contract.REASON_NOT_SHARED: "Give a storage that all workers share: the sentence above names those that do not",
+    contract.REASON_INTERNAL: "Look at the worker's last lines above, and mend what the agent lacked there",
     contract.REASON_POD_LOST: "Look at why the worker vanished (`dmesg | tail`, the node's events)",
     contract.REASON_WORKER_UNREACHABLE: "Look at the worker's node and the network to it: the worker was lost, not "
     "your code",

@@ -1,0 +1,169 @@
+"""Every call of the operating system that an agent makes fails: once, and for ever. Whatever fails, the attempt or the
+agent ends within bounds, with one clear cause and an exit code of ours; nothing is left; and once it works again, so
+does the job.
+
+TRAINJOB_TEST_EVERY_FAULT=1 records which calls an agent makes, and has each of them fail; else a selection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support import os_faults
+from support.agent_rig import Rig, processes_with
+from support.os_faults import FOR_EVER, RECORD, OsFaults
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import os, pathlib, tempfile, trainjob
+c = trainjob.get_context()
+found, start = trainjob.get_checkpoint(), 0
+if found:
+    with found.as_directory() as folder:
+        start = int(pathlib.Path(folder, "step").read_text())
+for i in range(start + 1, 4):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "step").write_text(str(i))
+        trainjob.report({"i": i}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=i)
+    if i == 2 and c.get_attempt() == 1:
+        raise ValueError("once, so that there is something to restore")
+"""
+ATTEMPTS = 8
+FOR_EVER_ATTEMPTS = 2
+PATIENCE_S = 45.0
+ENDED = (contract.END_EXCEPTION, contract.END_EXIT, contract.END_SIGNAL, contract.END_START, contract.END_STORAGE)
+OURS = {0, *range(80, 90)}
+ERRORS = {
+    "open": ("ENOSPC", "EMFILE", "EROFS", "EIO"),
+    "mkdir": ("ENOSPC", "EROFS"),
+    "rename": ("ENOSPC", "EIO"),
+    "replace": ("ENOSPC", "EIO"),
+    "link": ("ENOSPC", "EIO"),
+    "fsync": ("EIO", "ENOSPC"),
+    "listdir": ("EIO", "EMFILE"),
+    "scandir": ("EIO", "EMFILE"),
+    "chmod": ("EROFS",),
+    "unlink": ("EROFS", "EIO"),
+    "rmdir": ("EIO",),
+    "fork": ("EAGAIN", "ENOMEM"),
+    "pipe": ("EMFILE",),
+    "socket": ("EMFILE",),
+    "epoll": ("ENOSPC",),
+    "thread": ("EAGAIN",),
+}
+SOME = [
+    OsFaults("open", "ENOSPC", "/pod-0/boot.new"),
+    OsFaults("open", "ENOSPC", "/pod-0/boot.new", times=FOR_EVER),
+    OsFaults("open", "ENOSPC", "/pod-0/attempt.new"),
+    OsFaults("open", "ENOSPC", "/pod-0/attempt.new", times=FOR_EVER),
+    OsFaults("mkdir", "EROFS", "/pod-0/staging", times=FOR_EVER),
+    OsFaults("mkdir", "ENOSPC", "/pod-0/tmp"),
+    OsFaults("open", "EMFILE", "/logs/rank-0.log"),
+    OsFaults("pipe", "EMFILE", "processes/ranks.py"),
+    OsFaults("fork", "EAGAIN", "processes/ranks.py"),
+    OsFaults("fork", "EAGAIN", "processes/ranks.py", times=FOR_EVER),
+    OsFaults("fork", "EAGAIN", "storing/storage.py"),
+    OsFaults("fork", "EAGAIN", "storing/storage.py", times=FOR_EVER),
+    OsFaults("epoll", "ENOSPC", "processes/output.py"),
+    OsFaults("thread", "EAGAIN", "", after=1),
+]
+
+
+def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
+    """One job in which a call fails, as the operator would lead it; what its agents said. `staging_goes`: what the
+    second attempt resumes from comes from storage.
+    """
+    failing = plan.times == FOR_EVER
+    with Rig(
+        folder, script=SCRIPT, agents=1, storage=folder / "store", entry=os_faults.AGENT, env=plan.environment()
+    ) as rig:
+        said: list[str] = []
+        for attempt in range(1, (FOR_EVER_ATTEMPTS if failing else ATTEMPTS) + 1):
+            agent = rig.agents[0].process
+            rig.wait(lambda a=agent: rig.coordinator.reports or a.poll() is not None, "up, or over", PATIENCE_S)
+            if agent.poll() is None:
+                rig.run_one(0, attempt, 0, [0])
+            rig.wait(
+                lambda a=agent, n=attempt: a.poll() is not None or rig.completed() or rig.ended(0, attempt=n),
+                f"attempt {attempt} of {plan} ends",
+                PATIENCE_S,
+            )
+            if agent.poll() is not None:
+                assert agent.poll() in OURS - {0}, f"{plan}: exit code {agent.poll()}\n{rig.everything()}"
+                rig.coordinator.reports.clear()
+                rig.start(0, {} if failing else {os_faults._ENV: "null"})
+            elif rig.ended(0, attempt=attempt) and not rig.completed():
+                end = rig.rank(0)
+                if end["kind"] == contract.END_OK:
+                    rig.wait(lambda a=agent: rig.completed() or a.poll() is not None, f"{plan}: stored", PATIENCE_S)
+                    break
+                assert end["kind"] in (*ENDED, contract.END_INTERNAL, contract.END_LOST), f"{plan}: {end}"
+                assert end["error"] is None or end["error"]["message"], f"{plan}: no words: {end}"
+                said.append(str(end["error"]))
+            if rig.completed():
+                break
+            if staging_goes and attempt == 1:
+                rig.wait((folder / "store/checkpoints/1-1-2/.trainjob/manifest.json").exists, "stored", PATIENCE_S)
+                shutil.rmtree(rig.work_dir(0) / "staging/1-1-2")
+        else:
+            assert failing, f"{plan}: not complete after {ATTEMPTS} attempts\n{said}\n{rig.everything()}"
+        rig.exit(0)
+        code = rig.exit_code(0, PATIENCE_S)
+        assert code in OURS, f"{plan}: exit code {code}\n{rig.everything()}"
+        left = processes_with(rig.pod_uid(0))
+        assert left == [], f"{plan}: left {left}\n{rig.everything()}"
+        tmp = rig.work_dir(0) / "tmp"
+        assert failing or not tmp.exists() or os.listdir(tmp) == [], f"{plan}: {os.listdir(tmp)}"
+        return rig.text(0) + "".join(said)
+
+
+@pytest.mark.parametrize("plan", SOME, ids=lambda p: f"{p.call}-{p.error}-{p.path.strip('/')}-{p.times or 'ever'}")
+def test_a_call_that_fails_ends_what_it_belongs_to_and_nothing_hangs(tmp_path: Path, plan: OsFaults) -> None:
+    text = drive(tmp_path, plan)
+    assert (tmp_path / os_faults.LOG).read_text(), "nothing failed: the plan names no call of the agent"
+    if plan.times == FOR_EVER:
+        words = "start new thread" if plan.call == "thread" else os.strerror(getattr(os_faults.errno, plan.error))
+        assert words in text, f"the cause is not named\n{text}"
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir"])
+def test_a_restore_that_cannot_be_listed_ends_the_attempt(tmp_path: Path, call: str) -> None:
+    plan = OsFaults(call, "ENOSPC", ".files.json" if call == "open" else "/restore/2")
+    text = drive(tmp_path, plan, staging_goes=True)
+    assert (tmp_path / os_faults.LOG).read_text() and "No space left on device" in text
+
+
+def sites(folder: Path, call: str) -> list[str]:
+    """What the calls of an agent are told apart by."""
+    drive(folder, OsFaults(call, "EIO", times=RECORD))
+    found = []
+    for line in (folder / os_faults.LOG).read_text().splitlines():
+        path = line.removeprefix(str(folder))
+        if path == line and "/trainjob/agent/" not in line and "/trainjob/checkpoint/" not in line:
+            continue  # not the agent's own: imports, /proc
+        path = re.sub(r"^.*/trainjob/", "/trainjob/", path)
+        if "/__pycache__/" not in path and path not in found:
+            found.append(path)
+    return found
+
+
+@pytest.mark.skipif(not os.environ.get("TRAINJOB_TEST_EVERY_FAULT"), reason="minutes: TRAINJOB_TEST_EVERY_FAULT=1")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("call", ERRORS)
+def test_every_call_that_fails(tmp_path: Path, call: str) -> None:
+    wrong = []
+    for at, path in enumerate(sites(tmp_path / "sites", call)):
+        for error in ERRORS[call]:
+            for times in (1, FOR_EVER):
+                try:
+                    drive(tmp_path / f"{at}-{error}-{times}", OsFaults(call, error, path, times=times))
+                except AssertionError as failure:
+                    wrong.append(f"{call} {error} {path} {times}: {str(failure)[:6000]}")
+    assert not wrong, "\n=====\n".join(wrong)

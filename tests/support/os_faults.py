@@ -1,0 +1,158 @@
+"""Calls of the operating system that fail in an agent, as they do on a full disk, at a limit, on a broken volume.
+
+plan = OsFaults("open", "ENOSPC", path="/attempt.new", times=1)
+with Rig(tmp_path, entry=os_faults.AGENT, env=plan.environment()) as rig: ...
+
+In the process `python -m support.os_faults -- <command>` is an agent whose calls of the standard library (`open`,
+`os.*`, `socket.*`, the fork under `subprocess.Popen`, selectors) go through a counter: those whose path (or, for calls
+without one, whose nearest caller of ours) has `path` in it fail, from the `after`-th on, `times` times. Ranks and the
+storage child are other processes, and whole. Each failure is written to `faults.log` beside the work dir.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from support.agent_rig import ROOT
+from trainjob_api import contract
+
+AGENT = ("-m", "support.os_faults")
+"""A Rig's `entry`."""
+FOR_EVER = 0
+RECORD = -1
+"""Nothing fails; what could is written to the log."""
+_ENV = "TRAINJOB_TEST_OS_FAULTS"
+LOG = "faults.log"
+
+
+@dataclass(frozen=True)
+class OsFaults:
+    """One kind of call that fails."""
+
+    call: str
+    """`open`, `os.<name>` by its name, `write`, `fork`, `socket`, `pipe`, `epoll`, `thread`."""
+    error: str
+    """Name of the errno."""
+    path: str = ""
+    after: int = 0
+    times: int = 1
+
+    def environment(self) -> dict[str, str]:
+        """For an agent."""
+        roots = [str(ROOT / name) for name in ("operator", "worker-image", "tests")]
+        return {_ENV: json.dumps(asdict(self)), "PYTHONPATH": os.pathsep.join(roots)}
+
+
+class _Injector:
+    def __init__(self, plan: OsFaults, log: str) -> None:
+        self._plan = plan
+        self._log = log
+        self._seen = 0
+        self._lock = threading.Lock()
+        self._write = os.write
+        self._fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.set_inheritable(self._fd, False)
+
+    def check(self, what: object) -> None:
+        text = os.fsdecode(what) if isinstance(what, (str, bytes, os.PathLike)) else str(what)
+        plan = self._plan
+        if plan.path not in text:
+            return
+        with self._lock:
+            self._seen += 1
+            if self._seen <= plan.after or (plan.times > 0 and self._seen > plan.after + plan.times):
+                return
+        self._write(self._fd, f"{text}\n".encode())
+        if plan.times == RECORD:
+            return
+        if plan.call == "thread":
+            raise RuntimeError("can't start new thread")  # Python's own words
+        number = getattr(errno, plan.error)
+        raise OSError(number, os.strerror(number), text)
+
+    def wrapped(self, real: Callable[..., Any], what: Callable[..., object]) -> Callable[..., Any]:
+        def call(*arguments: Any, **fields: Any) -> Any:
+            self.check(what(*arguments, **fields))
+            return real(*arguments, **fields)
+
+        return call
+
+
+def _ours() -> str:
+    """The nearest caller that is the agent's: file and function."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if "/trainjob/" in name:
+            return f"{name}:{frame.f_code.co_name}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _arm(plan: OsFaults, log: str) -> None:
+    injector = _Injector(plan, log)
+    nearest = lambda *a, **k: _ours()  # noqa: E731
+    first = lambda path=".", *a, **k: path  # noqa: E731
+    if plan.call == "open":
+        builtins.open = io.open = injector.wrapped(io.open, first)  # type: ignore[assignment]
+        os.open = injector.wrapped(os.open, first)
+    elif plan.call == "write":
+        os.write = injector.wrapped(os.write, nearest)
+    elif plan.call == "fork":
+        fork: Any = subprocess.Popen
+        fork._execute_child = injector.wrapped(fork._execute_child, nearest)
+    elif plan.call == "socket":
+        real = socket.socket.__init__
+
+        def made(self: socket.socket, *a: Any, **k: Any) -> None:
+            if "fileno" not in k and len(a) < 4:  # else one that is there already
+                injector.check(_ours())
+            real(self, *a, **k)
+
+        socket.socket.__init__ = made  # type: ignore[method-assign]
+    elif plan.call == "pipe":
+        os.pipe = injector.wrapped(os.pipe, nearest)
+    elif plan.call == "epoll":
+        poll: Any = selectors.EpollSelector
+        poll.register = injector.wrapped(poll.register, nearest)
+    elif plan.call == "thread":
+        thread: Any = threading.Thread
+        thread.start = injector.wrapped(thread.start, nearest)
+    elif plan.call in ("rename", "replace", "link"):
+        setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), lambda a, b, *r, **k: os.fspath(b)))
+    elif plan.call == "fsync":
+        os.fsync = injector.wrapped(os.fsync, lambda fd: os.readlink(f"/proc/self/fd/{fd}"))
+    else:
+        setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), first))
+
+
+def _main() -> None:
+    plan = json.loads(os.environ.pop(_ENV, "null"))
+    from trainjob.agent.__main__ import main
+
+    if plan is not None:
+        work = os.environ[contract.ENV_WORK_DIR]
+        _arm(OsFaults(**plan), os.path.join(os.path.dirname(work), LOG))
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main()

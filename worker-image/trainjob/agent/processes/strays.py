@@ -1,0 +1,65 @@
+"""Processes of an attempt that left its ranks' groups: helpers with a session of their own (a logger's service, a
+compile worker). None survives the attempt: it would hold GPU memory and ports of the next one.
+
+Called by `attempt` once its ranks are reaped. The agent is their sub-reaper, so that one that loses its parent becomes
+the agent's child and not that of the machine's first process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import List
+
+from trainjob.agent.processes.reaper import signal_process
+from trainjob_api import contract
+
+_PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+WAIT_S = 5.0
+
+
+def adopt() -> None:
+    """Become the parent of what loses its own. Where the kernel refuses, it stays as it was."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end(pod_uid: str) -> List[int]:
+    """Kill all that an attempt of this pod has started; they are known by their environment. Those that were found,
+    once they are gone. Blocking.
+    """
+    found: List[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        living = _living(pod_uid)
+        if not living:
+            break
+        for pid in living:
+            signal_process(pid, signal.SIGKILL)
+        found += [pid for pid in living if pid not in found]
+        time.sleep(POLL_S)
+    return found
+
+
+def _living(pod_uid: str) -> List[int]:
+    pod = f"{contract.ENV_POD_UID}={pod_uid}".encode()
+    attempt = f"{contract.ENV_ATTEMPT}=".encode()
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and int(name) != os.getpid() and _is_ours(name, pod, attempt)
+    ]
+
+
+def _is_ours(name: str, pod: bytes, attempt: bytes) -> bool:
+    try:
+        with open(f"/proc/{name}/environ", "rb") as file:
+            # A zombie has none.
+            variables = file.read().split(b"\0")
+    except OSError:
+        return False
+    # The agent and its storage child belong to no attempt.
+    return pod in variables and any(variable.startswith(attempt) for variable in variables)
