@@ -49,6 +49,13 @@ def call(
     return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
 
 
+def without_shells(*words: str) -> list[str]:
+    """A command in a mount namespace of its own in which no shell of this machine can be executed."""
+    shells = {os.path.realpath(found) for name in ("sh", "dash", "bash") if (found := shutil.which(name))}
+    hide = "".join(f"mount --bind /dev/null {shell}; " for shell in sorted(shells))
+    return ["unshare", "--mount", "sh", "-c", f'{hide}exec "$@"', "sh", *words]
+
+
 # --- install ----------------------------------------------------------------------------------------------------------
 
 
@@ -61,6 +68,23 @@ def test_the_folder_is_readable_for_any_user_whatever_the_umask(tmp_path: Path) 
     assert target / "lib" / "trainjob" / "agent" / "__main__.py" in modes
     assert all(mode & 0o444 == 0o444 and (mode & 0o111 == 0o111 or path.is_file()) for path, mode in modes.items())
     assert modes[target / "start"] & 0o111 == 0o111
+
+
+def test_an_image_needs_no_shell(tmp_path: Path, runtime: Path) -> None:
+    if os.geteuid() != 0 or not os.path.exists("/bin/busybox"):
+        pytest.skip("needs root for a mount namespace, and busybox as the runtime image's shell")
+    python = tmp_path / "python3"
+    python.symlink_to(sys.executable)
+    ended = subprocess.run(
+        without_shells("env", "-i", f"PATH={tmp_path}", str(runtime / "start"), "--", str(python), "train.py"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == contract.EXIT_BAD_CONFIG, "the agent itself, which was given no environment"
+    assert "is not set" in ended.stderr, ended.stderr
+    gone = subprocess.run(without_shells("/bin/sh", "-c", "true"), capture_output=True, timeout=60)
+    assert gone.returncode != 0, "there really was none"
 
 
 def test_install_says_when_it_cannot(tmp_path: Path) -> None:
@@ -151,7 +175,7 @@ def test_a_job_runs_with_the_python_that_it_names(runtime: Path, tmp_path: Path,
         env=env,
     ) as rig:
         finish(rig)
-        assert f"rank 0 ({version.replace('.', ', ')}) ['--lr', '1']" in rig.text(0)
+        rig.wait_text(0, f"rank 0 ({version.replace('.', ', ')}) ['--lr', '1']")
 
 
 @pytest.mark.slow
@@ -163,7 +187,7 @@ def test_the_users_modules_are_not_the_agents(runtime: Path, tmp_path: Path) -> 
     env = {"PYTHONPATH": str(tmp_path / "job"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with Rig(tmp_path, agents=1, python=str(runtime / "start"), entry=(), command=command, env=env) as rig:
         finish(rig)
-        assert "the command runs" in rig.text(0)
+        rig.wait_text(0, "the command runs")
 
 
 @pytest.mark.slow
