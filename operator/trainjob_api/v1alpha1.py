@@ -2,7 +2,7 @@
 
 Called by the operator, the CLI and the launcher; `crd.py` generates the CRD from these models. Field descriptions are
 what `kubectl explain` shows. Models are frozen: change one with `model_copy(update=...)`. A field that nothing acts on
-yet is not here, and unknown fields are refused.
+yet is not here; unknown fields of the spec are refused, those of status left alone.
 """
 
 from __future__ import annotations
@@ -209,7 +209,13 @@ class TrainJobSpec(Model):
 # --- Status ----------------------------------------------------------------------------------------------------------
 
 
-class Condition(Model):
+class StatusModel(Model):
+    """Base of the parts of status. What another version of the operator wrote there is not read, and no trouble."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Condition(StatusModel):
     """A condition in the shape of metav1.Condition."""
 
     type: str = Field(description="Kind of the condition.")
@@ -220,7 +226,7 @@ class Condition(Model):
     observed_generation: int | None = Field(None, description="The generation of the spec that this speaks of.")
 
 
-class Attempt(Model):
+class Attempt(StatusModel):
     """One start of the ranks; the number rises with each start, restart, resize and resume."""
 
     number: int = Field(ge=1, description="Raised at each start, restart, resize and resume.")
@@ -237,6 +243,7 @@ class Attempt(Model):
     cause: str = Field(description="Why it began.")
     end_cause: str | None = Field(None, description="Why it ended.")
     resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
+    succeeded: str = Field("", description="Without the agent: slots whose trainer has ended with success, as ranges.")
     run: int | None = Field(None, description="The run that it belongs to.")
     make: str | None = Field(
         None,
@@ -247,7 +254,7 @@ class Attempt(Model):
     stored: bool | None = Field(None, description="Its checkpoints go to checkpoint.storage as it was then.")
 
 
-class WorkersStatus(Model):
+class WorkersStatus(StatusModel):
     """Workers, counted."""
 
     ready: int = Field(0, description="Workers whose agent (plain mode: container) is up.")
@@ -262,7 +269,7 @@ class WorkersStatus(Model):
     )
 
 
-class Failures(Model):
+class Failures(StatusModel):
     """The budget, spent."""
 
     counted: int = Field(0, description="Failures that count against maxFailures.")
@@ -278,7 +285,7 @@ class Failures(Model):
     last_cause: str | None = Field(None, description="Why the last attempt ended.")
 
 
-class Timing(Model):
+class Timing(StatusModel):
     """What the deadlines and the back-off are measured by."""
 
     active_seconds: float = Field(0, description="Active time before activeSince.")
@@ -292,7 +299,7 @@ class Timing(Model):
     finished_at: datetime | None = Field(None, description="When the job completed or failed.")
 
 
-class NonFinite(Model):
+class NonFinite(StatusModel):
     """A metric that became NaN or infinite in this attempt."""
 
     metric: str = Field(description="The first one, nested names with dots.")
@@ -302,7 +309,7 @@ class NonFinite(Model):
     count: int = Field(1, description="Reports and log rows with such a value so far.")
 
 
-class Progress(Model):
+class Progress(StatusModel):
     """Where training stands."""
 
     position: int = Field(0, description="Reports along the lineage; the highest value that was ever reached.")
@@ -322,7 +329,7 @@ class Progress(Model):
     )
 
 
-class CheckpointView(Model):
+class CheckpointView(StatusModel):
     """One checkpoint, for display."""
 
     id: str = Field(description="run-attempt-index.")
@@ -332,7 +339,7 @@ class CheckpointView(Model):
     bytes: int = Field(0, description="Size of all its files.")
 
 
-class CheckpointStatus(Model):
+class CheckpointStatus(StatusModel):
     """Checkpoints, for display; nothing is decided from them."""
 
     latest: CheckpointView | None = Field(None, description="The newest committed one.")
@@ -340,7 +347,7 @@ class CheckpointStatus(Model):
     count: int = Field(0, description="Committed checkpoints of this run.")
 
 
-class Failure(Model):
+class Failure(StatusModel):
     """The first cause of the last failure."""
 
     attempt: int = Field(description="The attempt that failed.")
@@ -356,14 +363,14 @@ class Failure(Model):
     victims: int = Field(0, description="Ranks that ended because of this one.")
 
 
-class Verdict(Model):
+class Verdict(StatusModel):
     """How the job ends unless a fresh worker finds that its run had completed."""
 
     reason: str = Field(description="Reason of the condition Failed.")
     message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Its message.")
 
 
-class HistoryEntry(Model):
+class HistoryEntry(StatusModel):
     """An attempt that is over."""
 
     attempt: int = Field(description="Its number.")
@@ -377,7 +384,7 @@ class HistoryEntry(Model):
     position: int | None = Field(None, description="Reports along the lineage when it ended.")
 
 
-class TrainJobStatus(Model):
+class TrainJobStatus(StatusModel):
     """What is. Written by the operator alone."""
 
     observed_generation: int | None = Field(None, description="The generation of the spec that this status answers.")

@@ -187,7 +187,7 @@ def test_terminal_stays_terminal() -> None:
     world.break_rank(1, raised(1, "ValueError"))
     world.lose_pod(0)
     world.tick(5).turn()
-    assert world.status == before
+    assert world.status == before.model_copy(update={"observed_generation": 2})
 
 
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
@@ -344,3 +344,16 @@ def test_an_init_container_that_fails_is_named_with_its_end_and_its_log() -> Non
     assert failure.message == f"digits-1 could not begin: {words}; its log: kubectl logs -n ml digits-1 -c fetch"
     assert (world.status.failures.counted, world.status.failures.early_in_row) == (1, 1)
     assert ("Warning", contract.REASON_INIT_FAILED) in [(event.type, event.reason) for event in decision.events]
+
+
+def test_an_edit_of_a_job_that_is_over_is_answered_once() -> None:
+    world = World.of(workers=1).run()
+    world.sync(0, completed=True)
+    world.turn()
+    before = world.status
+    world.change_spec(workers=4)
+    decision = world.turn()
+    assert [event.reason for event in decision.events] == [contract.REASON_FINISHED]
+    assert "never runs again" in decision.events[0].message and decision.actions == ()
+    assert world.status == before.model_copy(update={"observed_generation": 2})
+    assert world.turn().events == () and is_steady(world)

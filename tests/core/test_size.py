@@ -398,3 +398,43 @@ def test_plain_mode_a_sidecar_does_not_hold_the_next_group() -> None:
     world.finish_deletions()
     world.run()
     assert world.attempt.members == "2-3"
+
+
+def test_while_pods_are_refused_one_create_finds_out_when_there_is_room() -> None:
+    world = World.of(workers=64)
+    world.turn()
+    for slot in range(2, 64):
+        world.lose_pod(slot)
+    world.refusals = ("pods is forbidden: exceeded quota: pods, requested: pods=1, used: pods=2, limited: pods=2",)
+    assert [action.slot for action in world.turn().actions if isinstance(action, CreatePod)] == [2]
+    world.refusals = ()
+    assert len(world.turn().actions) == 61, "the rest follows as soon as one could be made"
+
+
+def test_plain_mode_a_rank_that_has_finished_stays_finished_when_its_pod_is_removed() -> None:
+    """By the pod garbage collector, with its node, by hand: the others train on."""
+    world = plain().run().tick(60)
+    world.set_pod(1, phase=PodPhase.SUCCEEDED, exit_code=0, finished_at=world.now)
+    world.turn()
+    assert world.attempt.succeeded == "1"
+    world.set_pod(1, deleting=True)
+    world.turn()
+    world.lose_pod(1)
+    world.tick(60)
+    assert (world.turn().actions, world.attempt.state, world.status.failures.counted) == ((), "Running", 0)
+    assert (world.status.workers.ready, world.status.condition("ResourcesCreated").status) == (2, "True")  # type: ignore[union-attr]
+    assert is_steady(world)
+    world.set_pod(0, phase=PodPhase.SUCCEEDED, exit_code=0, finished_at=world.now)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_plain_mode_who_finished_in_an_earlier_group_has_not_finished_in_the_next() -> None:
+    world = plain().run().tick(60)
+    world.set_pod(1, phase=PodPhase.SUCCEEDED, exit_code=0, finished_at=world.now)
+    world.turn()
+    world.fail_pod(0)
+    world.turn()
+    world.finish_deletions()
+    world.run()
+    assert (world.attempt.members, world.attempt.succeeded) == ("2-3", "")

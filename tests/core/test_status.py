@@ -9,6 +9,7 @@ import pytest
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
+from trainjob_api.v1alpha1 import Condition, TrainJobStatus
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.model import PodPhase
 
@@ -265,3 +266,26 @@ def test_the_object_stays_small_at_512_ranks() -> None:
     assert len(world.status.history) == 10
     size = len(json.dumps(document, ensure_ascii=False).encode())
     assert size < 32 * 1024
+
+
+def test_what_a_later_version_wrote_into_status_is_no_trouble() -> None:
+    """Replicas of two versions lead in turn while the operator is upgraded or rolled back."""
+    world = World.of(workers=1).run()
+    written = world.status.to_json()
+    written |= {"elastic": {"min": 2}, "attempt": {**written["attempt"], "prefork": True}}
+    assert TrainJobStatus.model_validate(written) == world.status
+
+
+def test_conditions_of_others_are_kept() -> None:
+    world = World.of(workers=1).run()
+    theirs = Condition(type="QuotaReserved", status="True", reason="Admitted", last_transition_time=T0)
+    conditions = [theirs, *world.status.conditions]
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"conditions": conditions})})
+    world.tick(60).break_rank(0, raised(0, "ValueError"))
+    world.turn()
+    assert world.status.condition("QuotaReserved") == theirs and len(world.status.conditions) == 9
+    assert is_steady(world)
+    many = [theirs.model_copy(update={"type": f"Type{n}"}) for n in range(16)]
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"conditions": many})})
+    world.turn()
+    assert len(world.status.conditions) == 16, "more are refused by the API server"

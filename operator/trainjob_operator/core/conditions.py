@@ -102,6 +102,11 @@ def counting_pods(turn: Turn) -> list[PodView]:
     return [pod for pod in found if pod is not None]
 
 
+def done_and_gone(turn: Turn) -> int:
+    """Members that have succeeded and whose pods were removed since: they count as if they were there."""
+    return len(turn.succeeded() - {pod.slot for pod in counting_pods(turn)})
+
+
 def _suspended(turn: Turn) -> Says:
     if turn.outcome is None and is_cancelled(turn):
         return Says(
@@ -121,7 +126,7 @@ def _resources_created(turn: Turn) -> Says:
         return Says("False", *turn.blocked)
     if turn.spec.suspend:
         return Says("False", contract.REASON_SUSPENDED)
-    there, wished = len(counting_pods(turn)), turn.spec.workers
+    there, wished = len(counting_pods(turn)) + done_and_gone(turn), turn.spec.workers
     if turn.observed.service is not None and there >= wished:
         return Says("True", contract.REASON_CREATED, f"{there} pods and their Service exist")
     refused = obstacles.of_refusals(turn.observed.refusals or ()) or obstacles.of_unanswered(turn.observed.unanswered)
@@ -146,7 +151,7 @@ def _pods_scheduled(turn: Turn) -> Says:
         )
         return Says("False", contract.REASON_GANG, turn.gang or said)
     pods, wished = counting_pods(turn), turn.spec.workers
-    placed = sum(1 for pod in pods if pod.scheduled)
+    placed = sum(1 for pod in pods if pod.scheduled) + done_and_gone(turn)
     if placed >= wished:
         return Says("True", contract.REASON_SCHEDULED, f"{placed} pods have a node")
     obstacle = obstacles.of_unscheduled(pods)

@@ -17,7 +17,7 @@ from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, failures, pod_ends, verdict
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
-from trainjob_operator.core.model import AgentView, Decision, Observed, PodPhase
+from trainjob_operator.core.model import AgentView, Decision, Observed
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.resync import resync
 from trainjob_operator.core.size import edits, gang, pod_actions, slots, start
@@ -44,8 +44,13 @@ def decide(observed: Observed, now: datetime) -> Decision:
     if turn.status.finished:
         # Terminal: the status stays as it is, whatever is seen.
         actions = lifecycle.actions_after_end(turn)
+        lifecycle.answer_edit(turn)
         return Decision(
-            status=turn.status, actions=tuple(actions), requeue_after=_requeue(turn), why=_why(turn, "finished")
+            status=turn.status,
+            actions=tuple(actions),
+            events=tuple(turn.events),
+            requeue_after=_requeue(turn),
+            why=_why(turn, "finished"),
         )
     for rule in RULES:
         if _follow(turn, rule):
@@ -119,10 +124,8 @@ def completed(turn: Turn) -> Answer:
 
 def completed_plain(turn: Turn) -> Answer:
     """Plain mode: the trainer containers of all members have succeeded."""
-    if turn.plain and turn.running is not None:
-        pods = [turn.kids.ended.get(slot) for slot in turn.members()]
-        if pods and all(pod is not None and pod.phase is PodPhase.SUCCEEDED for pod in pods):
-            return End(failed=False, reason=contract.REASON_COMPLETED, message="all workers ended with success")
+    if turn.plain and turn.members() and turn.succeeded() == frozenset(turn.members()):
+        return End(failed=False, reason=contract.REASON_COMPLETED, message="all workers ended with success")
     return None
 
 

@@ -225,6 +225,21 @@ def _finish(turn: Turn, outcome: Outcome) -> None:
     turn.say(f"{outcome.condition}: {outcome.message}")
 
 
+def answer_edit(turn: Turn) -> None:
+    """A job that is over was edited (scaled, suspended, resumed): that it changes nothing is said, once an edit."""
+    seen, generation = turn.status.observed_generation, turn.job.metadata.generation
+    if seen is None or seen == generation:
+        return
+    turn.change(observed_generation=generation)
+    outcome = "Complete" if turn.status.holds("Complete") else "Failed"
+    turn.tell(
+        "Warning",
+        contract.REASON_FINISHED,
+        f"the spec was edited, but the job is {outcome} and never runs again; of its spec only podCleanup and "
+        "ttlSecondsAfterFinished still count. To run it once more, delete it and create it anew",
+    )
+
+
 def actions_after_end(turn: Turn) -> list[Action]:
     """Clean-up of the pods by podCleanup, and of the job itself when its time to live is over."""
     finished_at = _finished_at(turn)

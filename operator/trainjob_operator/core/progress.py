@@ -13,6 +13,7 @@ from trainjob_api.contract import CheckpointReport, ProgressReport
 from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
 from trainjob_operator.core.model import AgentView, PodPhase
 from trainjob_operator.core.moments import after, aware, by_agent_clock
+from trainjob_operator.core.pods.naming import format_slots
 from trainjob_operator.core.turn import Turn
 
 PROGRESS_EVERY_S = 10.0
@@ -42,15 +43,20 @@ def note_attempt(turn: Turn) -> None:
         started = turn.now
     if started is None:
         return  # members tell of the run one by one while they join: that goes with the write that says they run
-    seen = {"run": run, "resumed_from": source[:URI_LIMIT] if source else None, "running_at": started}
+    succeeded = format_slots(turn.succeeded())
+    seen = {
+        "succeeded": succeeded,
+        "run": run,
+        "resumed_from": source[:URI_LIMIT] if source else None,
+        "running_at": started,
+    }
     if seen != {name: getattr(attempt, name) for name in seen}:
         turn.change(attempt=attempt.model_copy(update=seen))
 
 
 def _plain_runs(turn: Turn) -> bool:
-    up = (PodPhase.RUNNING, PodPhase.SUCCEEDED)
-    pods = [turn.kids.live.get(slot) or turn.kids.ended.get(slot) for slot in turn.members()]
-    return all(pod is not None and pod.phase in up for pod in pods)
+    pods = {slot: turn.kids.live.get(slot) for slot in set(turn.members()) - turn.succeeded()}
+    return all(pod is not None and pod.phase is PodPhase.RUNNING for pod in pods.values())
 
 
 def take_progress(turn: Turn, *, at_end: bool = False) -> None:

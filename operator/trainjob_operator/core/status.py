@@ -9,7 +9,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
-from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
+from trainjob_operator.core.conditions import condition, counting_pods, done_and_gone, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodPhase
@@ -19,6 +19,8 @@ from trainjob_operator.core.pods.naming import parse_slots, selector
 from trainjob_operator.core.size.start import is_synced
 from trainjob_operator.core.turn import Turn
 
+CONDITIONS_LIMIT = 16
+"""As in the schema."""
 USUAL_EVERY_S = (5.0, 30.0)
 """What a start shows of itself is written by itself after 5 s, and then ever more rarely: after 15 s, 45 s, then
 every 30 s.
@@ -37,6 +39,9 @@ def close(turn: Turn) -> TrainJobStatus:
     conditions = [
         condition(turn.status.condition(type_), type_, said, turn.now, generation) for type_, said in says.items()
     ]
+    # Others may keep conditions here (a queue, a user's controller); there is room for so many.
+    theirs = [condition for condition in turn.status.conditions if condition.type not in says]
+    conditions += theirs[: CONDITIONS_LIMIT - len(conditions)]
     turn.change(
         observed_generation=generation,
         phase=phase(turn),
@@ -161,7 +166,7 @@ def _ready(turn: Turn) -> int:
     if turn.outcome is not None or turn.spec.suspend:
         return 0
     if turn.plain:
-        return sum(
+        return done_and_gone(turn) + sum(
             1
             for pod in counting_pods(turn)
             if pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready)

@@ -117,6 +117,15 @@ class Turn:
         running = self.running
         return parse_slots(running.members) if running else ()
 
+    def succeeded(self) -> frozenset[int]:
+        """Without the agent: members that have ended with success, also those whose pods are gone by now."""
+        running = self.running
+        if running is None or not self.plain:
+            return frozenset()
+        pods = {slot: self.kids.ended.get(slot) or self.kids.leaving.get(slot) for slot in self.members()}
+        seen = {slot for slot, pod in pods.items() if pod is not None and pod.phase is PodPhase.SUCCEEDED}
+        return frozenset(seen | set(parse_slots(running.succeeded)))
+
     def word(self, slot: int) -> AgentView | None:
         """What a member's agent says of the newest attempt; what it says of an older one is stale."""
         view, attempt = self.kids.speaking(slot), self.status.attempt

@@ -13,7 +13,7 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
 from trainjob_operator.core.ends.silence import Lost
-from trainjob_operator.core.model import PodPhase, PodView
+from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.core.pods.naming import pod_name
@@ -77,9 +77,10 @@ def is_lost(turn: Turn, slot: int) -> bool:
         return False
     if not turn.plain:
         return True
-    pod = turn.kids.ended.get(slot)
-    if pod is not None:
-        return pod.phase is PodPhase.FAILED
+    if slot in turn.succeeded():
+        return False
+    if slot in turn.kids.ended:
+        return True
     # Plain mode commits the attempt before its pods: until all have been seen, one that is not there is still to be
     # created.
     return not (slot in turn.kids.absent and turn.status.timing.scheduled_at is None)
