@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,52 +42,70 @@ def test_nothing_is_lost_without_carriage_returns(chunks: list[bytes]) -> None:
     assert b"\n".join(lines(*(c.replace(b"\r", b"") for c in chunks))) == (text.removesuffix(b"\n") if text else b"")
 
 
+def test_a_progress_bar_is_shown_while_it_moves() -> None:
+    splitter, found = LineSplitter(), []
+    for second in range(10):
+        found.append(splitter.feed(b"\r%3d%%" % (second * 10), float(second)))
+    assert [line for lines in found for line in lines] == [b" 10%", b" 30%", b" 50%", b" 70%"]
+    assert splitter.feed(b"\r100%\n", 10.0) == [b"100%"]
+    assert splitter.feed(b"\r 10%\r", 11.0) == [] and splitter.feed(b"", 13.0) == [b" 10%"]
+    assert splitter.feed(b"\n", 13.5) == [], "what is shown already is not said twice"
+    assert splitter.feed(b"\n", 14.0) == [b""]
+
+
+@given(st.text(min_size=1, max_size=8), st.integers(0, 3), st.sampled_from(["", "\n"]))
+def test_no_character_is_cut(text: str, shift: int, end: str) -> None:
+    line = "x" * shift + text.replace("\n", "").replace("\r", "") * 3000 + "\u20ac\U0001f600" * 6000
+    pieces = lines((line + end).encode())
+    assert all(len(piece) <= LINE_LIMIT for piece in pieces)
+    assert "".join(piece.decode() for piece in pieces) == line, "each piece is UTF-8 by itself"
+
+
+def print_all(fd: int, text: bytes) -> None:
+    view = memoryview(text)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.close(fd)
+
+
+def read(fd: int, count: int) -> bytes:
+    got = b""
+    while len(got) < count:
+        got += os.read(fd, 1 << 20)
+    return got
+
+
 def test_a_reader_that_stops_reading_fills_the_console_but_never_blocks_us() -> None:
     reading, writing = os.pipe()
     console = Console(writing)
-    room = threading.Event()
-    console.on_room = room.set
     for _ in range(30):
         console.write(b"x" * 65535 + b"\n")
     assert console.full
-    got = 0
-    while got < 30 * 65536:
-        got += len(os.read(reading, 1 << 20))
-    assert room.wait(10) and not console.full
+    assert len(read(reading, 30 * 65536)) == 30 * 65536
+    console.show([b"there is room again"])
     os.close(reading)
     console.write(b"nobody reads\n")
     console.close(5)
     os.close(writing)
 
 
-def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(tmp_path: Path) -> None:
+def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "STUCK_S", 300.0)
+
     async def run() -> None:
         reading, writing = os.pipe()
         slow, console_end = os.pipe()
         console = Console(console_end)
         rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, LogFile(str(tmp_path / "log")))
-        loop = asyncio.get_running_loop()
-        console.on_room = lambda: (loop.call_soon_threadsafe(rank_output.resume), None)[1]
         text = b"".join(b"%07d\n" % i for i in range(400_000))
-
-        def print_all() -> None:
-            view = memoryview(text)
-            while view:
-                view = view[os.write(writing, view) :]
-            os.close(writing)
-
-        def read_all() -> bytes:
-            got = b""
-            while len(got) < len(text) + 400_000 * len("r00 | "):
-                got += os.read(slow, 1 << 20)
-            return got
-
-        printing = asyncio.ensure_future(asyncio.to_thread(print_all))
+        printing = asyncio.ensure_future(asyncio.to_thread(print_all, writing, text))
         while not console.full:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert not printing.done(), "the rank waits, the agent does not"
-        got = await asyncio.wait_for(asyncio.to_thread(read_all), 30)
-        await asyncio.wait_for(rank_output.ended, 10)
+        got = await asyncio.wait_for(asyncio.to_thread(read, slow, len(text) + 400_000 * len("r00 | ")), 60)
+        await asyncio.wait_for(rank_output.ended, 30)
         assert got == b"".join(b"r00 | " + line + b"\n" for line in text.splitlines())
         assert (tmp_path / "log").read_bytes() == text
         console.close(5)
@@ -95,6 +113,61 @@ def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(tmp_path: Pat
             os.close(fd)
 
     asyncio.run(run())
+
+
+def test_a_console_that_nobody_reads_holds_no_rank_up_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "STUCK_S", 0.05)
+
+    async def run() -> None:
+        reading, writing = os.pipe()
+        stuck, console_end = os.pipe()
+        console = Console(console_end)
+        rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, LogFile(str(tmp_path / "log")))
+        text = b"".join(b"%07d\n" % i for i in range(1_000_000))
+        await asyncio.wait_for(asyncio.to_thread(print_all, writing, text), 60)
+        await asyncio.wait_for(rank_output.ended, 60)
+        assert (tmp_path / "log").read_bytes() == text, "its own log has everything"
+        got = await asyncio.to_thread(os.read, stuck, 1 << 20)
+        while b"missing here" not in got:
+            if not console.full:
+                console.show([b"one more"])
+            got += await asyncio.to_thread(os.read, stuck, 1 << 20)
+        shown = [line for line in got.split(b"\n") if line.startswith(b"r00")]
+        (word,) = [line for line in got.split(b"\n") if b"missing here" in line]
+        assert len(shown) + int(word.split()[2]) == 1_000_000, "what is not shown is counted"
+        console.close(5)
+        for fd in (stuck, console_end):
+            os.close(fd)
+
+    asyncio.run(run())
+
+
+def test_the_event_loop_never_writes_to_a_disk_that_hangs(tmp_path: Path) -> None:
+    """A log whose writes block: here a pipe that nobody reads."""
+    hanging, full = os.pipe()
+
+    async def run() -> None:
+        reading, writing = os.pipe()
+        console = Console(os.open(os.devnull, os.O_WRONLY))
+        log = LogFile(str(tmp_path / "log"))
+        os.dup2(full, log._file.fileno())
+        rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, log)
+        printing = asyncio.ensure_future(asyncio.to_thread(print_all, writing, b"x" * 400_000))
+        for _ in range(1000):
+            rank_output.note("a word of the agent\n")
+            await asyncio.sleep(0)
+        assert not printing.done() and rank_output.tail() == ""
+        got = 0
+        while got < 400_000:
+            got += len(await asyncio.to_thread(os.read, hanging, 1 << 16))
+        await printing
+        console.close(0)
+
+    asyncio.run(run())
+    os.close(hanging)
+    os.close(full)
 
 
 def test_a_log_file_turns_over(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ class Agent:
     async def run(self) -> int:
         """Everything; the exit code."""
         self._loop.set_exception_handler(self._fault)
-        self._console.on_room = self._console_has_room
         strays.adopt()
         await self._peers.start(self._config.host)
         self._background.spawn(self._sync.run())
@@ -375,14 +374,6 @@ class Agent:
     def _interrupted(self) -> None:
         if self._config.parent_fd is None:
             self._drain()
-
-    def _console_has_room(self) -> None:
-        self._loop.call_soon_threadsafe(self._resume_output)
-
-    def _resume_output(self) -> None:
-        for rank in self._attempt.ranks if self._attempt is not None else ():
-            if rank.output is not None:
-                rank.output.resume()
 
     def _forward(self, number: int) -> None:
         if self._attempt is not None:
