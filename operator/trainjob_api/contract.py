@@ -350,7 +350,9 @@ REASON_COMMUNICATION = "CommunicationError"
 REASON_RANK_ENDED_EARLY = "RankEndedEarly"
 """A rank returned while the others still waited for it."""
 REASON_START = "CannotStart"
-"""The command cannot run at all (no such script, syntax error, wrong Python): the job fails at once."""
+"""The command cannot run at all (no such script, syntax error, wrong Python): the job fails at once, unless it has
+reported before.
+"""
 REASON_DAMAGED = "CheckpointDamaged"
 """The checkpoint that the attempt resumed from turned out damaged; the one before is used, nothing is counted."""
 REASON_STORAGE = "StorageError"

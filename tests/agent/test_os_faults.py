@@ -167,3 +167,25 @@ def test_every_call_that_fails(tmp_path: Path, call: str) -> None:
                 except AssertionError as failure:
                     wrong.append(f"{call} {error} {path} {times}: {str(failure)[:6000]}")
     assert not wrong, "\n=====\n".join(wrong)
+
+
+def test_storage_that_refuses_at_a_restart_is_tried_again_and_at_the_first_start_is_an_error(tmp_path: Path) -> None:
+    store, away = tmp_path / "store", tmp_path / "away"
+    store.write_text("in the way")
+    with Rig(tmp_path, script=SCRIPT, agents=1, storage=store) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, attempt=1), "the first start says so at once")
+        assert rig.rank(0)["kind"] == contract.END_STORAGE
+        store.unlink()
+        rig.run(2)
+        rig.wait(lambda: rig.ended(0, attempt=2) or rig.completed(), "runs")
+        rig.wait(lambda: rig.report(0)["quiet"], "ended")
+        store.rename(away)
+        store.write_text("in the way")
+        rig.run(3)
+        rig.wait(lambda: "is tried again" in (rig.report(0)["warning"] or ""), "said")
+        assert not rig.ended(0, attempt=3)
+        store.unlink()
+        away.rename(store)
+        rig.wait(rig.completed, "went on")
+        assert rig.report(0)["warning"] is None

@@ -74,3 +74,17 @@ def test_what_was_persisted_but_never_released_stays_until_a_join_has_chosen(tmp
         saving.close()
 
     asyncio.run(run())
+
+
+def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        await saving.released(await persisted(saving, 1))
+        turn = threading.Event()
+        copying = asyncio.ensure_future(saving._in_thread(turn.wait, 60))
+        assert await asyncio.wait_for(held(saving), 10) == ["1-1-1"]
+        turn.set()
+        await copying
+        saving.close()
+
+    asyncio.run(run())

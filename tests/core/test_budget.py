@@ -83,6 +83,16 @@ def test_what_cannot_start_is_not_tried_again(reason: str) -> None:
     assert cost.fatal[0] == reason
 
 
+def test_what_has_run_before_is_tried_again_when_it_cannot_start() -> None:
+    """A network file system that is gone for a moment looks like a script that was never there."""
+    incident_, before = incident(contract.REASON_START), record(reported_ever=True)
+    assert charge(FailurePolicy(max_failures=1), Failures(), incident_, before, [1]).fatal is None
+    spent = charge(FailurePolicy(max_failures=1), Failures(counted=1), incident_, before, [1]).fatal
+    assert spent is not None and spent[0] == contract.REASON_LIMIT
+    unshared = charge(FailurePolicy(), Failures(), incident(contract.REASON_NOT_SHARED), before, [1])
+    assert unshared.fatal is not None
+
+
 @pytest.mark.parametrize(
     ("since", "progressed", "reported_ever", "limit", "fails"),
     [

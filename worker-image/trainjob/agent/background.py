@@ -45,6 +45,13 @@ class Background:
             self._on_fault(error)
 
 
+def of_the_agent(error: BaseException) -> None:
+    """An `on_fault` for work that outlives its attempt: the loop's handler, which ends the agent."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "in the background", "exception": error, "task": None}
+    )
+
+
 _LIKELY = {
     errno.ENOSPC: "The volume is full: give the pod more room (spec.checkpoint.staging.sizeLimit), or save less.",
     errno.EDQUOT: "The quota of the volume is used up: give the pod more room.",

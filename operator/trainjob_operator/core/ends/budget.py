@@ -116,7 +116,8 @@ def _fatal(
 ) -> tuple[str, str] | None:
     if rule == "Fail":
         return contract.REASON_RULE, f"{incident.message}; a rule of failurePolicy says that this fails the job"
-    if cause_of(incident.reason).hopeless:
+    cause = cause_of(incident.reason)
+    if cause.hopeless and not (cause.until_reported and record.reported_ever):
         return incident.reason, f"{incident.message}; a restart cannot help"
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"

@@ -31,6 +31,8 @@ class Cause:
     """The next start waits, however long this attempt took."""
     hopeless: bool = False
     """The job is set up wrongly: it fails at once, whatever the budget."""
+    until_reported: bool = False
+    """What is hopeless so is only as long as the job has never reported: what has run before can run again."""
     deferrable: bool = False
     """A verdict that rests on a count, not on what a rank said: it waits for a look whether the job is complete."""
     planned: bool = False
@@ -68,7 +70,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_RANK_ENDED_EARLY: _FAILURE,
     contract.REASON_STORAGE: _EARLY,
     contract.REASON_INTERNAL: _SUSPECT,
-    contract.REASON_START: _HOPELESS,
+    contract.REASON_START: replace(_HOPELESS, until_reported=True),
     contract.REASON_NOT_SHARED: _HOPELESS,
     contract.REASON_DAMAGED: _FREE,
     contract.REASON_INTERRUPTED: _FREE,

@@ -135,6 +135,8 @@ class Attempt:
         """End the ranks; returns when all are gone. May be cancelled and called again."""
         self._carry_out(self._course.stopped())
         await self._group.stop(verdict, grace_s)
+        # Until here a rank may have saved: it had its grace.
+        self._site.saving.cancel_staging()
         await asyncio.get_running_loop().run_in_executor(None, self._clear_up)
 
     def _clear_up(self) -> None:
@@ -228,7 +230,7 @@ class Attempt:
 
     def _new_link(self) -> LeaderLink:
         caller = Caller(self._secret, self.number, self._shape.index)
-        return LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused)
+        return LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused, self.fault)
 
     def _to_leader(self, message: wire.Message, blob: bytes = b"") -> None:
         if self.leader is not None:

@@ -200,7 +200,7 @@ class Leader:
     async def _settle(self) -> None:
         candidates = join.candidates(tuple(self._requests))
         try:
-            settled = await settling.settle(self._site, candidates)
+            settled = await settling.settle(self._site, self._attempt, candidates)
             host = self._site.config.host
             spec = self._site.config.spec
             self._port = (
@@ -258,7 +258,7 @@ class Leader:
         position = int(chosen["note"]["position"]) if chosen is not None else 0
         chosen_id = None if chosen is None else str(chosen["id"])
         parent = chosen_id if chosen_id is not None and settling.order(chosen_id)[0] <= self._run else None
-        self._history = History(self._site.storage, self._run, self._attempt, position)
+        self._history = History(self._site.storage, self._run, self._attempt, position, self._site.on_fault)
         self.commits = Commits(
             self._site, self.tell, self._run, self._attempt, () if chosen_id is None else (chosen_id,)
         )

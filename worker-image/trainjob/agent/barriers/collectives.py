@@ -81,7 +81,7 @@ class Collectives:
         self._save: Optional[_Save] = None
         self._reports = 0
         self._parent = None if facts.base_parent is None else CheckpointId.parse(facts.base_parent)
-        self.missing = Missing(tell)
+        self.missing = Missing(tell, site.on_fault)
         self.progress: contract.ProgressReport = {
             "position": facts.base_position,
             "step": None,

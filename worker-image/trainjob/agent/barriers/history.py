@@ -7,8 +7,9 @@ thinner.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional
 
+from trainjob.agent.background import Background, OnFault, of_the_agent
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob_api import nonfinite
 
@@ -21,14 +22,16 @@ THIN_S = 1.0
 ROWS_LIMIT = 20000
 """Beyond so many rows log rows are not kept at all."""
 
-_LAST_FLUSHES: Set[asyncio.Task[None]] = set()
-"""Kept from being collected while they run."""
+_LAST_FLUSHES = Background(of_the_agent)
+"""They outlive their attempt."""
 
 
 class History:
     """`add` rows; they reach storage within about a second, and at the end by `flush`."""
 
-    def __init__(self, storage: Optional[StorageChild], run: int, attempt: int, position: int) -> None:
+    def __init__(
+        self, storage: Optional[StorageChild], run: int, attempt: int, position: int, on_fault: OnFault
+    ) -> None:
         self._storage = storage
         self._run = run
         self._attempt = attempt
@@ -38,6 +41,7 @@ class History:
         self._last_log = 0.0
         self._dirty = asyncio.Event()
         self._flushed = 0
+        self._background = Background(on_fault)
         self._task: Optional[asyncio.Task[None]] = None
         self._append({"kind": "start", "position": position})
 
@@ -67,9 +71,7 @@ class History:
         """A newer attempt begins: one more flush, on its own."""
         if self._task is not None:
             self._task.cancel()
-            last = asyncio.ensure_future(self._last_flush())
-            _LAST_FLUSHES.add(last)
-            last.add_done_callback(_LAST_FLUSHES.discard)
+            _LAST_FLUSHES.spawn(self._last_flush())
 
     async def _last_flush(self) -> None:
         try:
@@ -83,7 +85,7 @@ class History:
         self._append({**row, "attempt": self._attempt, "run": self._run})
         self._dirty.set()
         if self._task is None:
-            self._task = asyncio.ensure_future(self._keep())
+            self._task = self._background.task(self._keep())
 
     def _append(self, row: Dict[str, Any]) -> None:
         line = nonfinite.dumps(row) + "\n"

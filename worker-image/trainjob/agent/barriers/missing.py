@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Dict, List, Optional, Set
 
+from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import CALL_NAMES, Warn, ranks_text
 from trainjob.agent.wire import peer_protocol
 from trainjob_api import wire
@@ -21,8 +22,9 @@ NAMED = 8
 class Missing:
     """One warning at a time."""
 
-    def __init__(self, tell: Callable[..., None]) -> None:
+    def __init__(self, tell: Callable[..., None], on_fault: OnFault) -> None:
         self._tell = tell
+        self._background = Background(on_fault)
         self._task: Optional[asyncio.Task[None]] = None
         self._request = 0
         self._stacks: Dict[str, str] = {}
@@ -31,15 +33,14 @@ class Missing:
 
     def close(self) -> None:
         """The attempt is over."""
-        if self._task is not None:
-            self._task.cancel()
+        self._background.cancel()
 
     def name(self, warning: Warn, ranks_each: int, current: Callable[[], int]) -> None:
         """Collect the stacks and tell all who wait, unless the call is over by then. `current`: the collective that
         is open.
         """
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._name(warning, ranks_each, current))
+            self._task = self._background.task(self._name(warning, ranks_each, current))
 
     def stacks_are(self, index: int, message: wire.Message) -> None:
         """An agent's answer."""

@@ -51,6 +51,7 @@ class Saving:
         self._changed = changed
         self._background = Background(on_fault)
         self._thread = ThreadPoolExecutor(1, "staging")
+        self._looking = ThreadPoolExecutor(1, "held")
         self._unwanted = threading.Event()
         """Set: the attempt whose ranks' files are being staged is over."""
         self._queue: Dict[str, Tuple[ReleaseNote, Tuple[int, ...]]] = {}
@@ -88,12 +89,14 @@ class Saving:
         if self._work is not None:
             self._work.cancel()
         self._thread.shutdown(wait=False)
+        self._looking.shutdown(wait=False)
 
     # -- staging ------------------------------------------------------------------------------------------------------
 
     async def held(self) -> List[Dict[str, Any]]:
         """Released checkpoints with what of them lies here: what a join tells."""
-        found = await self._in_thread(self._staging.released)
+        # Not behind what is being copied for an attempt that is over: a restart waits for this.
+        found = await asyncio.get_running_loop().run_in_executor(self._looking, self._staging.released)
         return [{"note": h.note.to_json(), "held": list(h.paths)} for h in found]
 
     async def stage(

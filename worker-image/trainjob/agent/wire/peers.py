@@ -13,6 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
+from trainjob.agent.background import Background, OnFault, of_the_agent
 from trainjob.agent.wire import handshake, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.handshake import Hello
@@ -215,8 +216,10 @@ class LeaderLink:
         on_frame: Callable[[wire.Message, bytes], None],
         on_lost: Callable[[bool], None],
         complain: Complain = _unheard,
+        on_fault: OnFault = of_the_agent,
     ) -> None:
         self.caller = caller
+        self._background = Background(on_fault)
         self._on_up = on_up
         self._on_frame = on_frame
         self._on_lost = on_lost
@@ -230,7 +233,7 @@ class LeaderLink:
     def connect(self, address: str) -> None:
         """Connect to this address, leaving any other."""
         self._stop()
-        self._task = asyncio.ensure_future(self._keep(address))
+        self._task = self._background.task(self._keep(address))
 
     def send(self, message: wire.Message, blob: bytes = b"") -> None:
         """Send; without a connection nothing (after the next hello everything is said again)."""

@@ -1,0 +1,113 @@
+"""What ranks leave and what they start does not outlive their attempt; how they are told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig, processes_with
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+HELPER = """
+import os, subprocess, sys, time, trainjob
+c = trainjob.get_context()
+if c.get_attempt() == 1:
+    # As a logger's service or a compile worker: a session of its own, and no parent soon.
+    subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\ntime.sleep(600)"])
+trainjob.barrier()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_helpers_with_sessions_of_their_own_end_with_the_attempt(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=HELPER, agents=1) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.wait(lambda: len(processes_with(f"{contract.ENV_ATTEMPT}=1")) >= 5, "helpers")
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, attempt=2), "the next attempt")
+        uid = rig.pod_uid(0)
+        old = [pid for pid in processes_with(uid) if b"TRAINJOB_ATTEMPT=1\0" in environ(pid)]
+        assert old == [] and "outlived its ranks" in rig.text(0)
+
+
+def environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_what_killed_ranks_leave_in_tmpdir_goes_with_their_attempt(tmp_path: Path) -> None:
+    script = (
+        "import os, tempfile, time, trainjob\nfolder = tempfile.mkdtemp()\n"
+        "open(os.path.join(folder, 'model'), 'wb').write(bytes(100_000))\ntrainjob.barrier()\n"
+        "print('saved in', folder, flush=True)\ntime.sleep(600)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        for attempt in (1, 2):
+            rig.run(attempt)
+            rig.wait_text(0, f"/tmp/{attempt}/")
+        assert os.listdir(rig.work_dir(0) / "tmp") == ["2"]
+        rig.agents[0].process.kill()
+        rig.agents[0].process.wait()
+        rig.start(0)
+        rig.wait(lambda: rig.report(0).get("boot") == 2, "again")
+        rig.run(3)
+        rig.wait_text(0, "/tmp/3/")
+        assert os.listdir(rig.work_dir(0) / "tmp") == ["3"]
+        rig.exit(0)
+        assert rig.exit_code(0) == 0 and os.listdir(rig.work_dir(0) / "tmp") == []
+
+
+GRACEFUL = """
+import os, signal, subprocess, sys, time, trainjob
+c = trainjob.get_context()
+child = subprocess.Popen([sys.executable, "-c", "import time\\ntime.sleep(600)"])
+def stop(*_):
+    assert child.poll() is None, "the loader's worker died first"
+    print("saved in time", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+trainjob.barrier()
+print("up", flush=True)
+while True:
+    time.sleep(0.02)
+    assert child.poll() is None, "the loader's worker died first"
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "behind a shell"])
+def test_sigterm_reaches_the_rank_and_not_what_it_started(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "train.py"]
+    if how != "plain":
+        command = ["sh", "-c", f"{sys.executable} train.py; exit $?"]
+    with Rig(tmp_path, script=GRACEFUL, agents=1, command=command) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.hold(grace_s=20)
+        rig.wait_text(0, "saved in time")
+        rig.wait(lambda: rig.report(0)["quiet"], "all gone")
+        assert rig.rank(0)["kind"] == contract.END_STOPPED
+
+
+def test_a_launcher_that_handles_sigterm_gets_it_alone(tmp_path: Path) -> None:
+    script = (
+        "import trainjob, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('got it', flush=True))\n"
+        + ("trainjob.barrier()\nprint('up', flush=True)\nwhile True: time.sleep(0.02)\n")
+    )
+    trap = f"trap 'echo the launcher decides; kill -9 $child; exit 0' TERM; {sys.executable} train.py & child=$!; wait $child"
+    with Rig(tmp_path, script=script, agents=1, command=["bash", "-c", trap]) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        rig.hold(grace_s=20)
+        rig.wait_text(0, "the launcher decides")
+        rig.wait(lambda: rig.report(0)["quiet"], "all gone")
+        assert "got it" not in rig.text(0)
