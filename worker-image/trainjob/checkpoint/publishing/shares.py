@@ -18,7 +18,7 @@ from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import FileEntry, Manifest, NoteFile, ReleaseNote, entry_from_json
 from trainjob.checkpoint.records.merge import Listing, difference
-from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob.checkpoint.records.sealed import need, need_list, seal, unseal
 from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import transfer
 from trainjob.checkpoint.stores.store import Store
@@ -54,7 +54,7 @@ class ShareRecord(NamedTuple):
     def loads(cls, text: bytes) -> ShareRecord:
         """Raises ValueError."""
         doc = unseal(text)
-        return cls(*(tuple(entry_from_json(row) for row in doc[name]) for name in cls._fields))
+        return cls(*(tuple(entry_from_json(row) for row in need_list(need(doc, name))) for name in cls._fields))
 
 
 class Commit(NamedTuple):
@@ -227,7 +227,7 @@ def _record(store: Store, id_: CheckpointId, rank: int) -> Optional[ShareRecord]
         return None
     try:
         return ShareRecord.loads(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise DamagedError(f"{store.uri(key)} is damaged: {error}") from None
 
 

@@ -17,7 +17,7 @@ from trainjob.checkpoint.reading import stored
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import Manifest
-from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob.checkpoint.records.sealed import need, need_count, seal, unseal
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 
@@ -43,11 +43,19 @@ class Claim(NamedTuple):
 
     @classmethod
     def loads(cls, text: bytes) -> Claim:
-        """Raises ValueError, KeyError or TypeError when `text` is no claim."""
+        """Raises ValueError when `text` is no claim."""
         doc = unseal(text)
-        resumes = doc["resumes"]
-        id_ = None if resumes is None else CheckpointId.parse(resumes)
-        return cls(int(doc["run"]), str(doc["job_uid"]), id_, doc["uri"], str(doc["why"]), str(doc["nonce"]))
+        resumes, uri = need(doc, "resumes"), need(doc, "uri")
+        if uri is not None and not isinstance(uri, str):
+            raise ValueError(f"uri is {uri!r}, expected text or nothing")
+        return cls(
+            need_count(need(doc, "run"), "run"),
+            str(need(doc, "job_uid")),
+            None if resumes is None else CheckpointId.parse(resumes),
+            uri,
+            str(need(doc, "why")),
+            str(need(doc, "nonce")),
+        )
 
 
 class Origin(NamedTuple):
@@ -70,7 +78,7 @@ def read_claim(store: Store, run: int) -> Optional[Claim]:
         return None
     try:
         return Claim.loads(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise DamagedError(
             f"{store.uri(key)} is damaged: {error}. Move the file away if run {run} is not needed."
         ) from None
@@ -107,7 +115,7 @@ def read_end(store: Store, run: int) -> Optional[Dict[str, Any]]:
         return None
     try:
         doc = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return doc if isinstance(doc, dict) else {}
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.layout import checked_path
-from trainjob.checkpoint.records.sealed import seal, unseal
+from trainjob.checkpoint.records.sealed import need, need_count, need_list, need_number, seal, unseal
 from trainjob_api import nonfinite
 
 FORMAT = 1
@@ -88,7 +88,7 @@ class ReleaseNote(NamedTuple):
     @classmethod
     def from_json(cls, doc: Any) -> ReleaseNote:
         """Raises ValueError when `doc` is no release note."""
-        return _note(doc, _files(_need(doc, "files")), _files(doc.get("duplicates", [])))
+        return _note(doc, _files(need(doc, "files")), _files(doc.get("duplicates", [])))
 
 
 class Manifest(NamedTuple):
@@ -122,9 +122,9 @@ class Manifest(NamedTuple):
             raise ValueError(
                 f"format {doc.get('format')!r} is unknown to this version of trainjob, which reads format {FORMAT}"
             )
-        entries = tuple(entry_from_json(e) for e in _list(_need(doc, "files")))
+        entries = tuple(entry_from_json(e) for e in need_list(need(doc, "files")))
         return cls(
-            _note(doc, tuple(NoteFile(e.path, e.size, e.rank) for e in entries), ()), entries, str(_need(doc, "nonce"))
+            _note(doc, tuple(NoteFile(e.path, e.size, e.rank) for e in entries), ()), entries, str(need(doc, "nonce"))
         )
 
 
@@ -144,70 +144,46 @@ def _head(note: ReleaseNote) -> Dict[str, Any]:
 
 
 def _note(doc: Any, files: Tuple[NoteFile, ...], duplicates: Tuple[NoteFile, ...]) -> ReleaseNote:
-    parent = _need(doc, "parent")
+    parent = need(doc, "parent")
     if len({f.path for f in files}) != len(files):
         raise ValueError("a path stands there twice")
     return ReleaseNote(
-        id=CheckpointId.parse(_need(doc, "id")),
+        id=CheckpointId.parse(need(doc, "id")),
         parent=None if parent is None else CheckpointId.parse(parent),
         step=_optional_int(doc, "step"),
         total_steps=_optional_int(doc, "total_steps"),
         epoch=_optional_int(doc, "epoch"),
         metrics=nonfinite.numbers(_mapping(doc.get("metrics", {}), "metrics")),
-        time=float(_number(_need(doc, "time"), "time")),
-        world_size=_count(_need(doc, "world_size"), "world_size"),
-        position=_count(_need(doc, "position"), "position"),
+        time=need_number(need(doc, "time"), "time"),
+        world_size=need_count(need(doc, "world_size"), "world_size"),
+        position=need_count(need(doc, "position"), "position"),
         files=files,
         duplicates=duplicates,
         metadata=_mapping(doc.get("metadata", {}), "metadata"),
     )
 
 
-def _need(doc: Any, name: str) -> Any:
-    if not isinstance(doc, dict) or name not in doc:
-        raise ValueError(f"field {name!r} is missing")
-    return doc[name]
-
-
-def _list(value: Any) -> List[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"expected a list, found {type(value).__name__}")
-    return list(value)
-
-
 def _files(value: Any) -> Tuple[NoteFile, ...]:
     out = []
-    for row in _list(value):
-        if len(_list(row)) != 3:
+    for row in need_list(value):
+        if len(need_list(row)) != 3:
             raise ValueError(f"{row!r} is not [path, size, rank]")
-        out.append(NoteFile(checked_path(row[0]), _count(row[1], "size"), _count(row[2], "rank")))
+        out.append(NoteFile(checked_path(row[0]), need_count(row[1], "size"), need_count(row[2], "rank")))
     return tuple(out)
 
 
 def entry_from_json(row: Any) -> FileEntry:
     """Raises ValueError when `row` is no stored file."""
-    checksum, algorithm = _need(row, "checksum"), _need(row, "algorithm")
+    checksum, algorithm = need(row, "checksum"), need(row, "algorithm")
     if not isinstance(checksum, str) or not isinstance(algorithm, str):
         raise ValueError("checksum and algorithm must be text")
     return FileEntry(
-        checked_path(_need(row, "path")),
-        _count(_need(row, "size"), "size"),
+        checked_path(need(row, "path")),
+        need_count(need(row, "size"), "size"),
         checksum,
         algorithm,
-        _count(_need(row, "rank"), "rank"),
+        need_count(need(row, "rank"), "rank"),
     )
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}, expected a number")
-    return value
-
-
-def _count(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r}, expected a whole number from 0")
-    return value
 
 
 def _optional_int(doc: Mapping[str, Any], name: str) -> Optional[int]:
