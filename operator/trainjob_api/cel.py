@@ -67,6 +67,13 @@ RULES = (
     ),
     Rule(
         ("spec",),
+        "has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == "
+        "oldSelf.managedBy)",
+        "managedBy must stay as it was when the job was created: delete the job and create it anew",
+        ".managedBy",
+    ),
+    Rule(
+        ("spec",),
         f"({_PLAIN_MODE}) || {_TRAINER_HAS_COMMAND}",
         "the container that trains needs a command, for example [python, train.py]: the agent runs it, and what the "
         "image would run by itself "

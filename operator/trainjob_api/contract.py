@@ -26,6 +26,8 @@ LABEL_MAKE = "trainjob.dev/make"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 """`trainjob` on every object that the operator creates."""
 MANAGED_BY = "trainjob"
+MANAGER = "trainjob.dev/operator"
+"""What spec.managedBy names where the operator itself is meant."""
 ANNOTATION_CANCELLED = "trainjob.dev/cancelled"
 """On a suspended TrainJob: when `tj cancel` stopped it for good; `tj resume` takes it off. For display: the operator
 acts on spec.suspend alone.

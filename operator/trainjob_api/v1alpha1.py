@@ -190,6 +190,12 @@ class TrainJobSpec(Model):
     suspend: bool = Field(
         False, description="true: no pods; training goes on from the newest checkpoint once it is false again."
     )
+    managed_by: str | None = Field(
+        None,
+        max_length=63,
+        description="Name of the controller that looks after this job; any but trainjob.dev/operator: the operator "
+        "leaves it alone. Absent: the operator's. It cannot be changed.",
+    )
     startup_deadline_seconds: int | None = Field(
         None,
         ge=1,

@@ -20,7 +20,7 @@ from trainjob_operator.agents.reports import clean
 from trainjob_operator.cluster import ClusterError, Manifest
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
-from trainjob_operator.core.phrases import how_process_ended
+from trainjob_operator.core.phrases import POD_DEADLINE, how_process_ended
 
 CRASH_LOOP = "CrashLoopBackOff"
 CRASHES = 3
@@ -78,6 +78,19 @@ def owned_by(manifest: Manifest, uid: str) -> bool:
     """Whether the controlling owner reference names that UID."""
     owners = manifest["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == uid and owner.get("controller") is True for owner in owners)
+
+
+def serves(manifest: Manifest, job: str, uid: str) -> bool:
+    """Whether a Service is this job's, or one of ours that an orphaning delete of a job of that name has left behind:
+    nobody's, and as this job needs it.
+    """
+    if owned_by(manifest, uid):
+        return True
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    left_behind = not metadata.get("ownerReferences") and labels.get(contract.LABEL_MANAGED_BY) == contract.MANAGED_BY
+    fits = spec.get("clusterIP") == "None" and spec.get("selector") == {contract.LABEL_JOB: job}
+    return left_behind and labels.get(contract.LABEL_JOB) == job and fits
 
 
 def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
@@ -291,7 +304,10 @@ def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manif
     if trainer.starts_again:
         return None, None
     status, unscheduled = manifest.get("status") or {}, conditions.get("PodScheduled") or {}
-    sources: list[Manifest] = [trainer.state.get("terminated") or {}, status, _init_trouble(status), _waiting(trainer)]
+    ended = trainer.state.get("terminated") or {}
+    # What the kubelet did to the whole pod is the cause of what its container then ended with.
+    first = [status, ended] if status.get("reason") == POD_DEADLINE else [ended, status]
+    sources: list[Manifest] = [*first, _init_trouble(status), _waiting(trainer)]
     if unscheduled.get("status") == "False":
         sources.append(unscheduled)
     spoken = next((source for source in sources if source.get("reason") or source.get("message")), {})

@@ -357,3 +357,15 @@ def test_an_edit_of_a_job_that_is_over_is_answered_once() -> None:
     assert "never runs again" in decision.events[0].message and decision.actions == ()
     assert world.status == before.model_copy(update={"observed_generation": 2})
     assert world.turn().events == () and is_steady(world)
+
+
+def test_a_job_that_another_controller_manages_is_left_alone() -> None:
+    world = World.of(workers=2, managedBy="kueue.x-k8s.io/multikueue")
+    decision = world.turn()
+    assert (decision.actions, decision.events, decision.requeue_after, world.status.slots) == ((), (), None, "")
+    assert decision.why == "spec.managedBy is kueue.x-k8s.io/multikueue: this job is that controller's, and left alone"
+    assert is_steady(world)
+
+
+def test_a_job_that_names_this_operator_is_managed() -> None:
+    World.of(workers=1, managedBy=contract.MANAGER).run()

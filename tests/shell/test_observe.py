@@ -14,8 +14,9 @@ from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
+from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.loop.observe import observe
-from trainjob_operator.manifests import UnreadableJob, pod_view
+from trainjob_operator.manifests import UnreadableJob, pod_view, serves
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
@@ -420,3 +421,40 @@ def test_nodes_are_read_of_pods_that_are_silent_and_of_no_others() -> None:
         assert "fallen silent" in str((await look(30)).doubt), "where nodes may not be read the pod's mark stands"
 
     run_virtual(main())
+
+
+def test_a_pod_whose_deadline_of_the_template_is_over_says_so() -> None:
+    ended = {"exitCode": 82, "reason": "Error"}
+    words = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
+    status = {"phase": "Failed", **words, "containerStatuses": [container("trainer", terminated=ended)]}
+    pod = view_of(status)
+    assert pod.reason == "DeadlineExceeded"
+    assert (
+        how_pod_ended(pod) == "was ended by the kubelet: the activeDeadlineSeconds of the job's pod template are over"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ours"),
+    [
+        ({}, False),
+        ({"labels": {"trainjob.dev/job": "digits", "app.kubernetes.io/managed-by": "trainjob"}}, True),
+        ({"labels": {"trainjob.dev/job": "other", "app.kubernetes.io/managed-by": "trainjob"}}, False),
+        (
+            {
+                "labels": {"trainjob.dev/job": "digits", "app.kubernetes.io/managed-by": "trainjob"},
+                "ownerReferences": [{"uid": "somebody", "controller": True}],
+            },
+            False,
+        ),
+    ],
+    ids=["stranger", "orphan", "of another job", "of another owner"],
+)
+def test_a_service_that_an_orphaning_delete_left_behind_serves_the_next_job_of_the_name(
+    metadata: dict[str, Any], ours: bool
+) -> None:
+    selector = {"trainjob.dev/job": "digits"}
+    service = {"metadata": {"name": "digits", **metadata}, "spec": {"clusterIP": "None", "selector": selector}}
+    assert serves(service, "digits", "job-uid") is ours
+    spec = {"clusterIP": "10.0.0.1", "selector": selector}
+    assert not serves({"metadata": service["metadata"], "spec": spec}, "digits", "job-uid")

@@ -145,6 +145,10 @@ RULE_CASES = (
     RuleCase("sizeLimit", {"spec.checkpoint.staging.sizeLimit": "20Gi"}, None),
     RuleCase("sizeLimit in words", {"spec.checkpoint.staging.sizeLimit": "20GB"}, "spec.checkpoint.staging.sizeLimit"),
     RuleCase("sizeLimit zero", {"spec.checkpoint.staging.sizeLimit": "0"}, "spec.checkpoint.staging.sizeLimit"),
+    RuleCase("managedBy given", {"spec.managedBy": "kueue.x-k8s.io/multikueue"}, None),
+    RuleCase("managedBy taken on", {"spec.managedBy": "a.b/c"}, "spec.managedBy", old={}),
+    RuleCase("managedBy changed", {"spec.managedBy": "a.b/d"}, "spec.managedBy", old={"spec.managedBy": "a.b/c"}),
+    RuleCase("managedBy kept", {"spec.managedBy": "a.b/c", "spec.workers": 3}, None, old={"spec.managedBy": "a.b/c"}),
     RuleCase("template changed", {f"{_TRAINER}.image": "torch:2"}, "spec.template", old={}),
     RuleCase("template gains a field", {"spec.template.spec.nodeSelector": {"gpu": "a"}}, "spec.template", old={}),
     RuleCase(

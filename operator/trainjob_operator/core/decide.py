@@ -41,6 +41,10 @@ def decide(observed: Observed, now: datetime) -> Decision:
     turn = Turn.of(observed, now)
     if observed.job.metadata.deletion_timestamp is not None:
         return Decision(status=turn.status, why="the TrainJob is being deleted: owner references clean up")
+    manager = turn.spec.managed_by
+    if manager not in (None, contract.MANAGER):
+        why = f"spec.managedBy is {manager}: this job is that controller's, and left alone"
+        return Decision(status=turn.status, why=why)
     if turn.status.finished:
         # Terminal: the status stays as it is, whatever is seen.
         actions = lifecycle.actions_after_end(turn)

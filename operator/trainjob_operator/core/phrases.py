@@ -28,6 +28,10 @@ _WITHOUT_ERROR = {
 }
 
 
+POD_DEADLINE = "DeadlineExceeded"
+"""The kubelet's word for a pod whose own activeDeadlineSeconds are over."""
+
+
 def how_rank_ended(kind: str, report: RankReport) -> str:
     """`raised ValueError: bad shape`, `was killed by SIGKILL`, `cannot start: ...`."""
     error = report.get("error")
@@ -54,6 +58,8 @@ def how_process_ended(exit_code: int | None, number: int | None) -> str:
 
 def how_pod_ended(pod: PodView) -> str:
     """With the kubelet's word, if it has one."""
+    if pod.reason == POD_DEADLINE:
+        return "was ended by the kubelet: the activeDeadlineSeconds of the job's pod template are over"
     how = how_process_ended(pod.exit_code, pod.signal)
     words = ": ".join(word for word in (pod.reason, pod.message) if word and word != "Error")
     return f"{how} ({words})" if words else how

@@ -21,7 +21,7 @@ from trainjob_operator.core.moments import aware
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
 from trainjob_operator.loop.side_by_side import side_by_side
-from trainjob_operator.manifests import disruption_in, owned_by, pod_view, read_job, with_warnings
+from trainjob_operator.manifests import disruption_in, pod_view, read_job, serves, with_warnings
 from trainjob_operator.nodes import on_node, on_silent_node
 
 EVENTS_OF_PODS = 3
@@ -76,7 +76,7 @@ async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
         manifest = await cluster.get_service(*job.key)
     except NotFound:
         return None
-    return ServiceView(name=job.metadata.name, owned=owned_by(manifest, job.metadata.uid))
+    return ServiceView(name=job.metadata.name, owned=serves(manifest, job.metadata.name, job.metadata.uid))
 
 
 async def _unlabelled(
