@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -346,3 +347,23 @@ def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
             saving.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("nonsense", [{"id": "no id", "path": "x"}, {"path": "x"}, {"id": "1-1-1"}])
+def test_a_request_that_makes_no_sense_is_refused_and_no_fault_of_ours(
+    tmp_path: Path, nonsense: dict[str, Any]
+) -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Connection:
+        def send(self, message: dict[str, Any]) -> None:
+            sent.append(message)
+
+    async def run() -> None:
+        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None, no_fault)
+        connection: Any = Connection()
+        await files.FileServer(saving).give(connection, {"op": peer_protocol.GET, **nonsense})
+        saving.close()
+
+    asyncio.run(run())
+    assert [m["op"] for m in sent] == [peer_protocol.REFUSED]

@@ -41,6 +41,8 @@ STALL_S = 30.0
 """Uploads that stand still for so long are given up when we are told to exit."""
 LONELY_S = 600.0
 LONELY_POLL_S = 5.0
+STOP_S = 35.0
+"""At the very end, for ranks that are killed: a group inside a driver call dies when that returns."""
 CLOSE_S = 2.0
 LAST_WORD_S = 0.2
 """For the last report to leave; its answer would be a long poll."""
@@ -65,6 +67,8 @@ class Agent:
         self._ready: Optional[asyncio.Task[None]] = None
         self._acting: Optional[asyncio.Task[None]] = None
         self._attempt: Optional[Attempt] = None
+        self._failing = False
+        """A fault of ours: what is staged is being stored, then it ends."""
         self._draining = False
         self._orphaned = False
         self._completed = False
@@ -199,7 +203,7 @@ class Agent:
             return
         self._instruction = instruction
         self._sync.changed(True)
-        if self._orphaned or self._draining:
+        if self._orphaned or self._draining or self._failing:
             return
         self._act(lambda: self._follow(instruction))
 
@@ -274,7 +278,7 @@ class Agent:
 
     def _drain(self) -> None:
         """SIGTERM: this pod goes away."""
-        if self._draining or self._orphaned:
+        if self._draining or self._orphaned or self._failing:
             return
         self._draining = True
         self._sync.changed(True)
@@ -345,8 +349,8 @@ class Agent:
         """Nothing of ours stays: no process, no socket, no folder but the pod's own."""
         if self._attempt is not None:
             try:
-                await self._attempt.stop(contract.END_STOPPED, 0)
-            except (Stuck, OSError) as error:
+                await asyncio.wait_for(self._attempt.stop(contract.END_STOPPED, 0), STOP_S)
+            except (Stuck, OSError, asyncio.TimeoutError) as error:
                 self._console.say(explain(error))
             self._attempt.close()
         if not self._orphaned:
@@ -393,7 +397,25 @@ class Agent:
     def _could_not_go_on(self, error: BaseException) -> None:
         """A fault in what this agent is made of: it ends, so that its pod is replaced."""
         self._console.say(f"{explain(error)}\n{where(error)}")
-        self._end(contract.EXIT_INTERNAL, explain(error))
+        if self._failing or self._site is None:
+            self._end(contract.EXIT_INTERNAL, explain(error))
+            return
+        self._failing = True
+        acting = self._acting
+        if acting is not None:
+            acting.cancel()
+        self._background.spawn(self._give_up(error))
+
+    async def _give_up(self, error: BaseException) -> None:
+        """With this pod the only copy of what is staged may go: it is stored first, as far as that still works. A
+        second fault meanwhile ends it at once.
+        """
+        try:
+            if self._attempt is not None and not isinstance(error, Stuck):
+                await self._attempt.stop(contract.END_INTERNAL, 0)
+            await self._within(self._finish(), ORPHAN_S)
+        finally:
+            self._end(contract.EXIT_OK if self.report()["completed"] else contract.EXIT_INTERNAL, explain(error))
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
         """What the loop catches. A connection that it closes for it (a peer that sends nonsense) is said, and

@@ -17,6 +17,7 @@ from typing import Any, Iterator, List, Mapping, MutableMapping, NamedTuple, Opt
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire import handshake, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
@@ -54,7 +55,13 @@ class FileServer:
         self._held: MutableMapping[FrameConnection, Tuple[str, Mapping[str, Stamp]]] = weakref.WeakKeyDictionary()
 
     async def give(self, connection: FrameConnection, message: wire.Message) -> None:
-        """Answer a GET."""
+        """Answer a GET, also one that makes no sense: it comes from outside, and is no fault of ours."""
+        try:
+            await self._give(connection, message)
+        except (KeyError, TypeError, ValueError, StagingError) as error:
+            connection.send({"op": peer_protocol.REFUSED, "message": f"this cannot be answered: {error!r}"})
+
+    async def _give(self, connection: FrameConnection, message: wire.Message) -> None:
         id_, path = str(message["id"]), str(message["path"])
         known = self._held.get(connection)
         if known is None or known[0] != id_:
