@@ -266,6 +266,8 @@ DO_RUN = "run"
 """Be a member of this attempt; an older attempt's ranks are stopped first."""
 DO_HOLD = "hold"
 """Stop the ranks after `grace_s`; keep the pod, the staging and the uploads."""
+DO_CHECK = "check"
+"""Start nothing: look whether storage holds this run's end record, and say so (`checked`)."""
 DO_EXIT = "exit"
 """Stop the ranks, finish the uploads, end with `exit_code`."""
 
@@ -602,6 +604,8 @@ class AgentReport(TypedDict, total=False):
     """Checkpoint shares that are staged here and not yet stored."""
     completed: bool
     """This run's end record is written (or was found): the job is Complete."""
+    checked: Optional[int]
+    """The attempt after whose end this agent has looked for the end record; `completed` says whether it is there."""
     run: Optional[int]
     resumed_from: Optional[str]
     progress: Optional[ProgressReport]

@@ -12,6 +12,9 @@ import pytest
 
 from support.agent_rig import Rig, processes_with
 from support.cut_proxy import CutProxy
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.reading.runs import write_end
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -313,3 +316,19 @@ def test_signals_are_forwarded(tmp_path: Path) -> None:
         rig.wait_text(0, "up")
         rig.agents[0].process.send_signal(signal.SIGUSR1)
         rig.wait_text(0, "got it")
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_fresh_agent_looks_for_the_end_record_and_starts_nothing(tmp_path: Path, completed: bool) -> None:
+    store = tmp_path / "store"
+    settle(open_store(str(store)), "uid-1", "auto", ())
+    if completed:
+        write_end(open_store(str(store)), 1, {})
+    with Rig(tmp_path, script="print('user code')", storage=store, agents=1) as rig:
+        rig.wait(lambda: rig.coordinator.reports, "the agent has reported")
+        rig.coordinator.tell(0, do=contract.DO_CHECK, attempt=4)
+        rig.wait(lambda: rig.report(0)["checked"] == 4, "it has looked")
+        report = rig.report(0)
+        assert (report["completed"], report["run"]) == (completed, 1)
+        assert (report["ranks"], report["attempt"], report["quiet"]) == ([], 0, True)
+        assert "user code" not in rig.text(0)

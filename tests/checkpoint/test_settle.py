@@ -277,3 +277,17 @@ def test_a_committed_one_that_members_hold_in_part_is_not_read_at_the_join(job: 
         "what holds less than all is looked at file by file when it is read"
     )
     assert settled.warnings == ()
+
+
+def test_a_look_for_the_end_record_claims_and_writes_nothing(job: Job) -> None:
+    def look(uid: str) -> dict[str, object]:
+        return perform({"op": "ended", "storage": job.store.uri(), "job_uid": uid}, nothing)
+
+    assert look("a") == {"run": None, "completed": False} and runs.numbers(job.store) == []
+    start(job, "a")
+    assert look("a") == {"run": 1, "completed": False}
+    runs.write_end(job.store, 1, {})
+    assert look("a") == {"run": 1, "completed": True}
+    start(job, "b")
+    assert look("b") == {"run": 2, "completed": False}, "that of the run before is not its own"
+    assert look("a") == {"run": 1, "completed": True} and runs.numbers(job.store) == [1, 2]

@@ -6,6 +6,9 @@ import pytest
 
 from support.core import World, raised
 from trainjob_api import contract
+from trainjob_operator.core.ends.verdict import LOOK_TRIES
+from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.pods.naming import parse_slots
 
 STORED = {"checkpoint": {"storage": "/checkpoints"}, "failure_policy": {"maxFailures": 0}}
 
@@ -27,22 +30,32 @@ def test_the_job_does_not_fail_before_a_fresh_worker_has_looked() -> None:
     assert not world.settle().status.finished
 
 
-def test_it_had_completed() -> None:
-    world = vanished()
+def looking(**fields: object) -> World:
+    """The worker that is to look is up."""
+    world = vanished(**fields)
     world.start_pods()
-    world.sync_all()
+    world.sync(world.only())
     world.turn()
-    assert world.attempt.number == 2
-    world.sync(2, attempt=2, joined=True, completed=True, run=1)
+    return world
+
+
+def test_one_worker_is_enough_and_it_starts_nothing() -> None:
+    world = looking()
+    slot = world.only()
+    assert world.status.slots == f"{slot}" and world.attempt.number == 1, "no attempt begins beyond the budget"
+    word, why = instruct(world.job, world.agents, slot, world.pod(slot).uid)
+    assert word == {"do": contract.DO_CHECK, "attempt": 1} and "completed" in why
+
+
+def test_it_had_completed() -> None:
+    world = looking()
+    world.sync(world.only(), checked=1, completed=True, run=1)
     world.turn()
-    assert world.status.holds("Complete") and world.status.verdict is None
+    assert world.status.holds("Complete") and world.status.verdict is None and world.attempt.number == 1
 
 
 def test_it_had_not() -> None:
-    world = vanished()
-    world.start_pods()
-    world.sync_all()
-    world.turn()
+    world = looking()
     world.sync_all()
     world.turn()
     failed, failure = world.status.condition("Failed"), world.status.last_failure
@@ -50,17 +63,59 @@ def test_it_had_not() -> None:
     assert failure is not None and (failure.reason, failure.attempt) == (contract.REASON_POD_LOST, 1), (
         "the first cause stays"
     )
-    assert world.status.failures.counted == 1
+    assert world.status.failures.counted == 1 and world.attempt.number == 1
 
 
-def test_a_failure_on_the_way_is_the_end() -> None:
-    world = vanished()
-    world.start_pods()
-    world.fail_pod(2, 1)
+def test_a_look_after_an_earlier_attempt_does_not_count() -> None:
+    world = looking()
+    world.sync(world.only(), checked=0)
     world.turn()
-    failure = world.status.last_failure
-    assert world.status.holds("Failed") and failure is not None and failure.attempt == 1
-    assert world.status.failures.counted == 1
+    assert not world.status.finished
+
+
+def test_storage_that_cannot_be_read_is_named_in_the_verdict() -> None:
+    world = looking()
+    world.sync(world.only(), checked=1, warning="The storage cannot be read: access denied")
+    world.turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and "access denied" in failed.message and "maxFailures" in failed.message
+
+
+def test_a_worker_that_breaks_before_it_has_looked_is_no_evidence() -> None:
+    world = vanished()
+    for _ in range(LOOK_TRIES - 1):
+        world.start_pods()
+        world.fail_pod(world.only(), 1)
+        world.turn()
+        assert not world.status.finished and world.status.failures.counted == 1
+        world.tick(60).turn()
+    world.start_pods()
+    world.fail_pod(world.only(), 1)
+    world.turn()
+    failed, failure = world.status.condition("Failed"), world.status.last_failure
+    assert failed is not None and failed.reason == contract.REASON_LIMIT and "could look" in failed.message
+    assert failure is not None and failure.attempt == 1 and world.status.failures.counted == 1
+
+
+def test_a_worker_that_is_taken_away_before_it_has_looked_is_replaced_however_often() -> None:
+    world = vanished(failure_policy={"maxFailures": 0, "maxPreemptions": 0})
+    for _ in range(2 * LOOK_TRIES):
+        world.start_pods()
+        world.fail_pod(world.only(), 143, disrupted=True)
+        world.turn()
+        world.tick(60).turn()
+        assert not world.status.finished and world.status.failures.preemptions == 0
+
+
+def test_a_suspended_job_looks_when_it_goes_on() -> None:
+    world = vanished()
+    world.change_spec(suspend=True)
+    world.turn()
+    assert world.status.slots == "" and world.status.verdict is not None
+    world.change_spec(suspend=False)
+    world.finish_deletions()
+    world.turn()
+    assert len(parse_slots(world.status.slots)) == 1
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,7 @@ def test_a_job_that_completed_while_the_operator_was_away_is_complete_though_its
             await trains(sim)
             sim.kill_operator()
             await sim.until(lambda: len(ended(sim)) == 3, "all agents have ended", LONG_S)
-            codes = {name: end["exitCode"] for name, end in ended(sim).items()}
-            assert codes == {
-                "digits-0": 0,
-                "digits-1": contract.EXIT_NO_COORDINATOR,
-                "digits-2": contract.EXIT_NO_COORDINATOR,
-            }
+            assert [end["exitCode"] for end in ended(sim).values()] == [0, 0, 0]
             assert ended(sim)["digits-0"]["message"] == "trainjob: completed run=1 attempt=1"
             sim.start_operator()
             job = await sim.until_finished(within_s=10.0)

@@ -185,6 +185,11 @@ class World:
     def pod(self, slot: int) -> PodView:
         return self.pods[f"digits-{slot}"]
 
+    def only(self) -> int:
+        """The one slot that status lists."""
+        (slot,) = parse_slots(self.status.slots)
+        return slot
+
     def set_pod(self, slot: int, **fields: Any) -> None:
         self.pods[f"digits-{slot}"] = replace(self.pod(slot), **fields)
 
@@ -263,6 +268,8 @@ class World:
                     progress=None,
                     lost_peers=(),
                 )
+            elif word["do"] == contract.DO_CHECK:
+                self.agents[slot] = replace(view, quiet=True, checked=word["attempt"])
             elif word["do"] in (contract.DO_HOLD, contract.DO_EXIT):
                 self.agents[slot] = replace(view, quiet=True)
 

@@ -442,9 +442,10 @@ class World:
         """The attempt from its join to its end, or until it can no longer go on."""
         training = self.training(job)
         leader = group.members[0]
-        if training.completed:  # the end record of this run was found in the join
-            leader.completed = True
-            leader.speak()
+        if training.completed:  # the end record of this run was found in the join: all members hear of it at once
+            for agent in reversed(group.members.values()):
+                agent.joined = agent.completed = True
+                agent.speak()
             return
         for index, agent in group.members.items():
             self.starts.append((job_uid, group.attempt, index, agent.pod_uid))
@@ -472,8 +473,10 @@ class World:
                 return
         if group.all_succeeded and leader.alive and leader.attempt == group.attempt:
             training.completed = True
-            leader.completed = True
-            leader.speak()
+            for agent in group.members.values():
+                if agent.alive:
+                    agent.completed = True
+                    agent.speak()
 
 
 class PuppetAgent:
@@ -493,6 +496,7 @@ class PuppetAgent:
         self.attempt = 0
         self.ranks: list[dict[str, Any]] = []
         self.joined = self.draining = self.completed = self.muted = False
+        self.checked: int | None = None
         self.lost_peers: set[int] = set()
         self.progress: dict[str, Any] | None = None
         self.clock_error = world.rng.uniform(-3.0, 3.0)
@@ -571,6 +575,7 @@ class PuppetAgent:
             "lost_peers": sorted(self.lost_peers),
             "draining": self.draining,
             "completed": self.completed,
+            "checked": self.checked,
             "run": 1 if self.joined or self.completed else None,
             "progress": self.progress,
         }
@@ -599,6 +604,11 @@ class PuppetAgent:
                     self.world.join(self, instruction["attempt"], instruction["index"], instruction["workers"])
             case contract.DO_HOLD:
                 await self._stop_ranks()
+            case contract.DO_CHECK:
+                await self._stop_ranks()
+                self.completed = self.completed or self.world.training(self.job).completed
+                self.checked = instruction["attempt"]
+                self.speak()
             case contract.DO_EXIT:
                 await self._stop_ranks()
                 if self.alive:

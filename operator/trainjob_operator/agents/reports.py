@@ -190,6 +190,7 @@ class Report(_Part):
     draining: bool = False
     uploads: Count = 0
     completed: bool = False
+    checked: Count | None = None
     run: Count | None = None
     resumed_from: Path | None = None
     progress: _Progress | None = None
@@ -240,6 +241,7 @@ class Report(_Part):
             draining=self.draining,
             uploads=self.uploads,
             completed=self.completed,
+            checked=self.checked,
             run=self.run,
             resumed_from=self.resumed_from,
             progress=cast(ProgressReport, self.progress.told()) if self.progress else None,

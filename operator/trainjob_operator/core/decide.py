@@ -241,8 +241,8 @@ def _record(turn: Turn) -> budget.Record:
 
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     """End the attempt and enter the cost, in one write."""
-    if turn.status.verdict is not None and incident.counted:
-        return verdict.confirm(turn, incident.reason)
+    if turn.status.verdict is not None:
+        return verdict.look_failed(turn, incident)
     open_end = verdict.may_have_completed(turn, incident)
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
     attempt = turn.status.attempt
@@ -253,7 +253,8 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     turn.say(incident.message)
     if cost.fatal is not None and open_end and cause_of(cost.fatal[0]).deferrable:
         verdict.defer(turn, *cost.fatal)
-    elif cost.fatal is not None:
+        return None
+    if cost.fatal is not None:
         return End(failed=True, reason=cost.fatal[0], message=cost.fatal[1], cause=failure)
     retry_in(turn, cost.back_off_s)
     if cost.replace is not None:

@@ -30,6 +30,9 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
     attempt = status.attempt
     if attempt is None:
         return _hold(status), "the first attempt has not begun: not all workers are there yet"
+    if attempt.state != "Running" and status.verdict is not None:
+        word = Instruction(do=contract.DO_CHECK, attempt=attempt.number)
+        return word, f"before the job fails: had training completed in attempt {attempt.number}?"
     if attempt.state != "Running":
         return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
     members = positions(attempt.members)

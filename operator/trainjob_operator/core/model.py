@@ -95,6 +95,8 @@ class AgentView:
     draining: bool = False
     uploads: int = 0
     completed: bool = False
+    checked: int | None = None
+    """The attempt after whose end it has looked for the end record, and found it (`completed`) or not."""
     run: int | None = None
     resumed_from: str | None = None
     progress: ProgressReport | None = None

@@ -72,6 +72,8 @@ class Agent:
         self._draining = False
         self._orphaned = False
         self._completed = False
+        self._checked: Optional[int] = None
+        self._found_run: Optional[int] = None
         self._warning: Optional[str] = None
         self._why = ""
         self._exit_code: asyncio.Future[int] = self._loop.create_future()
@@ -126,7 +128,8 @@ class Agent:
             "draining": self._draining,
             "uploads": self._site.saving.waiting if self._site is not None else 0,
             "completed": self._completed or (attempt is not None and attempt.is_complete),
-            "run": attempt.run if attempt is not None else None,
+            "checked": self._checked,
+            "run": attempt.run if attempt is not None else self._found_run,
             "resumed_from": attempt.resumed_from if attempt is not None else None,
             "progress": collectives.progress if collectives is not None else None,
             "latest": commits.latest if commits is not None else None,
@@ -231,6 +234,10 @@ class Agent:
             elif self._site is not None:
                 # Our container was started anew; perhaps no attempt follows.
                 await self._site.saving.commit_what_is_left()
+        elif what == contract.DO_CHECK:
+            if self._attempt is not None:
+                await self._attempt.stop(contract.END_STOPPED, 0)
+            await self._look(int(instruction.get("attempt") or 0))
         elif what == contract.DO_EXIT:
             if self._attempt is not None:
                 await self._attempt.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
@@ -254,6 +261,18 @@ class Agent:
         self._warning = None
         self._sync.changed(True)
         self._attempt.begin()
+
+    async def _look(self, after: int) -> None:
+        """Whether storage holds the run's end record; nothing is started."""
+        from trainjob.agent.control.look import look
+
+        assert self._site is not None
+        found = await look(self._site.storage, self._config.job_uid, self._console.say)
+        self._completed = self._completed or found.completed
+        self._checked, self._found_run = after, found.run
+        if found.trouble is not None:
+            self._warn(found.trouble)
+        self._sync.changed(True)
 
     async def _finish_uploads(self) -> None:
         """Until all is stored and committed, or nothing has moved for STALL_S."""

@@ -1,19 +1,25 @@
 """The end of a job whose workers all vanished: Failed waits until a fresh worker found that training had not completed.
 
 Called by `decide.py`. The last rank may have ended well, and the end record be written, while the word of it was lost
-with the pods. The next attempt's join reads the record; only if there is none the verdict stands.
+with the pods. A fresh worker is told `check`: it starts nothing, reads storage, and only if there is no record the
+verdict stands. One worker is enough, however many the job wants.
 """
 
 from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Verdict
-from trainjob_operator.core.answers import Answer, End
+from trainjob_operator.core.answers import Answer, End, Waker
+from trainjob_operator.core.ends.budget import back_off
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt
+from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.turn import Turn
+
+LOOK_TRIES = 6
+"""Workers that may break one after the other before they have looked; the pauses between them add up to 31 s."""
 
 
 def may_have_completed(turn: Turn, incident: Incident) -> bool:
@@ -21,13 +27,7 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     is written.
     """
     attempt = turn.running
-    if (
-        turn.plain
-        or attempt is None
-        or attempt.running_at is None
-        or incident.rank is not None
-        or turn.spec.checkpoint.storage is None
-    ):
+    if turn.plain or attempt is None or incident.rank is not None or turn.spec.checkpoint.storage is None:
         return False
     lost = find_lost(turn)
     return not any(
@@ -47,23 +47,46 @@ def _denies_completion(turn: Turn, slot: int) -> bool:
 
 def defer(turn: Turn, reason: str, message: str) -> None:
     """The job fails for this reason unless a fresh worker finds the run complete."""
-    turn.change(verdict=Verdict(reason=reason, message=message[: contract.MESSAGE_LIMIT]))
+    # The look does not wait for what starts had to wait for: one worker is enough, and it starts nothing.
+    timing = turn.status.timing.model_copy(update={"retry_at": None, "gang_retry_at": None})
+    turn.change(
+        verdict=Verdict(reason=reason, message=message[: contract.MESSAGE_LIMIT]),
+        failures=turn.status.failures.model_copy(update={"early_in_row": 0}),
+        timing=timing,
+    )
     turn.say("before the job fails, a fresh worker looks whether training had completed")
 
 
 def judge(turn: Turn) -> Answer:
-    """A fresh worker has joined and found no end record. (One that found it has completed the job before.)"""
-    if turn.status.verdict is not None and any(
-        (view := turn.word(slot)) is not None and view.joined for slot in turn.members()
-    ):
-        return confirm(turn, turn.status.verdict.reason)
+    """A worker has looked and found no end record. (One that found it has completed the job before.)"""
+    verdict, attempt = turn.status.verdict, turn.status.attempt
+    if verdict is None or attempt is None:
+        return None
+    looks = [view for pod in turn.kids.live.values() if (view := turn.kids.agent(pod)) is not None]
+    looked = next((view for view in looks if view.checked == attempt.number), None)
+    if looked is not None:
+        return _confirm(turn, verdict, looked.warning)
+    if not turn.spec.suspend:
+        turn.wait("a worker is to look whether training had completed", event=Waker.AGENT)
     return None
 
 
-def confirm(turn: Turn, end_cause: str) -> Answer:
-    """The verdict stands."""
-    verdict, first_cause = turn.status.verdict, turn.status.last_failure
+def look_failed(turn: Turn, incident: Incident) -> Answer:
+    """The worker that was to look broke: another one looks. It ran nothing of the user's, so nothing is counted."""
+    verdict, failures = turn.status.verdict, turn.status.failures
     if verdict is None:
         return None
-    end_attempt(turn, end_cause)
-    return End(failed=True, reason=verdict.reason, message=verdict.message, cause=first_cause)
+    turn.say(incident.message)
+    end_attempt(turn, incident.reason)
+    tries = failures.early_in_row + 1 if incident.counted else failures.early_in_row
+    if tries >= LOOK_TRIES:
+        return _confirm(turn, verdict, f"no worker could look whether training had completed: {incident.message}")
+    turn.change(failures=failures.model_copy(update={"early_in_row": tries}))
+    retry_in(turn, back_off(tries))
+    return None
+
+
+def _confirm(turn: Turn, verdict: Verdict, trouble: str | None) -> Answer:
+    """The verdict stands."""
+    message = f"{verdict.message} ({trouble})" if trouble else verdict.message
+    return End(failed=True, reason=verdict.reason, message=message, cause=turn.status.last_failure)

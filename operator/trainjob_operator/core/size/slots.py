@@ -30,6 +30,8 @@ def settle_slots(turn: Turn) -> None:
         waits = gang.is_waiting(turn)
         # While there is no room to grow, a lost worker of what goes on is replaced all the same.
         wanted = (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
+        if turn.status.verdict is not None:
+            wanted = 1 - len(kept)  # one worker looks whether the job is complete
         if make.is_plain(turn.make):
             wanted = 0  # a group without agents begins when it is complete, and joins nobody
         if wanted > 0 and turn.blocked is None and not is_backing_off(turn):

@@ -52,6 +52,8 @@ def begin(turn: Turn) -> None:
         return None
     if turn.blocked is not None:
         return turn.say(turn.blocked[1])
+    if turn.status.verdict is not None:
+        return None  # `ends/verdict.py`: nothing begins before a worker has looked whether the job is complete
     if is_backing_off(turn):
         return turn.say(
             f"the next start waits until {turn.status.timing.retry_at}: {turn.status.failures.early_in_row} early "

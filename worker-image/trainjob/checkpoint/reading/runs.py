@@ -103,6 +103,15 @@ def ended(store: Store, run: int) -> bool:
     return store.size(layout.end_key(run)) is not None
 
 
+def of_job(store: Store, job_uid: str) -> Optional[int]:
+    """The newest run that this job has claimed; None: it has claimed none. Claims nothing."""
+    for run in reversed(numbers(store)):
+        found = read_claim(store, run)
+        if found is not None and found.job_uid == job_uid:
+            return run
+    return None
+
+
 def write_end(store: Store, run: int, summary: Dict[str, Any]) -> None:
     """The run completed. The first summary stays: written again after a lost reply, nothing changes."""
     store.create(layout.end_key(run), (json.dumps(summary, indent=1) + "\n").encode())

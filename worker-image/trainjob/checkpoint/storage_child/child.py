@@ -25,6 +25,8 @@ was begun and answers the same.
         `uri`; `uri` is where it is (or will be) on storage. source "stored": committed; everything is read from the
         folder `uri`, after `verify`. `uri` may lie in another job's folder (resumeFrom: a path); `id` is then that
         checkpoint's own id. `claim`, of paths alone: what `see` is asked for on other hosts.
+    ended        {job_uid}                   -> {run: n | null, completed}
+        Whether the run that this job has claimed is complete. Writes nothing.
     see          {claim}                     -> {seen, where: text}
         Whether this machine finds that claim in the job's folder; if not, what lies under the path here, in words.
     share        {checkpoint, rank, staged: folder, files: [[path, size], ...], duplicates: [[path, size], ...],

@@ -74,6 +74,11 @@ def _settle(store: Store, fields: Fields, _progress: Progress) -> Fields:
     }
 
 
+def _ended(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    run = runs.of_job(store, fields["job_uid"])
+    return {"run": run, "completed": run is not None and runs.ended(store, run)}
+
+
 def _see(store: Store, fields: Fields, _progress: Progress) -> Fields:
     claim = fields["claim"]
     seen = runs.sees(store, int(claim["run"]), str(claim["nonce"]))
@@ -198,6 +203,7 @@ def _report(store: Store, summary: Optional[Summary]) -> Optional[Fields]:
 OPERATIONS: Dict[str, Operation] = {
     "probe": Operation(SMALL, _probe),
     "settle": Operation(SMALL, _settle),
+    "ended": Operation(SMALL, _ended),
     "see": Operation(SMALL, _see),
     "share": Operation(BULK, _share),
     "commit": Operation(SMALL, _commit),
