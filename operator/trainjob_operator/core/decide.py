@@ -242,6 +242,7 @@ def _record(turn: Turn) -> budget.Record:
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     """End the attempt and enter the cost, in one write."""
     if turn.status.verdict is not None:
+        retry_in(turn, budget.back_off(turn.status.failures.early_in_row + 1))
         return verdict.look_failed(turn, incident)
     open_end = verdict.may_have_completed(turn, incident)
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)

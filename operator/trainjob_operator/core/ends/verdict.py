@@ -10,12 +10,10 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Verdict
 from trainjob_operator.core.answers import Answer, End, Waker
-from trainjob_operator.core.ends.budget import back_off
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt
-from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.turn import Turn
 
 LOOK_TRIES = 6
@@ -82,7 +80,6 @@ def look_failed(turn: Turn, incident: Incident) -> Answer:
     if tries >= LOOK_TRIES:
         return _confirm(turn, verdict, f"no worker could look whether training had completed: {incident.message}")
     turn.change(failures=failures.model_copy(update={"early_in_row": tries}))
-    retry_in(turn, back_off(tries))
     return None
 
 
