@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.background import no_fault
 from trainjob.agent.storing.saving import Saving
+from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 
@@ -85,6 +89,43 @@ def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(t
         assert await asyncio.wait_for(held(saving), 10) == ["1-1-1"]
         turn.set()
         await copying
+        saving.close()
+
+    asyncio.run(run())
+
+
+def test_what_ranks_of_a_lost_attempt_saved_and_nobody_released_goes_with_the_next_join(tmp_path: Path) -> None:
+    """Each worker that is lost while all save leaves one on every other worker."""
+
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        await saving.released(await persisted(saving, 1))
+        for attempt in (1, 2, 3):
+            await saving.stage(f"1-{attempt}-2", [], {0: b"state"})
+            await saving.adopt([], "1-1-1")
+            assert os.listdir(tmp_path) == ["1-1-1"]
+        assert await held(saving) == ["1-1-1"]
+        saving.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_staged_for_an_attempt_that_is_over_is_given_up_and_the_next_ones_is_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        turn = threading.Event()
+        busy = asyncio.ensure_future(saving._in_thread(turn.wait, 10))
+        old = asyncio.ensure_future(saving.stage("1-1-1", [], {0: b"state"}))
+        await asyncio.sleep(0)
+        saving.cancel_staging()
+        new = asyncio.ensure_future(saving.stage("1-2-1", [], {0: b"state"}))
+        await asyncio.sleep(0)
+        turn.set()
+        await busy
+        with pytest.raises(StagingError, match="its attempt is over"):
+            await old
+        await new
+        assert os.listdir(tmp_path) == ["1-2-1"]
         saving.close()
 
     asyncio.run(run())

@@ -127,7 +127,7 @@ def test_other_runs_are_not_touched_and_nothing_once_a_later_run_exists(tmp_path
     assert Retainer(job.store, 1).retain(Policy(1), set()).removed == ()
     assert [str(i) for i in Retainer(job.store, 2).retain(Policy(1), set()).removed] == ["2-1-1"]
     assert job.folders() == ["1-1-1", "1-1-2", "1-1-3", "2-1-2"]
-    assert runs.later_run_exists(job.store, 1) and not runs.later_run_exists(job.store, 2)
+    assert runs.overtaken(job.store, 1) and not runs.overtaken(job.store, 2)
 
 
 def test_unfinished_uploads_of_earlier_attempts_go_unless_protected(any_store: Store, tmp_path: Path) -> None:

@@ -90,6 +90,51 @@ def test_an_older_leaders_commit_between_any_two_steps_of_a_removal_is_never_a_t
     assert calls > 8
 
 
+def test_retention_of_an_older_attempt_takes_nothing_away_once_a_newer_one_has_begun(
+    any_store: Store, tmp_path: Path
+) -> None:
+    """Its leader does not know that it is over: it commits and keeps one, while the newer attempt reads what it chose."""
+    job = Job(tmp_path, any_store)
+    zombie = Retainer(any_store, 1, attempt=1)
+    assert settle(any_store, "uid-1", "auto", [], attempt=1).run == 1
+    job.save("1-1-1")
+    zombie.retain(Policy(keep=1), set())
+    choice = settle(any_store, "uid-1", "auto", [], attempt=2).choice
+    assert choice is not None and str(choice.note.id) == "1-1-1"
+    job.save("1-1-2")
+    assert zombie.retain(Policy(keep=1), set()).removed == ()
+    assert job.good() == ["1-1-1", "1-1-2"]
+    job.save("1-2-1")
+    Retainer(any_store, 1, attempt=2).retain(Policy(keep=1), set())
+    assert job.good() == ["1-2-1"], "that of the newer one does its work"
+    marks = [name for name, _ in any_store.names("runs") if "attempt" in name]
+    settle(any_store, "uid-1", "auto", [], attempt=3)
+    assert marks == ["1.attempt-2.json"], "marks do not pile up"
+    assert runs.numbers(any_store) == [1]
+
+
+def test_a_newer_attempt_that_begins_at_any_step_of_an_older_ones_retention_keeps_what_it_chose(tmp_path: Path) -> None:
+    calls, at = 1, 0
+    while at < calls:
+        at += 1
+        job = Job(tmp_path / str(at))
+        settle(job.store, "uid-1", "auto", [], attempt=1)
+        job.save("1-1-1")
+        job.save("1-1-2")
+        chose: list[str] = []
+
+        def newer(store: Store = job.store, chose: list[str] = chose) -> None:
+            choice = settle(store, "uid-1", "auto", [], attempt=2).choice
+            assert choice is not None
+            chose.append(str(choice.note.id))
+
+        store: Any = Interposed(job.store, at, newer)
+        Retainer(store, 1, attempt=1).retain(Policy(keep=1), set())
+        calls = max(calls, store.calls)
+        assert "1-1-2" in job.good() and chose in (["1-1-2"], [])
+    assert 5 < calls < 100
+
+
 @pytest.fixture
 def held() -> Iterator[Held]:
     made = Held(s3.endpoint())

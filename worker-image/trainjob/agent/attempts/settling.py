@@ -11,7 +11,7 @@ import asyncio
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from trainjob.agent.site import Site
-from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.storing.storage import StorageChild, StorageError, ask
 from trainjob.checkpoint.errors import FULL, LOST, READ_ONLY, UNREADABLE
 
 Candidates = List[Dict[str, Any]]
@@ -22,8 +22,6 @@ an outage at the moment of a restart is no failure of the job. At the first one 
 """
 RETRY_S = 5.0
 _PASSING = (UNREADABLE, READ_ONLY, FULL, LOST)
-CHILD_TRIES = 3
-"""How often it is asked again when the storage child dies of it."""
 
 
 async def settle(site: Site, attempt: int, candidates: Candidates) -> Dict[str, Any]:
@@ -31,32 +29,46 @@ async def settle(site: Site, attempt: int, candidates: Candidates) -> Dict[str, 
     if site.storage is None:
         return _of_staged(candidates)
     config = site.config
-    request = {"job_uid": config.job_uid, "resume_from": config.spec.resume_from, "candidates": candidates}
+    request = {
+        "job_uid": config.job_uid,
+        "resume_from": config.spec.resume_from,
+        "attempt": attempt,
+        "candidates": candidates,
+    }
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (OUTAGE_S if attempt > 1 else 0)
-    tries_left = CHILD_TRIES
     while True:
-        tries_left -= 1
         try:
             settled = await _probe_and_settle(site.storage, request)
         except StorageError as error:
-            # A child that was killed (out of memory) says nothing of the storage; what it had claimed is found again.
-            if error.kind == "child" and tries_left:
-                continue
             if error.kind not in _PASSING or loop.time() >= deadline:
                 raise
             site.warn(f"Attempt {attempt} cannot begin yet, the job's storage is tried again: {error}")
             site.console.say(f"the job's storage is tried again: {error}")
             await asyncio.sleep(RETRY_S)
-            tries_left = CHILD_TRIES
         else:
             site.warn(None)
             return settled
 
 
 async def _probe_and_settle(storage: StorageChild, request: Mapping[str, Any]) -> Dict[str, Any]:
-    await storage.call("probe", {})
-    return await storage.call("settle", request)
+    """Side by side, since ranks wait. What a child that was killed over it had claimed is found again."""
+    probing = asyncio.ensure_future(_probe(storage))
+    settling = asyncio.ensure_future(ask(storage, "settle", request))
+    try:
+        await probing  # of two complaints its own is the one that says what to do
+        return await settling
+    finally:
+        for task in (probing, settling):
+            task.cancel()
+        await asyncio.gather(probing, settling, return_exceptions=True)
+
+
+async def _probe(storage: StorageChild) -> None:
+    """Once for this agent: what storage could do an attempt ago it can do now, or the first upload says so."""
+    if not storage.probed:
+        await ask(storage, "probe", {})
+        storage.probed = True
 
 
 def adopted(candidates: Candidates, chosen: Optional[Mapping[str, Any]], run: int) -> List[Mapping[str, Any]]:

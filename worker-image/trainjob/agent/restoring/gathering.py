@@ -28,15 +28,14 @@ from trainjob.agent.restoring.files import (
     make_room,
     pieces_of,
 )
-from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.storing.storage import StorageChild, StorageError, ask
+from trainjob.checkpoint import errors
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 from trainjob.checkpoint.staging import cloning
 from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import digest
 
-CHILD_TRIES = 3
-GONE = ("damaged", "lost")
-FULL = "full"
+GONE = (errors.DAMAGED, errors.LOST)
 Sum = Tuple[str, str]
 """(checksum, algorithm)."""
 
@@ -264,7 +263,7 @@ class Gathering:
         try:
             found = await ask(storage, "verify", request)
         except StorageError as error:
-            if error.kind != FULL or not apart:
+            if error.kind != errors.FULL or not apart:
                 raise
             # No room here for what storage has: as good as it gets is to read it there, where it is read-only.
             found = await ask(storage, "verify", {**request, "copy": False})
@@ -279,7 +278,7 @@ class Gathering:
         if isinstance(because, NotThere):
             # Its agent told otherwise at the join: the file changed since. The next join sees that.
             return Damaged(self.id, text)
-        return StorageError("unreadable", text)
+        return StorageError(errors.UNREADABLE, text)
 
     # -- the folder
     # -----------------------------------------------------------------------------------------------------
@@ -300,7 +299,7 @@ class Gathering:
                     os.unlink(link)
                 os.symlink(os.path.join(source, path), link)
         except OSError as error:
-            raise StorageError("unreadable", f"{self.folder}: {error.strerror or error}") from error
+            raise StorageError(errors.UNREADABLE, f"{self.folder}: {error.strerror or error}") from error
 
     def _note(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -336,17 +335,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
-
-
-async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict[str, Any]:
-    """A storage child that was killed over it (out of memory?) is started anew and asked again."""
-    for _ in range(CHILD_TRIES - 1):
-        try:
-            return await storage.call(op, fields)
-        except StorageError as error:
-            if error.kind != "child":
-                raise
-    return await storage.call(op, fields)
 
 
 def _shared_out(files: Sequence[NoteFile]) -> List[List[Piece]]:

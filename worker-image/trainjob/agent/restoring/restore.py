@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.restoring.files import Peer
-from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering, Sources, ask
+from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering, Sources
 from trainjob.agent.storing.saving import Saving
-from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.storing.storage import StorageChild, StorageError, ask
 from trainjob.checkpoint.records.layout import state_path
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.stamp import Stamp

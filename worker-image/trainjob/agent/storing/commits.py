@@ -18,13 +18,14 @@ from trainjob.agent.storing import uploads
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.storing.uploads import Uploads
 from trainjob.agent.wire import peer_protocol
+from trainjob.checkpoint import errors
 from trainjob_api import contract
 
 RETRY_S = 1.0
 RETRY_CAP_S = 10.0
-REFUSALS = ("readonly", "full", "unreadable")
+REFUSALS = (errors.READ_ONLY, errors.FULL, errors.UNREADABLE)
 """Kinds of storage errors that a rank which waits for the commit (SYNC) is told of; others are tried again first."""
-HOPELESS = ("conflict", "invalid", "damaged", "lost")
+HOPELESS = (errors.CONFLICT, errors.INVALID, errors.DAMAGED, errors.LOST)
 """Kinds that trying again does not mend: what is stored is not what was shared. A few tries, as some file systems
 show things late.
 """
@@ -39,6 +40,7 @@ class Commits:
         self._site = site
         self._tell = tell
         self._run = run
+        self._attempt = attempt
         # For the whole attempt: what it resumed from is read lazily, perhaps late.
         self._protected: Set[str] = set(protected)
         self._loop = asyncio.get_running_loop()
@@ -212,27 +214,29 @@ class Commits:
         assert self._site.storage is not None
         # One nonce for all tries: a reply that was lost must not look like another's commit.
         nonce, delay, hopeless = os.urandom(8).hex(), RETRY_S, 0
-        while True:
-            upload = self._uploads.upload(id_)
-            if upload is None or upload.waiting:
-                break
-            try:
-                request: Dict[str, Any] = {"note": dict(upload.note), "nonce": nonce}
-                if upload.ranks is not None:
-                    request["ranks"] = upload.ranks
-                reply = await self._site.storage.call("commit", request)
-            except StorageError as error:
-                self._say_trouble(id_, f"Checkpoint {id_} cannot be committed: {error}", error.kind)
-                hopeless = hopeless + 1 if error.kind in HOPELESS else 0
-                if hopeless >= HOPELESS_TRIES:
-                    self._carry_out(self._uploads.lost(self._loop.time(), id_, str(error)))
+        try:
+            while True:
+                upload = self._uploads.upload(id_)
+                if upload is None or upload.waiting:
                     break
-            else:
-                if self._after_commit(id_, upload.note, reply):
-                    break
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, RETRY_CAP_S)
-        self._committing.discard(id_)
+                try:
+                    request: Dict[str, Any] = {"note": dict(upload.note), "nonce": nonce}
+                    if upload.ranks is not None:
+                        request["ranks"] = upload.ranks
+                    reply = await self._site.storage.call("commit", request)
+                except StorageError as error:
+                    self._say_trouble(id_, f"Checkpoint {id_} cannot be committed: {error}", error.kind)
+                    hopeless = hopeless + 1 if error.kind in HOPELESS else 0
+                    if hopeless >= HOPELESS_TRIES:
+                        self._carry_out(self._uploads.lost(self._loop.time(), id_, str(error)))
+                        break
+                else:
+                    if self._after_commit(id_, upload.note, reply):
+                        break
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_CAP_S)
+        finally:
+            self._committing.discard(id_)
 
     def _after_commit(self, id_: str, note: Mapping[str, Any], reply: Mapping[str, Any]) -> bool:
         now = self._loop.time()
@@ -269,6 +273,7 @@ class Commits:
         protect = sorted({*self._protected, *self._uploads.queue})
         wanted = {
             "run": self._run,
+            "attempt": self._attempt,
             "protect": protect,
             "keep": spec.keep,
             "score_attribute": spec.score_attribute,

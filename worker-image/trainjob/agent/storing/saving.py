@@ -239,6 +239,12 @@ class Saving:
         self.to_leader({"op": peer_protocol.SHARED, "id": str(note.id)})
 
     async def _store_all(self) -> None:
+        try:
+            await self._store_queue()
+        finally:
+            self._idle.set()  # whatever ends this: who waits for it must not wait for ever
+
+    async def _store_queue(self) -> None:
         delay = RETRY_S
         while self._queue:
             id_, (note, ranks) = next(iter(self._queue.items()))
@@ -260,7 +266,6 @@ class Saving:
             if self._queue.pop(id_, None) is not None:
                 self._tell_done(note)
                 self._changed(not self._queue)
-        self._idle.set()
 
     async def _store(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> None:
         assert self._storage is not None

@@ -20,6 +20,9 @@ from trainjob.agent.processes.reaper import Reaper, signal_group
 
 CHILD = ("-m", "trainjob.checkpoint.storage_child.child")
 OnProgress = Callable[[int], None]
+CHILD_TRIES = 3
+CHILD_DIED = "child"
+"""The one kind of errors that is not the storage's word."""
 
 
 class StorageError(Exception):
@@ -49,6 +52,8 @@ class StorageChild(asyncio.Protocol):
         self.moved = 0
         """Bytes that the child has moved since its start, finished calls included."""
         self._moving: Dict[int, int] = {}
+        self.probed = False
+        """It was tried whether the storage can do what commits need."""
 
     async def call(
         self, op: str, fields: Mapping[str, Any], on_progress: Optional[OnProgress] = None
@@ -82,10 +87,10 @@ class StorageChild(asyncio.Protocol):
                 await asyncio.shield(self._begin())
             except OSError as error:
                 raise StorageError(
-                    "child", f"the storage child cannot be started: {error}; it is tried again"
+                    CHILD_DIED, f"the storage child cannot be started: {error}; it is tried again"
                 ) from error
         if self._transport is None:
-            raise StorageError("child", "the storage child ended as soon as it was started; it is tried again")
+            raise StorageError(CHILD_DIED, "the storage child ended as soon as it was started; it is tried again")
         return self._transport
 
     async def close(self, timeout_s: float) -> None:
@@ -158,9 +163,22 @@ class StorageChild(asyncio.Protocol):
             if not future.done():
                 future.set_exception(
                     StorageError(
-                        "child", f"the storage child ended while it worked on {self.storage}; it is started again"
+                        CHILD_DIED, f"the storage child ended while it worked on {self.storage}; it is started again"
                     )
                 )
+
+
+async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict[str, Any]:
+    """Of what others wait for: a storage child that was killed over it (out of memory?) is started anew and asked
+    again, which says nothing of the storage.
+    """
+    for _ in range(CHILD_TRIES - 1):
+        try:
+            return await storage.call(op, fields)
+        except StorageError as error:
+            if error.kind != CHILD_DIED:
+                raise
+    return await storage.call(op, fields)
 
 
 def _settle(future: asyncio.Future[None]) -> None:

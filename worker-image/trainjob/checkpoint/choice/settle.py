@@ -1,7 +1,7 @@
 """What an attempt starts from: its run, whether that run is complete already, and the checkpoint.
 
 Called once a join by the storage child of rank 0's agent, with what all members hold. Reads storage; writes only the
-claim of the run.
+claim of the run and that the attempt has begun.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ class Settled(NamedTuple):
     why: str
 
 
-def settle(store: Store, job_uid: str, resume_from: str, candidates: Sequence[Candidate]) -> Settled:
-    """Raises StoreError when storage cannot be used or resumeFrom cannot be met."""
+def settle(
+    store: Store, job_uid: str, resume_from: str, candidates: Sequence[Candidate], attempt: Optional[int] = None
+) -> Settled:
+    """For an attempt of the job. Raises StoreError when storage cannot be used or resumeFrom cannot be met."""
     warnings: List[str] = []
     claimed = runs.claim(store, job_uid, resume_from, warnings)
+    if attempt is not None:
+        runs.begin_attempt(store, claimed.run, attempt)
     own = [c for c in unite(candidates) if c.note.id.run == claimed.run]
     committed = stored.newest_good(store, claimed.run, warnings)
     newer = [c for c in own if committed is None or c.note.id >= committed.id]

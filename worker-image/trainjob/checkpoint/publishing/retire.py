@@ -1,8 +1,9 @@
 """Removing what retention does not keep, in an order that can be cut off anywhere and begun again.
 
 A mark first (from then on readers pass the checkpoint over and no commit succeeds), then the manifest, the files, the
-mark. Only folders of the job's own run are touched, and nothing any more once a later run exists. Called by the storage
-child of rank 0's agent after a commit.
+mark. Only folders of the job's own run are touched, and nothing any more once a later run exists or a later attempt of
+the run has begun: it chooses after its mark, and what is committed after that choice is not what it reads. Called by
+the storage child of rank 0's agent after a commit.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ class Retained(NamedTuple):
 class Retainer:
     """Retention of one run in one store; remembers manifests that it has read, as they never change."""
 
-    def __init__(self, store: Store, run: int) -> None:
+    def __init__(self, store: Store, run: int, attempt: Optional[int] = None) -> None:
+        """`attempt`: whose agent this is; absent: the run's only one."""
         self._store = store
         self._run = run
+        self._attempt = attempt
         self._known: Dict[CheckpointId, Summary] = {}
         self._swept = False
 
@@ -60,7 +63,7 @@ class Retainer:
         removed: List[CheckpointId] = []
         if policy.keep is not None and planned.latest is not None:
             for id_ in sorted([*planned.remove, *self._abandoned(leftover, planned.latest, protect)]):
-                if runs.later_run_exists(self._store, self._run):
+                if runs.overtaken(self._store, self._run, self._attempt):
                     break
                 remove(self._store, id_)
                 removed.append(id_)

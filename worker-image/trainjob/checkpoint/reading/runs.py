@@ -93,9 +93,24 @@ def sees(store: Store, run: int, nonce: str) -> bool:
     return found is not None and found.nonce == nonce
 
 
-def later_run_exists(store: Store, run: int) -> bool:
-    """Whether another object has taken over this folder."""
-    return any(k > run for k in numbers(store))
+def begin_attempt(store: Store, run: int, attempt: int) -> None:
+    """Before an attempt chooses what it resumes from: from here on retention of an older one, whose agent may not know
+    that it is over, takes nothing away. Marks of older ones have done their work.
+    """
+    store.create(layout.attempt_key(run, attempt), b"{}\n")
+    for name, _ in store.names(layout.RUNS):
+        mark = layout.parse_attempt(name)
+        if mark is not None and mark[0] == run and mark[1] < attempt:
+            store.delete(layout.attempt_key(*mark))
+
+
+def overtaken(store: Store, run: int, attempt: Optional[int] = None) -> bool:
+    """Whether another object has taken over this folder, or a newer attempt has begun."""
+    names = [name for name, _ in store.names(layout.RUNS)]
+    marks = [mark for mark in map(layout.parse_attempt, names) if mark is not None]
+    return any((layout.parse_run(name) or 0) > run for name in names) or (
+        attempt is not None and any(mark[0] == run and mark[1] > attempt for mark in marks)
+    )
 
 
 def ended(store: Store, run: int) -> bool:

@@ -7,6 +7,7 @@
     checkpoints/<id>/.trainjob/damaged.json      verification failed: readers pass it over
     checkpoints/<id>/.trainjob/retired.json      its removal has begun: readers pass it over
     runs/<k>.json  runs/<k>.end.json             who owns run k and what it resumes from; that it completed
+    runs/<k>.attempt-<n>.json                    attempt n of the run is about to choose what it resumes from
     runs/<k>.policy.json                         by what its checkpoints are scored, for whoever asks for the best later
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
     history/<run>-<attempt>.jsonl                reports and log rows of one attempt
@@ -29,6 +30,7 @@ RUNS = "runs"
 HISTORY = "history"
 
 _RUN = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
+_ATTEMPT = re.compile(r"([1-9][0-9]{0,17})\.attempt-([0-9]{1,18})\.json", re.ASCII)
 _HISTORY = re.compile(r"([1-9][0-9]{0,17})-([0-9]{1,18})\.jsonl", re.ASCII)
 
 
@@ -100,6 +102,17 @@ def end_key(run: int) -> str:
 def returned_key(run: int) -> str:
     """Key of what rank 0's function returned, pickled."""
     return f"{RUNS}/{run}.returned.pkl"
+
+
+def attempt_key(run: int, attempt: int) -> str:
+    """Key of the mark that an attempt has begun."""
+    return f"{RUNS}/{run}.attempt-{attempt}.json"
+
+
+def parse_attempt(name: str) -> Optional[Tuple[int, int]]:
+    """(run, attempt) of a mark in `runs/`; None for other files."""
+    found = _ATTEMPT.fullmatch(name)
+    return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def policy_key(run: int) -> str:

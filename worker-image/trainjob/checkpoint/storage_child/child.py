@@ -16,7 +16,7 @@ was begun and answers the same.
 
     probe        {}                          -> {}
         Makes the job's folder and tries what a commit needs: write, fsync, link, read, delete.
-    settle       {job_uid, resume_from, candidates: [{"note": ReleaseNote, "held": [path, ...]}]}
+    settle       {job_uid, resume_from, attempt, candidates: [{"note": ReleaseNote, "held": [path, ...]}]}
                  -> {run, completed, checkpoint, warnings: [text], why: text, claim: {run, nonce} | null}
         Finds this job's run or claims the next one, and picks what the attempt resumes from. `held`: paths that some
         member holds whole; several entries for one id are united. `why` is one sentence for an event. `checkpoint` is
@@ -41,7 +41,8 @@ was begun and answers the same.
         Publishes the manifest once every rank in `ranks` (absent: note.ranks) has its share record. committed false
         with missing [] means that the checkpoint has been retired meanwhile. Committed by another process before:
         committed true.
-    retain       {run, keep: n | null, score_attribute: text | null, score_order: "max" | "min", protect: [id, ...]}
+    retain       {run, attempt, keep: n | null, score_attribute: text | null, score_order: "max" | "min",
+                  protect: [id, ...]}
                  -> {deleted: [id, ...], count, latest: CheckpointReport | null, best: CheckpointReport | null,
                  warnings: [text]}
         Removes what retention does not keep. `protect`: the checkpoint that this attempt resumed from and EVERY id that
@@ -71,9 +72,10 @@ was begun and answers the same.
         Files that came to a local folder from elsewhere.
     mark_damaged {checkpoint, why}           -> {}
 
-Lanes: share one after the other; retain on a second thread; manifest, verify, fetch and compare on four more, as ranks
-wait for them; all else on one of its own, so that a long upload holds up no small operation. End of stdin: what is in
-flight is finished, small operations that wait are done, waiting shares are dropped; then the process ends. SIGINT and
+Lanes: share one after the other; probe and retain on a second thread; manifest, verify, fetch and compare on four
+more, as ranks wait for them; all else on one of its own, so that a long upload holds up no small operation. End of
+stdin: what is in flight is finished, small operations that wait are done, waiting shares are dropped; then the process
+ends. SIGINT and
 SIGTERM are ignored (they reach the whole process group): the agent decides, by closing stdin or SIGKILL.
 """
 

@@ -50,7 +50,7 @@ def _probe(store: Store, _fields: Fields, _progress: Progress) -> Fields:
 
 def _settle(store: Store, fields: Fields, _progress: Progress) -> Fields:
     candidates = [Candidate(ReleaseNote.from_json(c["note"]), frozenset(c["held"])) for c in fields["candidates"]]
-    settled = settle(store, fields["job_uid"], fields["resume_from"], candidates)
+    settled = settle(store, fields["job_uid"], fields["resume_from"], candidates, fields.get("attempt"))
     chosen: Optional[Fields] = None
     if settled.choice is not None:
         note = settled.choice.note
@@ -160,12 +160,12 @@ class _Retention:
     """Remembers what it has read of the run that this child serves."""
 
     def __init__(self) -> None:
-        self._retainers: Dict[Tuple[str, int], Retainer] = {}
+        self._retainers: Dict[Tuple[str, int, Optional[int]], Retainer] = {}
         self._noted: Dict[Tuple[str, int], Policy] = {}
 
     def __call__(self, store: Store, fields: Fields, _progress: Progress) -> Fields:
-        run = int(fields["run"])
-        retainer = self._retainers.setdefault((store.uri(), run), Retainer(store, run))
+        run, attempt = int(fields["run"]), fields.get("attempt")
+        retainer = self._retainers.setdefault((store.uri(), run, attempt), Retainer(store, run, attempt))
         policy = Policy(fields.get("keep"), fields.get("score_attribute"), fields.get("score_order") or "max")
         if policy.score_attribute and self._noted.get((store.uri(), run)) != policy:
             inventory.write_policy(store, run, policy)
@@ -201,7 +201,7 @@ def _report(store: Store, summary: Optional[Summary]) -> Optional[Fields]:
 
 
 OPERATIONS: Dict[str, Operation] = {
-    "probe": Operation(SMALL, _probe),
+    "probe": Operation(CHECK, _probe),
     "settle": Operation(SMALL, _settle),
     "ended": Operation(SMALL, _ended),
     "see": Operation(SMALL, _see),

@@ -15,12 +15,12 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.records.names import UNFINISHED
 from trainjob.checkpoint.stores import folders, transfer
 from trainjob.checkpoint.stores.folders import GONE
 from trainjob.checkpoint.stores.store import Stored, Wanted, the_same
 from trainjob.checkpoint.stores.transfer import Progress
 
-_TEMPORARY = ".trainjob-tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -45,7 +45,7 @@ class PathStore:
 
     def probe(self) -> None:
         """Write, link, read and remove a small file in the root."""
-        name = f"{_TEMPORARY}probe-{os.urandom(6).hex()}"
+        name = f"{UNFINISHED}probe-{os.urandom(6).hex()}"
         if not self.create(name, b"probe"):
             raise StoreError(
                 errors.READ_ONLY,
@@ -82,7 +82,7 @@ class PathStore:
         try:
             with os.scandir(self.uri(folder)) as entries:
                 return sorted(
-                    (e.name, e.is_dir(follow_symlinks=False)) for e in entries if not e.name.startswith(_TEMPORARY)
+                    (e.name, e.is_dir(follow_symlinks=False)) for e in entries if not e.name.startswith(UNFINISHED)
                 )
         except OSError as error:
             self._absent(error, "list", folder)
@@ -199,7 +199,7 @@ class PathStore:
 
     def unfinished(self, folder: str) -> List[str]:
         """Temporary files."""
-        return [key for key in self.sizes(folder) if os.path.basename(key).startswith(_TEMPORARY)]
+        return [key for key in self.sizes(folder) if os.path.basename(key).startswith(UNFINISHED)]
 
     def tidy(self, folder: str) -> None:
         """Remove temporary files."""
@@ -294,7 +294,7 @@ class _Temporary:
     def __init__(self, store: PathStore, key: str) -> None:
         self._store = store
         self._folder = os.path.dirname(store.uri(key))
-        self._path = os.path.join(self._folder, f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}")
+        self._path = os.path.join(self._folder, f"{UNFINISHED}{os.getpid()}-{os.urandom(6).hex()}")
 
     def __enter__(self) -> str:
         folders.make_folder(self._folder)

@@ -11,6 +11,7 @@ from typing import Callable
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.records import names
 from trainjob.checkpoint.stores import digest
 from trainjob.checkpoint.stores.store import Store
 from trainjob_api import contract
@@ -21,7 +22,9 @@ Refuses = Callable[[str, bytes, int], bool]
 
 def probe(store: Store, endpoint: str, refuses: Refuses) -> None:
     """Leaves nothing behind. Raises StoreError."""
-    key = f".trainjob-tmp-probe-{os.urandom(6).hex()}"
+    # A folder of its own: what is listed must not grow with what the job has stored.
+    folder = f"{names.UNFINISHED}probe-{os.urandom(6).hex()}"
+    key = f"{folder}/probe"
     data = b"probe " + key.encode()
     where = f"the store at {endpoint}"
     made = False
@@ -41,12 +44,12 @@ def probe(store: Store, endpoint: str, refuses: Refuses) -> None:
             )
         if store.read(key) != data:
             raise StoreError(errors.UNREADABLE, f"{where} did not give back what was just written to {store.uri(key)}")
-        if key not in store.sizes(""):
+        if key not in store.sizes(folder):
             raise StoreError(
                 errors.UNREADABLE,
                 f"{where} does not list {store.uri(key)}, which was just written: it must list consistently",
             )
-        store.unfinished("")
+        store.unfinished(folder)
         if not refuses(f"{key}-wrong", data, digest.update(store.algorithm, data) ^ 1):
             store.delete(f"{key}-wrong")
             raise _unchecked(store.algorithm, where)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.records.names import UNFINISHED
 from trainjob.checkpoint.stores import digest, transfer
 from trainjob.checkpoint.stores.s3 import errors as s3_errors
 from trainjob.checkpoint.stores.s3 import parts, receiving, sending, small_files
@@ -25,7 +26,6 @@ from trainjob.checkpoint.stores.s3.small_files import Bucket
 from trainjob.checkpoint.stores.store import Stored, Wanted, the_same
 from trainjob.checkpoint.stores.transfer import Progress
 
-TEMPORARY = ".trainjob-tmp-"
 _ROUNDS = 3
 
 
@@ -72,7 +72,9 @@ class S3Store:
         for page in self._pages("list_objects_v2", folder, Delimiter="/"):
             found.update({row["Prefix"][len(prefix) : -1]: True for row in page.get("CommonPrefixes") or ()})
             found.update({row["Key"][len(prefix) :]: False for row in page.get("Contents") or ()})
-        return sorted((name, is_folder) for name, is_folder in found.items() if name and not name.startswith(TEMPORARY))
+        return sorted(
+            (name, is_folder) for name, is_folder in found.items() if name and not name.startswith(UNFINISHED)
+        )
 
     def sizes(self, folder: str) -> Dict[str, int]:
         """What is being uploaded has no size yet and is left out."""
