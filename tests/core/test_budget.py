@@ -185,3 +185,45 @@ def test_preemptions_have_a_budget_of_their_own(limit: int, before: int, fails: 
 def test_early_is_within_ten_seconds() -> None:
     assert is_early(T0 + seconds(9.9), T0)
     assert not is_early(T0 + seconds(10), T0)
+
+
+NAME_ERROR = (
+    'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nNameError: name x is not defined'
+)
+AWAY = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nConnectionError: no answer'
+
+
+@pytest.mark.parametrize(
+    ("fields", "before", "limit", "fails"),
+    [
+        ({}, NAME_ERROR, 3, True),
+        ({}, NAME_ERROR, -1, False),
+        ({}, None, 3, False),
+        ({}, NAME_ERROR.replace("line 3", "line 4"), 3, False),
+        ({"reported_ever": True}, NAME_ERROR, 3, False),
+        ({"progressed": True}, NAME_ERROR, 3, False),
+        ({}, AWAY, 3, False),
+    ],
+)
+def test_the_same_mistake_twice_before_the_first_report_is_not_tried_again(
+    fields: dict[str, bool], before: str | None, limit: int, fails: bool
+) -> None:
+    now = AWAY if before == AWAY else NAME_ERROR
+    raised = incident(contract.REASON_USER_ERROR, traceback=now)
+    earlier = None if before is None else incident(contract.REASON_USER_ERROR, traceback=before, rank=0).failure(1)
+    base: dict[str, Any] = {"progressed": False, "early": True, "reported_ever": False}
+    cost = charge(
+        FailurePolicy(max_failures=limit), Failures(counted=1), raised, Record(**base | fields, before=earlier), [1]
+    )
+    assert (cost.fatal is not None) == fails
+    if cost.fatal:
+        reason, message = cost.fatal
+        assert reason == contract.REASON_USER_ERROR
+        assert message == "rank 1 broke; the same error twice in a row, before the first report: a restart cannot help"
+
+
+def test_a_rule_that_asks_for_restarts_wins() -> None:
+    raised = incident(contract.REASON_USER_ERROR, traceback=NAME_ERROR)
+    policy = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}]})
+    again = Record(progressed=False, early=True, reported_ever=False, before=raised.failure(1))
+    assert charge(policy, Failures(counted=1), raised, again, [1]).fatal is None

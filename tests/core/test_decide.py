@@ -142,8 +142,8 @@ def test_a_node_that_takes_its_pods_one_after_another_is_one_failure() -> None:
 
 def test_budget_used_up_names_the_limit_and_the_first_cause() -> None:
     world = World.of(workers=2, failure_policy={"maxFailures": 2, "noProgressAttempts": 0}).run()
-    for slot in (0, 1, 0):
-        world.tick(60).break_rank(slot, raised(slot, "ValueError", "bad shape"))
+    for number, slot in enumerate((0, 1, 0)):
+        world.tick(60).break_rank(slot, raised(slot, "ValueError", f"bad shape {number}"))
         world.turn()
         if not world.status.finished:
             world.run()

@@ -168,10 +168,10 @@ def test_uploads_that_stand_still_hold_nobody_for_ever() -> None:
 
 def test_the_second_strike_replaces_only_that_pod() -> None:
     world = World.of(workers=2).run().tick(60)
-    world.break_rank(1, raised(1, "ValueError"))
+    world.break_rank(1, raised(1, "RuntimeError", "CUDA error: an illegal memory access"))
     world.turn()
     world.run().tick(60)
-    world.break_rank(1, raised(1, "ValueError"))
+    world.break_rank(1, raised(1, "RuntimeError", "CUDA error: an illegal memory access"))
     decision = world.turn()
     assert CreatePod(2, ("node-1",)) in decision.actions
     assert (world.status.slots, world.status.failures.avoid_nodes) == ("0,2", ["node-1"])

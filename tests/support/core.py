@@ -74,7 +74,8 @@ def raised(
     rank: int, type_: str, message: str = "", *, communication: bool = False, at: datetime | None = None
 ) -> RankReport:
     """A rank that ended by an exception."""
-    error = contract.RankError(type=type_, message=message, traceback="Traceback...", communication=communication)
+    traceback = f"Traceback...\n{type_}: {message}"
+    error = contract.RankError(type=type_, message=message, traceback=traceback, communication=communication)
     return ended(rank, contract.END_EXCEPTION, at=at, exit_code=1, error=error)
 
 

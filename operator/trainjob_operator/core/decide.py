@@ -234,8 +234,12 @@ def _record(turn: Turn) -> budget.Record:
     attempt = turn.running
     progressed = not turn.plain and progress.has_progressed(turn.status)
     early = attempt is not None and budget.is_early(turn.now, attempt.started_at) and not progressed
+    before = turn.status.last_failure
     return budget.Record(
-        progressed=progressed, early=early, reported_ever=not turn.plain and turn.status.progress.position > 0
+        progressed=progressed,
+        early=early,
+        reported_ever=not turn.plain and turn.status.progress.position > 0,
+        before=before if attempt and before and before.attempt == attempt.number - 1 else None,
     )
 
 

@@ -6,12 +6,13 @@ attempt, so that nothing is counted twice. Knows no pods and no clock.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import FailurePolicy, Failures
+from trainjob_api.v1alpha1 import Failure, FailurePolicy, Failures
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.moments import elapsed
@@ -20,6 +21,10 @@ EARLY_S = 10.0
 """An attempt that ended sooner than this without a new report was an early end."""
 BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Wait before the next start, by early ends in a row: the first one is answered at once."""
+_PASSING = re.compile(
+    r"Connection|Timeout|timed out|HTTP|URL|SSL|OSError|Network|Unavailable|out of memory|CUDA|cuDNN|NCCL|ECC", re.I
+)
+"""In the last line of a traceback: the error may pass by itself, or be a machine's."""
 STRIKES = 2
 AVOID_NODES_LIMIT = 8
 
@@ -34,6 +39,8 @@ class Record:
     """It ended within EARLY_S of its begin, without progress."""
     reported_ever: bool
     """The job has reported before, in any attempt."""
+    before: Failure | None = None
+    """The failure that ended the attempt before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +126,11 @@ def _fatal(
     cause = cause_of(incident.reason)
     if cause.hopeless and not (cause.until_reported and record.reported_ever):
         return incident.reason, f"{incident.message}; a restart cannot help"
+    if rule is None and policy.max_failures >= 0 and _raised_again(incident, record):
+        return (
+            incident.reason,
+            f"{incident.message}; the same error twice in a row, before the first report: a restart cannot help",
+        )
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"
         return (
@@ -133,6 +145,21 @@ def _fatal(
             f"{incident.message}",
         )
     return None
+
+
+def _raised_again(incident: Incident, record: Record) -> bool:
+    """A mistake in the script: the same exception in the same place, and nothing in between that could have changed.
+
+    What speaks of a network or of a device is left to the budget: a server that was away twice may be there the third
+    time, and a worker with a broken GPU is replaced.
+    """
+    before = record.before
+    if before is None or record.reported_ever or record.progressed or not incident.traceback:
+        return False
+    if not incident.reason == before.reason == contract.REASON_USER_ERROR:
+        return False
+    same = incident.failure(before.attempt).traceback == before.traceback
+    return same and _PASSING.search(incident.traceback.rstrip().rsplit("\n", 1)[-1]) is None
 
 
 def _preempted_too_often(policy: FailurePolicy, books: Failures, incident: Incident) -> tuple[str, str] | None:
