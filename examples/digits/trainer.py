@@ -20,7 +20,8 @@ def main():
     )
     result = trainer.fit()
     print(f"accuracy {result.metrics['accuracy']:.4f}")
-    print(f"best checkpoint: {result.checkpoint.path}")
+    best = result.get_best_checkpoint("accuracy", "max")
+    print(f"best checkpoint: {best.path} with accuracy {best.metrics['accuracy']:.4f}")
 
 
 if __name__ == "__main__":

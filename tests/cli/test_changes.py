@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.screen.changes import Change, Kind, changes, freshest
-from trainjob.cli.screen.pace import Pace
+from trainjob.screen.changes import Change, Kind, changes, freshest
+from trainjob.screen.pace import Pace
 from trainjob_api.v1alpha1 import TrainJob
 
 

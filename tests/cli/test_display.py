@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from support.jobs import NOW, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.screen.display import PlainDisplay, wants_panel
-from trainjob.cli.screen.live import LiveDisplay
-from trainjob.cli.screen.story import RATION_S
+from trainjob.screen.display import PlainDisplay, wants_panel
+from trainjob.screen.live import LiveDisplay
+from trainjob.screen.story import RATION_S
 
 
 class Clock:
@@ -103,7 +103,7 @@ def test_the_live_panel_scrolls_output_above_and_keeps_the_last_state(clock: Clo
         display.close()
     text = written.getvalue()
     assert "r01 | fine [not markup]" in text
-    assert "attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch" in text
+    assert "last failure: attempt 1, rank 1 on digits-1 raised ValueError: bad batch" in text
     last = text[text.rindex("digits ─") :]
     assert "Failed   2 ranks, attempt 1" in last
     assert "last failure: attempt 1" in last

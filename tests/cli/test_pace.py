@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.cli.screen.pace import WINDOW_S, Pace
+from trainjob.screen.pace import WINDOW_S, Pace
 
 
 def pace(*samples: tuple[float, int], attempt: int = 1) -> Pace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.cli.screen.pace import Pace
-from trainjob.cli.screen.panel import BAR_WIDTH, Moment, panel
+from trainjob.screen.pace import Pace
+from trainjob.screen.panel import BAR_WIDTH, Moment, panel
 
 MOMENT = Moment(now=NOW + 5, started=NOW - 7)
 WORKERS = {"ready": 2, "desired": 2}

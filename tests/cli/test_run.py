@@ -19,8 +19,8 @@ from trainjob.cli import parser as grammar
 from trainjob.cli import run as running
 from trainjob.cli.errors import CommandError
 from trainjob.cli.run import Show, build, conclude, retry
-from trainjob.cli.screen.display import PlainDisplay
 from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+from trainjob.screen.display import PlainDisplay
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -182,7 +182,7 @@ def test_a_failed_job_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         {"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()}, capsys
     )
     assert code == contract.CLI_JOB_FAILED
-    assert "first cause: rank 1 on digits-1 raised" in said
+    assert "digits failed: rank 1 on digits-1 raised" in said
     assert said.endswith("then `tj run train.py --name digits` starts again.\n")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 
 
 @pytest.mark.parametrize(

@@ -56,3 +56,4 @@ if __name__ == "__main__":
     assert all(row[2] == "Stop_Me" for row in logger.rows)
     assert logger.rows[-1][1]
     assert len(logger.errors) == 1 and "unlucky" in str(logger.errors[0][1])
+    assert isinstance(logger.errors[0][1], ValueError)

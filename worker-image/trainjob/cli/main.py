@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from trainjob.cli import parser as grammar
-from trainjob.cli import streams
 from trainjob.cli.errors import CommandError
+from trainjob.screen import streams
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE
 
 DEBUG = "TRAINJOB_DEBUG"

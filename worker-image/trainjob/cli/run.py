@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.cli import manifest, overlay
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import changes, failure, wording
-from trainjob.cli.screen import display as displays
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
+from trainjob.screen import changes, failure, wording
+from trainjob.screen import display as displays
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE
 from trainjob_api.v1alpha1 import TrainJob

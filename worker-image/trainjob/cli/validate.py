@@ -6,7 +6,7 @@ import argparse
 
 from trainjob.cli import manifest
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api import defaults, pod_schema
 from trainjob_api.contract import CLI_OK
 from trainjob_api.v1alpha1 import TrainJob

@@ -24,6 +24,8 @@ from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfi
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
 from trainjob.launch.outcome.stored import Settings
+from trainjob.screen import display as displays
+from trainjob.screen import wording
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -163,7 +165,6 @@ class _Fit:
         self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
         self._follower = Follower(self._folder)
         self._polled = 0.0
-        self._attempt = 0
         self._failure: Failure | None = None
         self._returned: bytes | None = None
 
@@ -175,11 +176,16 @@ class _Fit:
             train_loop=self._settings.loop, config=self._settings.config, stop=self._settings.run.stop
         )
         body = payload.dumps(content)
-        if self._settings.run.name and self._name != self._settings.run.name:
-            self._say(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
-        self._say(f"{self._name}: {self._settings.scaling.num_workers} ranks, results in {self._folder}")
         options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
-        outcome = run_job(self._job(), options=options, listener=self._listen)
+        self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
+        try:
+            if self._settings.run.name and self._name != self._settings.run.name:
+                self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
+            ranks = wording.count(self._settings.scaling.num_workers, "rank")
+            self._display.note(f"{self._name}: {ranks}, results in {self._folder}")
+            outcome = run_job(self._job(), options=options, listener=self._listen)
+        finally:
+            self._display.close()
         return self._conclude(outcome)
 
     def _job(self) -> TrainJob:
@@ -218,30 +224,26 @@ class _Fit:
 
     def _listen(self, event: LocalEvent) -> None:
         if event.kind == "line":
-            print(event.text, flush=True)
+            self._display.line(event.text)
         elif event.kind == "note":
-            self._say(event.text)
+            self._display.note(event.text)
         elif event.kind == "status" and event.job is not None:
-            self._narrate(event.job)
+            self._display.status(event.job)
+            self._tell_of_failures(event.job)
         if self._settings.run.callbacks and event.job is not None and time.monotonic() - self._polled > _POLL_S:
             self._polled = time.monotonic()
             self._report(event.job, final=False)
 
-    def _narrate(self, job: TrainJob) -> None:
-        """One line for each failure and each attempt."""
+    def _tell_of_failures(self, job: TrainJob) -> None:
+        """The callbacks hear of each failure once."""
         status = job.status
         if status.last_failure is not None and status.last_failure != self._failure:
             self._failure = status.last_failure
-            self._say(f"attempt {self._failure.attempt} failed: {verdict.describe(self._failure)}")
-            error = verdict.failed_error(self._failure, "")
+            error = verdict.failed_error(self._failure)
             for callback in self._settings.run.callbacks:
                 callback.after_exception(
                     self._context, {-1 if self._failure.rank is None else self._failure.rank: error}
                 )
-        attempt = status.attempt
-        if attempt is not None and attempt.number != self._attempt:
-            self._attempt = attempt.number
-            self._say(f"attempt {attempt.number} begins ({attempt.cause})")
 
     def _report(self, job: TrainJob, *, final: bool) -> None:
         attempt = job.status.attempt
@@ -256,7 +258,7 @@ class _Fit:
         if self._settings.run.callbacks:
             self._report(outcome.job, final=True)
         if outcome.interrupted:
-            self._say(f"stopped; a TorchTrainer with name={self._name!r} goes on from the latest checkpoint")
+            self._display.note(f"stopped; a TorchTrainer with name={self._name!r} goes on from the latest checkpoint")
             raise KeyboardInterrupt
         from trainjob.launch.outcome import result as results
 
@@ -272,9 +274,6 @@ class _Fit:
         import cloudpickle
 
         return cloudpickle.loads(self._returned)
-
-    def _say(self, text: str) -> None:
-        print(f"tj  | {text}", file=sys.stderr, flush=True)
 
 
 _PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"

@@ -17,7 +17,7 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.cli.checkpoints import places as checkpoint_places
 from trainjob.cli.checkpoints.places import Place, troubles
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
 
 STATES = {inventory.DAMAGED: "damaged", inventory.UNFINISHED: "unfinished", inventory.RETIRED: "removing"}

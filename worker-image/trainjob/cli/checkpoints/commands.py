@@ -17,7 +17,7 @@ from trainjob.checkpoint.publishing.retention import Policy, find
 from trainjob.cli.checkpoints import places as checkpoint_places
 from trainjob.cli.checkpoints.choice import Found, find_here, look, nothing
 from trainjob.cli.cluster.listing import age
-from trainjob.cli.screen import table, wording
+from trainjob.screen import table, wording
 from trainjob_api.contract import CLI_OK
 
 if TYPE_CHECKING:

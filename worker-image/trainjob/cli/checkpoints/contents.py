@@ -21,7 +21,7 @@ from trainjob.cli.checkpoints.choice import Found, choose, find_here, look, noth
 from trainjob.cli.checkpoints.places import troubles
 from trainjob.cli.checkpoints.transfer_progress import progress
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api.contract import CLI_ERROR, CLI_NOT_FOUND, CLI_OK
 
 

@@ -14,7 +14,7 @@ from trainjob.cli.checkpoints.choice import Found, choose, look, nothing
 from trainjob.cli.checkpoints.contents import bring
 from trainjob.cli.checkpoints.places import Place
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
 

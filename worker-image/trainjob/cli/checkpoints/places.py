@@ -23,10 +23,10 @@ from trainjob.checkpoint.stores.store import Store
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.cluster import cluster_storage, connect
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen.wording import nearest
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket, jobs_api
 from trainjob.launch.local import lock
+from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE, KIND, PLURAL
 
 QUICK_S = 8.0

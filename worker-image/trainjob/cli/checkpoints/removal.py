@@ -12,7 +12,7 @@ from trainjob.checkpoint.publishing import retire
 from trainjob.cli.checkpoints.choice import Found, find_here
 from trainjob.cli.checkpoints.places import Place, troubles
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
 
 

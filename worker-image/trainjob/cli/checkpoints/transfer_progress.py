@@ -14,8 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from trainjob.cli.screen import wording
-from trainjob.cli.screen.display import wants_panel
+from trainjob.screen import wording
+from trainjob.screen.display import wants_panel
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

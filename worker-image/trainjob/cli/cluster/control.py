@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api.contract import CLI_OK
 
 if TYPE_CHECKING:

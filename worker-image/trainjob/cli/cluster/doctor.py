@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from trainjob.cli.cluster import connect, findings
 from trainjob.cli.cluster.findings import Finding, Level
-from trainjob.cli.screen import table
+from trainjob.screen import table
 from trainjob_api.contract import CLI_ERROR, CLI_OK
 
 WORDS = {Level.OK: "ok", Level.WARN: "warn", Level.FAIL: "FAIL"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect
 from trainjob.cli.cluster.listing import age
-from trainjob.cli.screen import table
+from trainjob.screen import table
 from trainjob_api import contract
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from trainjob.cli.screen import wording
 from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import ApiError
+from trainjob.screen import wording
 from trainjob_api import contract, defaults
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect
-from trainjob.cli.screen import table, wording
+from trainjob.screen import table, wording
 from trainjob_api import contract
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect, listing, watch
 from trainjob.cli.cluster import events as event_lines
-from trainjob.cli.screen import display as displays
-from trainjob.cli.screen import table, wording
-from trainjob.cli.screen.pace import Pace
-from trainjob.cli.screen.panel import Moment, panel
 from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import ApiError
 from trainjob.launch.cluster.follow import Wanted
 from trainjob.launch.cluster.pod_log import container_status, target
 from trainjob.launch.outcome import log_choice as ranks
+from trainjob.screen import display as displays
+from trainjob.screen import table, wording
+from trainjob.screen.pace import Pace
+from trainjob.screen.panel import Moment, panel
 from trainjob_api import contract, defaults
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Any
 from trainjob.cli import manifest, overlay
 from trainjob.cli.cluster import connect, submit_code, watch
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import display as displays
-from trainjob.cli.screen import wording
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import follow, kubernetes
 from trainjob.launch.handover import carry
+from trainjob.screen import display as displays
+from trainjob.screen import wording
 from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE
 

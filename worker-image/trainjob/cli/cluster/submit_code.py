@@ -17,10 +17,10 @@ from trainjob.checkpoint.storage_child import code
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli.cluster import cluster_storage
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import wording
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import archive, bucket
 from trainjob.launch.handover import carry
+from trainjob.screen import wording
 from trainjob_api import defaults
 from trainjob_api.validation import parse_trainjob
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect
 from trainjob.cli.errors import CommandError
-from trainjob.cli.screen import failure, wording
 from trainjob.launch.cluster import follow
+from trainjob.screen import failure, wording
 from trainjob_api import contract
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from trainjob.cli.cluster import connect
-from trainjob.cli.screen import failure, wording
-from trainjob.cli.screen.changes import Kind, not_a_number
-from trainjob.cli.screen.display import Display
-from trainjob.cli.screen.story import Story
 from trainjob.launch.cluster import follow
+from trainjob.screen import failure, wording
+from trainjob.screen.changes import Kind, not_a_number
+from trainjob.screen.display import Display
+from trainjob.screen.story import Story
 from trainjob_api import contract, defaults
 
 if TYPE_CHECKING:

@@ -240,7 +240,7 @@ class _Narrator:
             for callback in self._callbacks:
                 callback.after_exception(
                     self._context,
-                    {-1 if self._failure.rank is None else self._failure.rank: verdict.failed_error(self._failure, "")},
+                    {-1 if self._failure.rank is None else self._failure.rank: verdict.failed_error(self._failure)},
                 )
         if status.attempt is not None and status.attempt.number != self._attempt:
             self._attempt = status.attempt.number

@@ -219,7 +219,8 @@ class RunConfig:
     worker_runtime_env: Mapping[str, Any] | None = None
     """`{"env_vars": {...}}`: environment of the workers."""
     verbose: int | None = None
-    """Accepted for Ray Train's sake."""
+    """0: `fit()` shows the workers' own output alone. Else it shows what `tj run` shows: a panel on a terminal, lines
+    elsewhere."""
 
     def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
@@ -238,8 +239,6 @@ class RunConfig:
                 raise ConfigError("RunConfig.callbacks", callback, "callbacks are instances of trainjob.UserCallback")
         object.__setattr__(self, "callbacks", callbacks)
         self._check_environment()
-        if self.verbose is not None:
-            _unused("RunConfig.verbose", "the job's state and the workers' output are always shown")
 
     def _check_storage(self) -> None:
         if self.storage_path is None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
+import re
 from typing import TYPE_CHECKING
 
+from trainjob.screen import failure as words
 from trainjob.session.errors import TrainJobError
+from trainjob_api import contract
 
 if TYPE_CHECKING:
     from trainjob.launch.outcome.result import Result
     from trainjob_api.v1alpha1 import Failure, TrainJob
+
+
+_RAISED = re.compile(r"\braised (\w+)(?::|$)", re.M)
 
 
 class TrainingFailedError(TrainJobError):
@@ -30,6 +37,8 @@ class TrainingFailedError(TrainJobError):
         """One CamelCase word, as in status.lastFailure.reason."""
         self.worker_traceback = traceback
         """The traceback of that rank, user frames first."""
+        self.worker_failures: dict[int, Exception] = {}
+        """The exception by the rank that broke first; an instance of its builtin type (ValueError, ...) too."""
         self.result = result
         """What the job left behind: metrics and checkpoints up to the failure."""
 
@@ -39,19 +48,40 @@ def describe(failure: Failure) -> str:
     return failure.message or f"{failure.pod or 'a worker'}: {failure.reason}"
 
 
-def failed_error(failure: Failure | None, headline: str) -> TrainingFailedError:
-    """The error for a failure, with the user's own frames."""
-    if failure is None:
-        return TrainingFailedError(headline)
-    lines = [headline] if headline else []
-    lines.append(f"First cause, attempt {failure.attempt}: {describe(failure)}")
+def failed_error(failure: Failure) -> TrainingFailedError:
+    """The error for a failure, with the user's own frames. An instance of the exception's own type too, where Python
+    brings that type along.
+    """
+    text = f"attempt {failure.attempt}: {describe(failure)}"
     if failure.traceback:
-        lines.append(failure.traceback.rstrip())
-    return TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
+        text += "\n" + failure.traceback.rstrip()
+    return _typed(failure)(text, rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
 
 
 def of_failed(job: TrainJob) -> TrainingFailedError:
-    """The error for a job that has failed."""
-    failed = job.status.condition("Failed")
-    said = f"{failed.reason}: {failed.message}" if failed is not None else "it ended without a word"
-    return failed_error(job.status.last_failure, f"TrainJob {job.metadata.name} failed: {said}")
+    """The error for a job that has failed: the first cause, its traceback, then what kept it from going on."""
+    failed, failure = job.status.condition("Failed"), job.status.last_failure
+    said = failed.message if failed is not None else "it ended without a word"
+    reason = f"{failed.reason}: " if failed is not None else ""
+    opening = f"TrainJob {job.metadata.name} failed: "
+    if failure is None:
+        return TrainingFailedError(f"{opening}{reason}{said}")
+    lines = [f"{opening}{describe(failure)}"]
+    lines += [failure.traceback.rstrip()] if failure.traceback else []
+    why = words.why_no_more(said, words.headline(failure))
+    lines += [f"[{reason}{why}]"] if why else []
+    error = TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
+    if failure.rank is not None:
+        error.worker_failures = {failure.rank: failed_error(failure)}
+    return error
+
+
+def _typed(failure: Failure) -> type[TrainingFailedError]:
+    match = _RAISED.search(failure.message)
+    kind = getattr(builtins, match[1], None) if match and failure.reason == contract.REASON_USER_ERROR else None
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return TrainingFailedError
+    try:
+        return type(kind.__name__, (TrainingFailedError, kind), {"__module__": TrainingFailedError.__module__})
+    except TypeError:  # its instances are laid out in a way of their own
+        return TrainingFailedError

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainjob.cli.screen import wording
+from trainjob.screen import wording
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -137,12 +137,13 @@ def explain(job: TrainJob, retry: Retry, stored: str | None = None) -> list[str]
     failed, failure = status.condition("Failed"), status.last_failure
     reason = failed.reason if failed else "Failed"
     verdict = failed.message if failed else ""
-    lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
-    if failure is not None:
-        if headline(failure) not in verdict:
-            lines.append(f"  first cause: {headline(failure)}")
+    if failure is None:
+        lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
+    else:
+        lines = [f"{job.metadata.name} failed: {headline(failure)}", *_indented(failure.traceback or "", 4)]
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
-        lines += _indented(failure.traceback or "", 4)
+        why = why_no_more(verdict, headline(failure))
+        lines += [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
     if (seen := status.progress.non_finite) is not None:
         said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
@@ -156,6 +157,12 @@ def explain(job: TrainJob, retry: Retry, stored: str | None = None) -> list[str]
         else "  saved: no checkpoint yet"
     )
     return [*lines, *_next(reason, failure, retry, resumes=bool(latest or earlier))]
+
+
+def why_no_more(verdict: str, cause: str) -> str:
+    """What a verdict says beside the cause: the budget, or that a restart cannot help."""
+    said = verdict.split("; first cause of the last: ")[0].strip()
+    return said.removeprefix(cause).removeprefix("; ") if said.startswith(cause) else said
 
 
 def _indented(text: str, by: int) -> list[str]:

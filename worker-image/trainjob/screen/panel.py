@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainjob.cli.screen import failure as failures
-from trainjob.cli.screen import wording
-from trainjob.cli.screen.changes import not_a_number, percent, position, waits_for
+from trainjob.screen import failure as failures
+from trainjob.screen import wording
+from trainjob.screen.changes import not_a_number, percent, position, waits_for
 
 if TYPE_CHECKING:
-    from trainjob.cli.screen.pace import Pace
+    from trainjob.screen.pace import Pace
     from trainjob_api.v1alpha1 import TrainJob
 
 BAR_WIDTH = 28

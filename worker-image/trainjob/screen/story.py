@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainjob.cli.screen.changes import Change, Kind, changes, freshest
-from trainjob.cli.screen.pace import Pace
+from trainjob.screen.changes import Change, Kind, changes, freshest
+from trainjob.screen.pace import Pace
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob

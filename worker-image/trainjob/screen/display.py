@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from trainjob.cli.screen.story import Clock, Story
-from trainjob.cli.streams import write
+from trainjob.screen.story import Clock, Story
+from trainjob.screen.streams import write
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -65,11 +65,33 @@ class PlainDisplay:
         """Nothing to restore."""
 
 
-def choose(*, plain: bool, environment: Mapping[str, str] | None = None) -> Display:
-    """The live panel on a terminal, plain lines otherwise."""
+class SilentDisplay:
+    """The workers' own lines and nothing else."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def status(self, job: TrainJob) -> None:
+        """Nothing is said of it."""
+
+    def line(self, text: str) -> None:
+        """Pass it on."""
+        write(self._out, text)
+
+    def note(self, text: str) -> None:
+        """Nothing is said of it."""
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+def choose(*, plain: bool, silent: bool = False, environment: Mapping[str, str] | None = None) -> Display:
+    """The live panel on a terminal, plain lines otherwise; `silent`: the workers' lines alone."""
+    if silent:
+        return SilentDisplay(sys.stdout)
     environment = os.environ if environment is None else environment
     if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
-        from trainjob.cli.screen.live import LiveDisplay  # here: plain lines do not pay for rich
+        from trainjob.screen.live import LiveDisplay  # here: plain lines do not pay for rich
 
         return LiveDisplay()
     return PlainDisplay(sys.stdout, sys.stderr)

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from trainjob.cli.screen.changes import Kind
-from trainjob.cli.screen.panel import WARNING, Moment, panel
-from trainjob.cli.screen.story import Clock, Story
+from trainjob.screen.changes import Kind
+from trainjob.screen.panel import WARNING, Moment, panel
+from trainjob.screen.story import Clock, Story
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob

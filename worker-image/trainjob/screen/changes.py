@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli.screen import failure as failures
-from trainjob.cli.screen import wording
+from trainjob.screen import failure as failures
+from trainjob.screen import wording
 from trainjob_api import contract
 
 if TYPE_CHECKING:
-    from trainjob.cli.screen.pace import Pace
+    from trainjob.screen.pace import Pace
     from trainjob_api.v1alpha1 import Progress, TrainJob, TrainJobStatus
 
 WAITING = ("ResourcesCreated", "PodsScheduled", "WorkersReady")
@@ -81,8 +81,8 @@ def _order(id_: str) -> tuple[int, ...]:
 
 def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
     failure, before = job.status.last_failure, old.last_failure if old else None
-    if failure is None or failure == before:
-        return []
+    if failure is None or failure == before or job.status.holds("Failed"):
+        return []  # of the last one the summary tells
     used, most = job.status.failures.counted, job.spec.failure_policy.max_failures
     budget = (
         f"{wording.count(used, 'failure')} so far"
