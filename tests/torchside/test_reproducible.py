@@ -30,6 +30,41 @@ def test_all_ranks_begin_with_the_same_seed(be_rank: BeRank) -> None:
     assert torch.are_deterministic_algorithms_enabled() and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_ranks_draw_their_own_numbers_once_the_model_is_prepared(be_rank: BeRank, alike: bool) -> None:
+    """Set-up agrees; dropout masks and random batches do not, unless that is asked for. Rank 0 draws as one alone."""
+    drawn = []
+    for rank, world_size in ((0, 1), (0, 2), (1, 2), (1, 2)):
+        be_rank(rank, world_size)
+        trainjob.enable_reproducibility(5, same_on_all_ranks=alike)
+        before = _draw()
+        trainjob.prepare_model(torch.nn.Linear(2, 2), parallel_strategy=None)
+        trainjob.prepare_model(torch.nn.Linear(2, 2), parallel_strategy=None)
+        drawn.append((before, _draw()))
+    alone, first, second, again = drawn
+    assert alone == first and second == again and first[0] == second[0]
+    assert (first[1] == second[1]) is alike
+    assert alike or all(mine != theirs for mine, theirs in zip(first[1], second[1], strict=True))
+
+
+def test_states_that_came_back_are_not_seeded_over(be_rank: BeRank) -> None:
+    be_rank(1, 2)
+    trainjob.enable_reproducibility()
+    reproducible.go_apart()
+    _draw()
+    state = rank_state._providers["random"].get()
+    expected = _draw()
+    be_rank(1, 2)
+    trainjob.enable_reproducibility()
+    rank_state._providers["random"].set(rank_state.Saved(state, 1, 2))
+    trainjob.prepare_model(torch.nn.Linear(2, 2), parallel_strategy=None)
+    torch.set_rng_state(state["torch"])  # what building the model drew
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    reproducible.go_apart()
+    assert _draw() == expected
+
+
 def test_outside_a_worker_it_says_how_to_run(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINJOB_AGENT_SOCKET", raising=False)
     with pytest.raises(trainjob.NotInWorkerError, match="tj run"):

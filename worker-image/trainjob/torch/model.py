@@ -47,6 +47,7 @@ def prepare_model(
         torch.cuda.set_device(device)
     if move_to_device is not False:
         model = model.to(device)
+    reproducible.go_apart()
     kwargs = dict(parallel_strategy_kwargs or {})
     if parallel_strategy == "fsdp":
         init_process_group()

@@ -4,8 +4,9 @@ Called by user code before the model is made. Registers the rank's random states
 with each checkpoint; `loader` draws its own numbers from seeds of their own (`Seeded`), so that loading a batch never
 depends on what was drawn before; `model` fixes DDP's bucket order.
 
-All ranks start with the same seed, as in Ray Train: weights, random_split() and the like agree between ranks. The
-states are each rank's own from there on.
+All ranks start with the same seed, so that weights, random_split() and the like agree between them. Once the model is
+prepared (or the first batch of a prepared loader is handed out) each rank has a stream of its own: dropout masks and
+random batches that are the same on all ranks would be one rank's work done many times.
 """
 
 from __future__ import annotations
@@ -29,13 +30,18 @@ class _State:
         self.seed: Optional[int] = None
         self.pending: Optional[Dict[str, Any]] = None
         """States of the resumed checkpoint, set again when the first batch is handed out: set-up code draws too."""
+        self.apart = False
+        """The rank has a stream of its own, or is not to have one."""
 
 
 _state = _State()
 
 
-def enable_reproducibility(seed: int = 0) -> None:
+def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) -> None:
     """Seed python, numpy and torch, choose deterministic algorithms, and keep random states with each checkpoint.
+
+    Until the model is prepared all ranks draw the same numbers (weights, random_split()); from then on each rank draws
+    its own (dropout, random batches), rank 0 as if it were alone. `same_on_all_ranks=True`: all draw the same for good.
 
     With it, a deterministic loop at a fixed number of ranks gives the same losses with failures as without, bit for
     bit, when it resumes from get_checkpoint(). Operations without a deterministic implementation raise. numpy
@@ -47,6 +53,7 @@ def enable_reproducibility(seed: int = 0) -> None:
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"enable_reproducibility(seed={seed!r}): a whole number of 0 or more")
     _state.seed = seed
+    _state.apart = same_on_all_ranks
     # cuBLAS reads it when its handle is made: before the first matrix product.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     random.seed(seed)
@@ -65,8 +72,23 @@ def seed() -> Optional[int]:
     return _state.seed
 
 
+def go_apart() -> None:
+    """Set-up is over: this rank draws its own numbers from now on. `model` and `loader` call it; the first one counts."""
+    if _state.seed is None or _state.apart:
+        return
+    _state.apart = True
+    rank = place().rank
+    if rank > 0:
+        import torch
+
+        own = derived("rank", rank)
+        _seed_all(own)
+        torch.manual_seed(own)  # the GPUs' generators too
+
+
 def before_first_batch() -> None:
     """Set the resumed states once more; `loader` calls it when a training pass is about to hand out a batch."""
+    go_apart()
     if _state.pending is not None:
         _set(_state.pending)
 
@@ -155,4 +177,5 @@ def _bring_back(saved: rank_state.Saved) -> None:
         )
         return
     _state.pending = saved.state
+    _state.apart = True  # the states that come back are each rank's own
     _set(saved.state)
