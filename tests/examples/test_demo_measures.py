@@ -57,17 +57,13 @@ def test_a_report_that_rank_0_printed_and_the_history_lacks_is_lost(demo: Module
 
 
 @pytest.mark.parametrize(
-    ("change", "total_s", "said"),
-    [
-        ({"accuracy": 0.949}, 20, "accuracy 0.9490"),
-        ({"attempts": 3}, 20, "not 3"),
-        ({"lost_steps": 1}, 20, "1 steps were lost"),
-        ({}, 60.0, "60 s or more"),
-    ],
+    ("change", "said"),
+    [({"accuracy": 0.949}, "accuracy 0.9490"), ({"attempts": 3}, "not 3"), ({"lost_steps": 1}, "1 steps were lost")],
 )
-def test_each_fault_fails_the_demo(demo: ModuleType, change: dict[str, Any], total_s: float, said: str) -> None:
-    figures = {"accuracy": 0.98, "attempts": 2, "lost_steps": 0, "recovery_s": 1.0, **change}
-    assert said in " ".join(demo.judge(demo.Outcome(**figures), total_s))
+def test_each_fault_fails_the_demo(demo: ModuleType, change: dict[str, Any], said: str) -> None:
+    figures = {"accuracy": 0.98, "attempts": 2, "lost_steps": 0, "recovery_s": 1.0}
+    assert demo.judge(demo.Outcome(**figures)) == [], "however long it took: a busy machine is no fault"
+    assert said in " ".join(demo.judge(demo.Outcome(**figures | change)))
 
 
 def test_the_victim_is_killed_once_and_not_before_its_epoch(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
