@@ -5,7 +5,7 @@ that it prints, the kill is SIGKILL, and every figure of the last line is read f
 
     demo: accuracy=<test accuracy> attempts=<n> lost_steps=<n> recovery_s=<kill to next step> total_s=<n>
 
-Ends with 1 if the accuracy is below 0.95, if a step is lost that had been reported, or if there was another number of attempts than two.
+Ends with 1 if the accuracy is below 0.95, if a step is lost that had been reported, or if there were not two attempts.
 """
 
 import json

@@ -44,7 +44,7 @@ def test_a_clean_recovery_loses_nothing(demo: ModuleType) -> None:
     outcome = demo.measure(attempt(1, 1, 25, 100) + attempt(2, 21, 60, 103), watch(demo, 10, 20))
     assert (outcome.accuracy, outcome.attempts, outcome.lost_steps) == (0.96, 2, 0)
     assert outcome.recovery_s == pytest.approx(0.5)
-    assert demo.judge(outcome, 20.0) == []
+    assert demo.judge(outcome) == []
 
 
 def test_steps_that_are_done_again_although_reported_are_lost(demo: ModuleType) -> None:

@@ -73,7 +73,7 @@ def seed() -> Optional[int]:
 
 
 def go_apart() -> None:
-    """Set-up is over: this rank draws its own numbers from now on. `model` and `loader` call it; the first one counts."""
+    """Set-up is over: this rank draws its own numbers from now on. `model` and `loader` call it; the first counts."""
     if _state.seed is None or _state.apart:
         return
     _state.apart = True
