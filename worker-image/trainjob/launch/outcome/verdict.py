@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trainjob.screen import failure as words
 from trainjob.session.errors import TrainJobError
@@ -82,6 +82,7 @@ def _typed(failure: Failure) -> type[TrainingFailedError]:
     if not isinstance(kind, type) or not issubclass(kind, Exception):
         return TrainingFailedError
     try:
-        return type(kind.__name__, (TrainingFailedError, kind), {"__module__": TrainingFailedError.__module__})
+        made = type(kind.__name__, (TrainingFailedError, kind), {"__module__": TrainingFailedError.__module__})
+        return cast("type[TrainingFailedError]", made)
     except TypeError:  # its instances are laid out in a way of their own
         return TrainingFailedError
