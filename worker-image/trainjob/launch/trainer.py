@@ -183,10 +183,10 @@ class _Fit:
                 self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
             ranks = wording.count(self._settings.scaling.num_workers, "rank")
             self._display.note(f"{self._name}: {ranks}, results in {self._folder}")
-            outcome = run_job(self._job(), options=options, listener=self._listen)
+            # The last notes too: a display that was closed would begin anew.
+            return self._conclude(run_job(self._job(), options=options, listener=self._listen))
         finally:
             self._display.close()
-        return self._conclude(outcome)
 
     def _job(self) -> TrainJob:
         # -P: a module of the folder that the launcher was started in must not hide the launcher's own of that name.
