@@ -24,12 +24,12 @@ from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, NotFound, Unavailable
 from trainjob_operator.core.model import Installation
-from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.lease import Leadership, first_transition
 from trainjob_operator.k8s.rights import missing_rights, needed_rights
-from trainjob_operator.k8s.served import fields_not_served
+from trainjob_operator.k8s.served import fields_not_served, knows_trainjobs
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.loop.recorder import Recorder, recorded
 from trainjob_operator.process.health import Health, HealthServer
@@ -152,11 +152,7 @@ class Operator:
         ClusterError.
         """
         version = await _patiently(lambda: api.get("/version"))
-        try:
-            found = await _patiently(lambda: api.get(f"/apis/{contract.API_VERSION}"))
-        except NotFound:
-            found = {}
-        if contract.PLURAL not in {resource.get("name") for resource in found.get("resources") or ()}:
+        if not await _patiently(lambda: knows_trainjobs(api)):
             raise CannotRun(NO_CRD)
         dropped = await _patiently(lambda: fields_not_served(api), NotFound)
         if dropped:
@@ -220,9 +216,13 @@ class Operator:
             watch_with_kopf(
                 settings=settings,
                 connect=api.connection,
-                hint=cluster.hint,
-                alive=self._health.watch_lives,
-                on_call=self._watch_called,
+                ears=Ears(
+                    hint=cluster.hint,
+                    alive=self._health.watch_lives,
+                    blind=self._health.blind,
+                    on_call=self._watch_called,
+                ),
+                served=lambda: knows_trainjobs(api),
                 stop=watch_stop,
             ),
             trust.keep_fresh(),

@@ -71,6 +71,17 @@ def test_a_leader_whose_watch_shows_no_life_is_not_ready() -> None:
     in_virtual_time(story)
 
 
+def test_a_watch_that_cannot_see_jobs_is_not_ready_and_says_why() -> None:
+    async def story(health: Health) -> None:
+        health.api_answered()
+        health.blind("the CustomResourceDefinition is gone")
+        assert health.why_not_ready() == "the CustomResourceDefinition is gone" and health.why_dead() is None
+        health.blind(None)
+        assert health.why_not_ready() is None
+
+    in_virtual_time(story)
+
+
 def test_a_stuck_turn_is_no_life() -> None:
     async def story(health: Health) -> None:
         turns = _Turns()

@@ -16,8 +16,9 @@ from support.trainjobs import document
 from trainjob_api import contract
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.k8s import host
-from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.served import knows_trainjobs
 from trainjob_operator.process.settings import Settings, read_settings
 
 pytestmark = [on_apiserver, pytest.mark.slow]
@@ -46,15 +47,15 @@ class Watch:
         self.hints: list[JobKey] = []
         self.calls: list[tuple[str, str, int]] = []
         self.signs = 0
+        self.blind: list[str | None] = []
         self.stop = asyncio.Event()
         self._news = asyncio.Event()
         self.task = asyncio.create_task(
             watch_with_kopf(
                 settings=settings,
                 connect=api.connection,
-                hint=self._hint,
-                alive=self._alive,
-                on_call=self._call,
+                ears=Ears(hint=self._hint, alive=self._alive, blind=self._blind, on_call=self._call),
+                served=lambda: knows_trainjobs(api),
                 stop=self.stop,
             )
         )
@@ -65,6 +66,10 @@ class Watch:
 
     def _alive(self) -> None:
         self.signs += 1
+        self._news.set()
+
+    def _blind(self, why: str | None) -> None:
+        self.blind.append(why)
         self._news.set()
 
     def _call(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -147,3 +152,23 @@ def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(
 
     with pytest.raises(WatchEnded, match=r"the watch of TrainJobs and pods ended: .*forbidden"):
         watch_it(server, story, kubeconfig=server.service_account_kubeconfig("default", "nobody"))
+
+
+def test_a_kind_that_is_deleted_and_made_again_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "GONE_LOOK_S", 0.2)
+    monkeypatch.setattr(host, "REOPEN_S", 2)
+    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{contract.PLURAL}.{contract.GROUP}"
+    with ApiServer(controllers=False) as server:
+        server.install_crd()
+        server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+
+        async def story(watch: Watch) -> None:
+            await watch.watching()
+            await asyncio.to_thread(server.request, "DELETE", crd)
+            await watch.until(lambda: watch.blind == [host.KIND_GONE])
+            await asyncio.to_thread(server.install_crd)
+            await watch.until(lambda: watch.blind == [host.KIND_GONE, None])
+            await asyncio.to_thread(server.request, "POST", JOBS, document("again"))
+            await watch.until(lambda: ("default", "again") in watch.hints)
+
+        watch_it(server, story)

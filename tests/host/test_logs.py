@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainjob_operator.process.logs import QUIET, REPEAT_AFTER_S, Library, set_up
+from trainjob_operator.process.logs import FIELDS, QUIET, REPEAT_AFTER_S, Library, set_up
 
 
 @pytest.fixture
@@ -27,13 +27,15 @@ def stream() -> Iterator[io.StringIO]:
 def test_a_json_line_carries_everything(stream: io.StringIO) -> None:
     set_up("json", "info", stream)
     logging.getLogger("trainjob_operator.loop.reconciler").info(
-        "%s: attempt 2 began", "team/digits", extra={"job": "team/digits"}
+        "%s: attempt 2 began", "team/digits", extra={"job": "team/digits", "why": "attempt 2 began"}
     )
     line = json.loads(stream.getvalue())
     assert line["level"] == "info"
     assert line["logger"] == "trainjob_operator.loop.reconciler"
     assert line["message"] == "team/digits: attempt 2 began"
     assert line["job"] == "team/digits"
+    assert line["why"] == "attempt 2 began"
+    assert set(line) <= set(FIELDS)
     assert line["time"].endswith("Z")
 
 

@@ -63,7 +63,10 @@ class Bench:
             transition=4,
             **{"authenticate": bearer(TOKEN), **arguments},
         )
-        self.coordinator.listen(lambda key, delay_s: self.turns.append((now(), key, delay_s)))
+        self.progress: list[JobKey] = []
+        self.coordinator.listen(
+            lambda key, delay_s: self.turns.append((now(), key, delay_s)), lambda key: self.progress.append(key)
+        )
 
     async def _find(self, key: JobKey) -> str | None:
         self.looks += 1
@@ -321,7 +324,7 @@ def test_turns_are_asked_for_when_something_matters() -> None:
         await bench.told(seq=2, clock=EPOCH.timestamp() + 5, **same)
         assert asked() == [], "only the clock"
         await bench.told(seq=3, progress={"position": 1, "time": 1.0}, checkpoint_count=1, **same)
-        assert asked() == [1.0], "mere progress"
+        assert (asked(), bench.progress) == ([], [KEY]), "mere progress asks for no turn"
         progress = {"progress": {"position": 1, "time": 1.0}, "checkpoint_count": 1}
         await bench.told(seq=4, ranks=[{"rank": 0, "state": "running"}], **progress, **same)
         assert asked() == [0.0]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_operator.loop.workqueue import Backoff, Schedule, WorkQueue
+from trainjob_operator.loop.workqueue import TURNS_A_SECOND, TURNS_AT_ONCE, Backoff, Schedule, Share, WorkQueue
 
 
 def queue(**backoff: float) -> WorkQueue[str]:
@@ -207,5 +207,48 @@ def test_a_retry_while_taken_counts_after_done() -> None:
         keys.done("a")
         assert await keys.get() == "a"
         assert now() == delay
+
+    run_virtual(main())
+
+
+def test_a_key_that_is_asked_for_all_the_time_has_its_pace_and_others_do_not_wait_for_it() -> None:
+    async def main() -> None:
+        keys = queue()
+        turns = 0
+        while now() < 30.0:
+            keys.add("busy")
+            if turns == 25:
+                keys.add("other")
+                assert await keys.get() == "other"
+                keys.done("other")
+            assert await keys.get() == "busy"
+            turns += 1
+            keys.done("busy")
+        assert TURNS_AT_ONCE + 25 * TURNS_A_SECOND <= turns <= TURNS_AT_ONCE + 31 * TURNS_A_SECOND + 1
+
+    run_virtual(main())
+
+
+def test_one_group_of_keys_does_not_get_every_worker() -> None:
+    async def main() -> None:
+        keys: WorkQueue[tuple[str, int]] = WorkQueue(
+            VirtualClock(), random.Random(1), share=Share(group=lambda key: key[0], most=3)
+        )
+        for number in range(10):
+            keys.add(("hangs", number))
+        keys.add(("other", 0))
+        taken = [await keys.get() for _ in range(4)]
+        assert [group for group, _ in taken] == ["hangs", "hangs", "hangs", "other"]
+        assert len(keys) == 7
+        keys.done(taken[1])
+        assert await keys.get() == ("hangs", 3), "in their order"
+        for key in (taken[0], taken[2], taken[3], ("hangs", 3)):
+            keys.done(key)
+        rest = []
+        while len(keys):
+            key = await keys.get()
+            rest.append(key[1])
+            keys.done(key)
+        assert sorted(rest) == [4, 5, 6, 7, 8, 9], "nobody is forgotten"
 
     run_virtual(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -40,6 +41,44 @@ def test_progress_alone_is_written_rarely() -> None:
             await asyncio.sleep(600.0)
             assert {call.verb for call in sim.writes} == {"patch_job_status"}
             assert 30 <= len(sim.writes) <= 61, "about one write in ten seconds"
+            reads = [call.verb for call, moment in sim.calls if moment is Moment.BEFORE and not call.writes]
+            assert len(reads) <= 240, "and it takes no look at the cluster; that of the write's own echo is left"
+
+    run_virtual(main())
+
+
+def test_progress_goes_on_after_somebody_else_wrote_the_job() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.2)) as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+            sim.cluster.annotate_job(NAMESPACE, "digits", {"note": "mine"})
+            before = sim.job().status.progress.position
+            await asyncio.sleep(40.0)
+            assert sim.job().status.progress.position > before + 100
+
+    run_virtual(main())
+
+
+def test_an_agent_that_changes_its_words_all_the_time_costs_little() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10_000.0)) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+            sim.calls.clear()
+            agent = sim.agent(1)
+            for number in range(1000):
+                report = {**agent.report(), "warning": f"disk {number}", "seq": 10**6 + number}
+                poll = asyncio.ensure_future(sim.post(json.dumps(report).encode()))
+                await asyncio.sleep(0.1)
+                poll.cancel()
+            turns = sum(call.verb == "list_pods" for call, moment in sim.calls if moment is Moment.BEFORE)
+            assert turns <= 20 + 100 + 10, "about one a second"
+            writes = [call for call in sim.writes if call.verb == "patch_job_status"]
+            assert len(writes) <= 6 + 10 + 4, len(writes)
 
     run_virtual(main())
 

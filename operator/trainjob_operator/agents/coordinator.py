@@ -31,8 +31,6 @@ from trainjob_operator.core.pods.naming import pod_name
 
 START_GRACE_S = 10.0
 """So long after its start the coordinator takes no job's absence for granted: the first reads are under way."""
-PROGRESS_EVERY_S = 1.0
-"""Mere progress asks for a turn at most this often."""
 RECHECK_S = 0.005
 """Reports that change what others are told (the leader's address) are gathered for so long before open polls are
 looked through.
@@ -151,15 +149,17 @@ class Coordinator:
         self._rechecks: set[JobKey] = set()
         self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
+        self._show_progress: Callable[[JobKey], None] = lambda key: None
         self._grace_ends = clock.monotonic() + START_GRACE_S
         self._closing = False
         self._endpoint = Endpoint(self.answer, self._health, self._refused)
 
     # --- For the reconciler -------------------------------------------------------------------------------------------
 
-    def listen(self, enqueue: EnqueueAfter) -> None:
-        """Where to ask for turns."""
+    def listen(self, enqueue: EnqueueAfter, show_progress: Callable[[JobKey], None]) -> None:
+        """Where to ask for turns, and where to say that there is mere progress to be shown."""
         self._enqueue = enqueue
+        self._show_progress = show_progress
 
     def views(self, key: JobKey) -> Mapping[str, AgentView]:
         """What the job's agents last said, by pod UID."""
@@ -267,7 +267,7 @@ class Coordinator:
             self._ask(report.key, self._roster.lost_peers(report))
             self._ask(report.key, self._roster.who_knows_progress(report))
         elif news is News.PROGRESS:
-            self._enqueue(report.key, PROGRESS_EVERY_S)
+            self._show_progress(report.key)
 
     async def _poll(self, asker: Asker) -> SyncReply:
         """Answer with the agent's instruction: at once if it has not acknowledged it, else when it changes, a newer

@@ -139,8 +139,12 @@ class Gate:
                 connection.close()
                 continue
             # It waits here, and those behind it in the kernel's queue: while nobody comes, nobody has to go.
-            while len(self._unknown) >= self._bounds.connections:
-                await self._make_room()
+            try:
+                while len(self._unknown) >= self._bounds.connections:
+                    await self._make_room()
+            except asyncio.CancelledError:
+                connection.close()
+                raise
             handler = self._handlers()
             entry = _Unknown(address, loop.time())
             self._unknown[handler] = self._by_address.setdefault(address, {})[handler] = entry

@@ -14,6 +14,8 @@ RATE_PER_POD = 5.0
 """Requests a second: at rest an agent makes one in 20 s, with much progress one or two a second."""
 BURST_PER_POD = 50.0
 """At once: a start or a restart takes about ten."""
+ROUNDING = 1e-6
+"""Of a token: who waits for as long as it was told must not be told to wait for no time at all."""
 KEPT = 50_000
 """Buckets that are remembered; a forgotten one is full again."""
 
@@ -33,7 +35,7 @@ class RateLimit(Generic[K]):
         """0.0 if a request may pass, else the seconds until one may."""
         tokens, filled_at = self._buckets.pop(key, (self._burst, now))
         tokens = min(self._burst, tokens + (now - filled_at) * self._rate)
-        admitted = tokens >= 1.0
+        admitted = tokens >= 1.0 - ROUNDING
         self._buckets[key] = (tokens - 1.0 if admitted else tokens, now)
         if len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)

@@ -67,6 +67,7 @@ def decide(observed: Observed, now: datetime) -> Decision:
         actions=tuple(actions),
         events=tuple(turn.events),
         requeue_after=_requeue(turn),
+        progress_after=turn.progress_due - turn.now if turn.progress_due is not None else None,
         why=_why(turn, _standing(turn)),
     )
 

@@ -196,6 +196,8 @@ class Decision:
     events: tuple[Event, ...] = ()
     requeue_after: timedelta | None = None
     """Look again after this, even if nothing happens; None: only an event can change the answer."""
+    progress_after: timedelta | None = None
+    """Progress that is known and not written yet is due then; for that alone nothing of the cluster is read."""
     why: str = ""
     """One sentence; the shell logs it when it changes."""
 

@@ -62,22 +62,23 @@ def _plain_runs(turn: Turn) -> bool:
 def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
     if turn.running is None:
-        return None
+        return
     leader = next(
         (view for slot in turn.members() if (view := turn.word(slot)) is not None and view.progress), None
     ) or _leader(turn)
     if leader is None:
-        return None
+        return
     old = turn.status.progress
     fresh = _progress(turn, leader.progress) if leader.progress else old
     checkpoint = _checkpoints(turn.status.checkpoint, leader)
     if fresh == old and checkpoint == turn.status.checkpoint:
-        return None
+        return
     due = after(old.written_at, PROGRESS_EVERY_S) if old.written_at else turn.now
     if not at_end and turn.now < due:
-        return turn.wake(due)
+        turn.progress_due = due
+        return
     turn.change(progress=fresh.model_copy(update={"written_at": turn.now}), checkpoint=checkpoint)
-    return None
+    return
 
 
 def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> bool:

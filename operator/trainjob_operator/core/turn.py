@@ -62,6 +62,8 @@ class Turn:
     events: list[Event] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     wakes: list[datetime] = field(default_factory=list)
+    progress_due: datetime | None = None
+    """There is progress that is not to be written before then."""
     blocked: tuple[str, str] | None = None
     """(reason, message): nothing new may be created or begun; what runs goes on."""
     gang: str | None = None

@@ -10,11 +10,13 @@ the main thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +24,7 @@ import aiohttp
 import kopf
 
 from trainjob_api import contract
-from trainjob_operator.cluster import JobKey
+from trainjob_operator.cluster import ClusterError, JobKey
 from trainjob_operator.k8s.kubeapi import Connection
 from trainjob_operator.process.settings import Settings
 
@@ -37,6 +39,12 @@ CHUNK = 500
 BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
 """Rests between tries while the API server refuses; after the last one the watch ends with an error."""
 STOP_S = 3.0
+GONE_LOOK_S = 2.0
+"""The kind is gone: so often it is looked for again."""
+KIND_GONE = (
+    f"the CustomResourceDefinition {contract.PLURAL}.{contract.GROUP} is gone, and every TrainJob with it: install it "
+    "again (helm upgrade with crds.install=true)"
+)
 
 _PODS = ("", "v1", "pods")
 
@@ -50,27 +58,59 @@ class WatchEnded(Exception):
     """The watch of TrainJobs and pods ended for good: nobody sees changes any more, the process must end."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ears:
+    """Who is told what the watch sees."""
+
+    hint: Callable[[JobKey], None]
+    """This job, or one of its pods, changed."""
+    alive: Callable[[], None]
+    """A watch was opened or brought something."""
+    blind: Callable[[str | None], None]
+    """Jobs cannot be seen now: why; None: they can."""
+    on_call: OnCall
+
+
 async def watch_with_kopf(
-    *,
-    settings: Settings,
-    connect: Connect,
-    hint: Callable[[JobKey], None],
-    alive: Callable[[], None],
-    on_call: OnCall,
-    stop: asyncio.Event,
+    *, settings: Settings, connect: Connect, ears: Ears, served: Callable[[], Awaitable[bool]], stop: asyncio.Event
 ) -> None:
     """Hint until `stop` is set: every job when it begins and after a gap, then each that changed or whose pod changed.
 
-    `alive` is called when a watch was opened or brought something. Raises WatchEnded.
+    When the kind disappears (its CustomResourceDefinition was deleted) it is waited for: `served` says that it is back.
+    Kopf does not see that by itself. Raises WatchEnded.
     """
-    bridge = _Bridge(asyncio.get_running_loop(), connect, hint, alive, on_call)
+    while not stop.is_set():
+        await _watch_once(settings, connect, ears, stop)
+        if stop.is_set():
+            return
+        logging.getLogger(__name__).warning("%s", KIND_GONE)
+        ears.blind(KIND_GONE)
+        await _until_served(served, stop)
+        ears.blind(None)
+
+
+async def _until_served(served: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GONE_LOOK_S):
+                await stop.wait()
+        with contextlib.suppress(ClusterError):
+            if await served():
+                return
+
+
+async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event) -> None:
+    """Until `stop` is set or the kind is gone. Raises WatchEnded."""
+    bridge = _Bridge(asyncio.get_running_loop(), connect, ears)
     halt = threading.Event()
     thread = threading.Thread(target=_run, args=(settings, bridge, halt), name="watch", daemon=True)
     thread.start()
     stopped = asyncio.create_task(stop.wait(), name="watch-stop")
-    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended}
+    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended, bridge.gone}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if bridge.gone.done():
+            return
         if not stop.is_set():
             raise WatchEnded(
                 f"the watch of TrainJobs and pods ended: {bridge.ended.result() or 'kopf stopped by itself'}"
@@ -182,21 +222,14 @@ class _NoProgress(kopf.ProgressStorage):
 class _Bridge:
     """What the thread tells the main loop, and asks of it. Public methods are called in the thread."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connect: Connect,
-        hint: Callable[[JobKey], None],
-        alive: Callable[[], None],
-        on_call: OnCall,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, ears: Ears) -> None:
         self.ended: asyncio.Future[str] = loop.create_future()
         """What ended kopf; empty: it stopped as it was told."""
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """The API server does not know TrainJobs any more."""
         self._loop = loop
         self._connect = connect
-        self._hint = hint
-        self._alive = alive
-        self._on_call = on_call
+        self._ears = ears
         self._lock = threading.Lock()
         self._keys: dict[JobKey, None] = {}
 
@@ -235,8 +268,10 @@ class _Bridge:
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
     ) -> None:
         self._called(context, request.method, request.url.raw_path_qs, request.response.status)
+        if request.response.status == 404 and request.url.path.endswith(f"/{contract.PLURAL}"):
+            self._tell(self._lost)
         if request.response.status == 200 and "watch" in request.url.query:
-            self._tell(self._alive)
+            self._tell(self._ears.alive)
 
     async def _failed(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestExceptionParams
@@ -244,7 +279,7 @@ class _Bridge:
         self._called(context, request.method, request.url.raw_path_qs, 0)
 
     def _called(self, context: SimpleNamespace, method: str, path: str, status: int) -> None:
-        self._tell(functools.partial(self._on_call, method, path, status, time.monotonic() - context.begun))
+        self._tell(functools.partial(self._ears.on_call, method, path, status, time.monotonic() - context.begun))
 
     async def _connection(self) -> Connection:
         """Asked of the main loop, where the credentials live."""
@@ -256,13 +291,18 @@ class _Bridge:
         except RuntimeError:
             logging.getLogger(__name__).debug("the main loop is over")
 
+    def _lost(self) -> None:
+        """In the main loop."""
+        if not self.gone.done():
+            self.gone.set_result(None)
+
     def _hand_over(self) -> None:
         """In the main loop."""
         with self._lock:
             keys, self._keys = self._keys, {}
-        self._alive()
+        self._ears.alive()
         for key in keys:
-            self._hint(key)
+            self._ears.hint(key)
 
 
 async def _awaited(connect: Connect) -> Connection:

@@ -1,8 +1,9 @@
-"""Whether the CustomResourceDefinition on the server is as new as this operator: `fields_not_served`.
+"""Whether the CustomResourceDefinition is on the server (`knows_trainjobs`), and as new as this operator
+(`fields_not_served`).
 
-Asked for once, at the start. An API server drops what its CRD does not know. A status field that is dropped looks
-missing at the next turn and is written again, and that write asks for the next turn: without this check an operator
-that was upgraded alone would write for ever.
+The latter is asked for once, at the start. An API server drops what its CRD does not know. A status field that is
+dropped looks missing at the next turn and is written again, and that write asks for the next turn: without this check
+an operator that was upgraded alone would write for ever.
 """
 
 from __future__ import annotations
@@ -12,12 +13,22 @@ from typing import Any
 
 from trainjob_api import contract
 from trainjob_api.schema import object_schema
+from trainjob_operator.cluster import NotFound
 from trainjob_operator.k8s.kubeapi import Api
 
 _PATH = f"/openapi/v3/apis/{contract.API_VERSION}"
 """Open to everyone who is known to the server, as the CRD itself is not."""
 
 Schema = dict[str, Any]
+
+
+async def knows_trainjobs(api: Api) -> bool:
+    """Whether the CustomResourceDefinition is there and served. Raises ClusterError."""
+    try:
+        found = await api.get(f"/apis/{contract.API_VERSION}")
+    except NotFound:
+        return False
+    return contract.PLURAL in {resource.get("name") for resource in found.get("resources") or ()}
 
 
 async def fields_not_served(api: Api) -> list[str]:

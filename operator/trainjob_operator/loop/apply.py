@@ -83,7 +83,7 @@ async def apply(
     when somebody wrote the job since it was read: then nothing else was done. All actions are tried; an API that does
     not answer one of a kind is not asked for more of that kind.
     """
-    job = await _write_status(cluster, observed.job, decision)
+    job = await write_status(cluster, observed.job, decision)
     writer = _Writer(cluster, job, installation)
     removals, makings, ends = _by_kind(decision.actions)
     # Deletions go out first, since they make room in a quota, and are not waited for.
@@ -110,7 +110,8 @@ async def apply(
     )
 
 
-async def _write_status(cluster: Cluster, job: TrainJob, decision: Decision) -> TrainJob:
+async def write_status(cluster: Cluster, job: TrainJob, decision: Decision) -> TrainJob:
+    """Write the status if it differs; the job as committed. Raises Conflict when somebody wrote it since."""
     if decision.status == job.status:
         return job
     # The first write carries the zeros too: what `kubectl get` shows of a healthy job is a 0, not an empty column.

@@ -64,11 +64,20 @@ async def observe(
         silent = _silent(job, pods, agents, listening_since, now)
         pods = await _on_their_nodes(cluster, job, pods, silent)
     disruptions = await _disruptions(cluster, job, pods) if now is not None else {}
-    heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
-    words = with_last_words(heard, pods)
+    words = _words(pods, agents)
     return Observed(
         job=job, pods=pods, service=service, agents=words, disruptions=disruptions, listening_since=listening_since
     )
+
+
+def heard_since(seen: Observed, views: Views) -> Observed:
+    """The same look, with what its agents say now."""
+    return replace(seen, agents=_words(seen.pods, views(seen.job.key)))
+
+
+def _words(pods: tuple[PodView, ...], agents: Mapping[str, AgentView]) -> dict[int, AgentView]:
+    heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
+    return with_last_words(heard, pods)
 
 
 async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:

@@ -1,7 +1,8 @@
 """The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
 
-Runs the same over the in-process cluster and over Kubernetes. Nothing is remembered between turns but the sentence that
-was logged last and what became of the creates (`creates.py`); events are hints about when to look, never what to do.
+Runs the same over the in-process cluster and over Kubernetes. Events are hints about when to look, never what to do.
+Nothing that decides is remembered between turns: only the sentence that was logged last, what became of the creates
+(`creates.py`), and the last look at jobs that run, from which mere progress is written without another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -20,14 +21,19 @@ from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, NotFound
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import AgentView, Decision, Installation, Observed, PodView
-from trainjob_operator.loop.apply import apply, report_unreadable
+from trainjob_operator.core.moments import elapsed
+from trainjob_operator.core.progress import PROGRESS_EVERY_S
+from trainjob_operator.loop.apply import apply, report_unreadable, write_status
 from trainjob_operator.loop.creates import Creates
-from trainjob_operator.loop.observe import observe
-from trainjob_operator.loop.workqueue import Backoff, WorkQueue
+from trainjob_operator.loop.observe import heard_since, observe
+from trainjob_operator.loop.shown import ShownLimit, is_only_shown, only_progress
+from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
 from trainjob_operator.manifests import UnreadableJob
 
 TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
+PROGRESS_LOOK_S = 1.0
+"""Progress of a job that was not looked at yet asks for a turn after so long."""
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
 
@@ -36,8 +42,8 @@ class Agents(Protocol):
 
     listening_since: datetime
 
-    def listen(self, enqueue: Callable[[JobKey, float], None]) -> None:
-        """Ask for turns here."""
+    def listen(self, enqueue: Callable[[JobKey, float], None], show_progress: Callable[[JobKey], None]) -> None:
+        """Ask for turns here, and for progress to be shown."""
         ...
 
     def views(self, key: JobKey) -> Mapping[str, AgentView]:
@@ -99,14 +105,32 @@ class Reconciler:
         self._on_turn = on_turn
         self._begun: dict[JobKey, float] = {}
         """When the turns that run now began."""
-        self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
+        # A webhook of one namespace that hangs must not take every worker.
+        share = Share[JobKey](group=lambda key: key[0], most=max(1, workers - max(1, workers // 4)))
+        self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng, share=share)
+        self._progress: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
+        """Jobs whose progress is to be written: beside the turns, so that no failure waits for it."""
+        self._seen: dict[JobKey, Observed] = {}
+        """The last look at each job that runs, as committed; all that writing its progress takes."""
+        self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
         self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
-        coordinator.listen(self._queue.add_after)
+        coordinator.listen(self._queue.add_after, self.show_progress)
 
     def enqueue(self, key: JobKey) -> None:
         """Ask for a turn of this job now."""
         self._queue.add(key)
+
+    def show_progress(self, key: JobKey) -> None:
+        """There is mere progress of this job: written when it is due, without a turn."""
+        seen = self._seen.get(key)
+        if seen is None:
+            self._queue.add_after(key, PROGRESS_LOOK_S)
+            return
+        written_at = seen.job.status.progress.written_at
+        due_s = PROGRESS_EVERY_S if written_at is not None else 0.0
+        age_s = elapsed(self._clock.now(), written_at) if written_at is not None else 0.0
+        self._progress.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
 
     def waiting(self) -> int:
         """Jobs that wait for a turn, those due later included."""
@@ -120,6 +144,7 @@ class Reconciler:
         """Watch the cluster and take turns until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch(), name="watch")
+            tasks.create_task(self._write_progress(), name="progress")
             for number in range(self._workers):
                 tasks.create_task(self._work(), name=f"turns-{number}")
 
@@ -164,6 +189,43 @@ class Reconciler:
             if self._on_turn is not None:
                 self._on_turn(Turn(key=key, seconds=seconds, outcome=outcome, job=job))
 
+    async def _write_progress(self) -> None:
+        """The one worker for progress; whatever it cannot do is left to a turn."""
+        while True:
+            key = await self._progress.get()
+            try:
+                async with asyncio.timeout(TURN_TIMEOUT_S):
+                    await self._progress_of(key)
+            except (ClusterError, TimeoutError):
+                self._queue.add(key)
+            except Exception:
+                self._log.exception("%s/%s: progress could not be written", *key, extra=_about(key))
+                self._queue.add(key)
+            finally:
+                self._progress.done(key)
+
+    async def _progress_of(self, key: JobKey) -> None:
+        """Write it from the last look and what the agents say now. Anything else that this shows is a turn's to do.
+
+        The write is fenced by the version of the job that was looked at, so an old look can do no harm.
+        """
+        seen = self._seen.get(key)
+        if seen is None or key in self._begun:
+            return  # a turn that runs takes the progress along
+        heard = heard_since(seen, self._coordinator.views)
+        decision = decide(heard, self._clock.now())
+        if not only_progress(seen.job.status, decision):
+            self._queue.add(key)
+            return
+        job = await write_status(self._cluster, seen.job, decision)
+        if decision.progress_after is not None:
+            self._progress.add_after(key, decision.progress_after.total_seconds())
+        if self._seen.get(key) is seen and job is not seen.job:
+            self._seen[key] = replace(seen, job=job)
+            self._coordinator.commit(job, seen.pods)
+            if self._on_job is not None:
+                self._on_job(job)
+
     async def turn(self, key: JobKey) -> TrainJob | None:
         """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
         the cluster raises.
@@ -192,8 +254,15 @@ class Reconciler:
         self._coordinator.commit(observed.job, observed.pods)
         decision = decide(observed, self._clock.now())
         self._say(key, decision.why)
+        if is_only_shown(observed.job.status, decision):
+            pause_s = self._shown.admit(key, self._clock.monotonic())
+            if pause_s > 0.0:
+                decision = replace(decision, status=observed.job.status, events=())
+                self._queue.add_after(key, pause_s)
         job = await self._apply(key, observed, decision)
         self._queue.succeeded(key)
+        if decision.progress_after is not None:
+            self._progress.add_after(key, decision.progress_after.total_seconds())
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
         return job
@@ -215,22 +284,31 @@ class Reconciler:
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
         self._coordinator.commit(done.job, observed.pods)
+        self._remember(key, replace(observed, job=done.job))
         if self._on_job is not None:
             self._on_job(done.job)
         if done.error is not None:
             raise done.error
         return done.job
 
+    def _remember(self, key: JobKey, seen: Observed) -> None:
+        attempt = seen.job.status.attempt
+        if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
+            self._seen[key] = seen
+        else:
+            self._seen.pop(key, None)
+
     def _gone(self, key: JobKey) -> None:
         self._coordinator.forget(key)
         self._said.pop(key, None)
         self._creates.pop(key, None)
+        self._seen.pop(key, None)
         self._queue.succeeded(key)
 
     def _say(self, key: JobKey, why: str) -> None:
         if self._said.get(key) != why:
             self._said[key] = why
-            self._log.info("%s/%s: %s", *key, why, extra=_about(key))
+            self._log.info("%s/%s: %s", *key, why, extra={**_about(key), "why": why})
 
 
 def _about(key: JobKey) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Which job is looked at next: keys with due times, each at most once, and never two turns of one key at a time.
 
-`Schedule` is a plain structure that is told the time; `WorkQueue` adds a clock, waiting and back-off. The reconciler's
-workers take keys from it; the watch and the coordinator put keys in. It does not know what a turn does.
+`Schedule` is a plain structure that is told the time; `WorkQueue` adds a clock, waiting, back-off and fairness: no key
+has turns without a pause, and no group of keys (a namespace) all workers. The reconciler's workers take keys from it;
+the watch and the coordinator put keys in. It does not know what a turn does.
 """
 
 from __future__ import annotations
@@ -9,11 +10,18 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections.abc import Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.clock import Clock, wait_until
+
+TURNS_AT_ONCE = 20
+"""Turns that a key may have one after the other: a start or a recovery takes about ten."""
+TURNS_A_SECOND = 1.0
+"""From then on: an agent that changes its mind all the time, or a thousand pods that come up, ask for no more."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -104,15 +112,34 @@ class Schedule(Generic[K]):
             heapq.heappop(self._heap)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Share(Generic[K]):
+    """How many keys of one group may be taken at once."""
+
+    group: Callable[[K], Hashable]
+    most: int
+
+
 class WorkQueue(Generic[K]):
     """The schedule with a clock: any number of workers `get` a key, run its turn, and say `done`."""
 
-    def __init__(self, clock: Clock, rng: random.Random | None = None, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random | None = None,
+        backoff: Backoff | None = None,
+        share: Share[K] | None = None,
+    ) -> None:
         self._clock = clock
         self._rng = rng or random.Random()
         self._backoff = backoff or Backoff()
+        self._share = share
         self._schedule: Schedule[K] = Schedule()
+        self._pace = RateLimit[K](TURNS_A_SECOND, TURNS_AT_ONCE)
         self._failures: dict[K, int] = {}
+        self._taken: Counter[Hashable] = Counter()
+        self._parked: dict[Hashable, deque[K]] = {}
+        """Keys that are due, of groups that have their share."""
         self._changed = asyncio.Event()
 
     def add(self, key: K) -> None:
@@ -144,17 +171,44 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Give the key back after its turn."""
         self._schedule.done(key)
+        if self._share is not None:
+            group = self._share.group(key)
+            self._taken[group] -= 1
+            parked = self._parked.get(group)
+            if parked:
+                self._put_back(parked.popleft(), self._clock.monotonic())
         self._changed.set()
 
     async def get(self) -> K:
-        """Wait for a key that is due and take it."""
+        """Wait for a key that is due and may have a turn, and take it."""
         while True:
-            key = self._schedule.take(self._clock.monotonic())
+            now = self._clock.monotonic()
+            key = self._schedule.take(now)
             if key is not None:
-                return key
+                if self._has_its_share(key):
+                    continue
+                pause_s = self._pace.admit(key, now)
+                if pause_s == 0.0:
+                    if self._share is not None:
+                        self._taken[self._share.group(key)] += 1
+                    return key
+                self._schedule.rest(key, now + pause_s)
+                self._put_back(key, now + pause_s)
+                continue
             self._changed.clear()
             await wait_until(self._clock, self._schedule.next_due(), self._changed.wait())
 
+    def _has_its_share(self, key: K) -> bool:
+        """Whether the key's group has; then the key waits until one of them is done."""
+        if self._share is None or self._taken[self._share.group(key)] < self._share.most:
+            return False
+        self._parked.setdefault(self._share.group(key), deque()).append(key)
+        return True
+
+    def _put_back(self, key: K, due: float) -> None:
+        self._schedule.add(key, due)
+        self._schedule.done(key)
+
     def __len__(self) -> int:
         """Keys that wait for a turn."""
-        return len(self._schedule)
+        return len(self._schedule) + sum(len(parked) for parked in self._parked.values())

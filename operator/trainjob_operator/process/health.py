@@ -56,6 +56,7 @@ class Health:
         self._reached = False
         self._failing_since: float | None = None
         self._watched_at: float | None = None
+        self._blind: str | None = None
         self._turns: Turns | None = None
 
     # --- Told by the parts --------------------------------------------------------------------------------------------
@@ -72,6 +73,10 @@ class Health:
     def watch_lives(self) -> None:
         """The watch begins, was opened, or brought something."""
         self._watched_at = self._clock.monotonic()
+
+    def blind(self, why: str | None) -> None:
+        """The watch cannot see jobs now: why; None: it can again."""
+        self._blind = why
 
     def leads(self, turns: Turns) -> None:
         """This replica takes turns now."""
@@ -105,6 +110,8 @@ class Health:
             return "the API server was not reached yet"
         if self._failing_since is not None and self._clock.monotonic() - self._failing_since > API_LIMIT_S:
             return f"the API server has not answered for {self._clock.monotonic() - self._failing_since:.0f} s"
+        if self._blind is not None:
+            return self._blind
         if self.watch_age_s() > WATCH_LIMIT_S:
             return f"the watch has shown no life for {self.watch_age_s():.0f} s"
         return self.why_dead()

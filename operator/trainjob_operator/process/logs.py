@@ -30,6 +30,7 @@ FIELDS = {
     "logger": "the part that speaks: `trainjob_operator...`, or a library",
     "message": "one sentence",
     "job": "`namespace/name`, where the line is about a job",
+    "why": "the reason alone, where a job is told to go another way, or on",
     "error": "a traceback, where something happened that nobody expected",
 }
 """Of a JSON line; others are not there."""
@@ -51,7 +52,7 @@ def set_up(log_format: str, level: str, stream: IO[str]) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """FIELDS; job and error where there is one."""
+    """FIELDS; job, why and error where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, str] = {
@@ -60,9 +61,10 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        job = getattr(record, "job", None)
-        if isinstance(job, str):
-            line["job"] = job
+        for name in ("job", "why"):
+            value = getattr(record, name, None)
+            if isinstance(value, str):
+                line[name] = value
         if record.exc_info:
             line["error"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
         return json.dumps(line)  # ASCII alone: no text from a pod can break the stream's encoding

@@ -270,4 +270,12 @@ def _url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise argparse.ArgumentTypeError(f"{value!r} is no URL: https://host:port")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise argparse.ArgumentTypeError(
+            f"{value!r} has no usable port: a number from 1 to 65535 behind the host's colon"
+        )
     return value.rstrip("/")

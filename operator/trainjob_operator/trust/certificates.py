@@ -112,9 +112,9 @@ async def ensure(
         raise BadSecret(
             f"Secret {namespace}/{secret_name} holds the coordinator's CA and cannot be used: {error}. Put its "
             "earlier content back; if there is none, "
-            f"`kubectl -n {namespace} delete secret {secret_name}` and restart the operator, which creates it anew "
-            "(pods that run now know the old CA: "
-            f"`tj restart` their jobs)."
+            f"`kubectl -n {namespace} delete secret {secret_name}` and restart the operator, which creates it anew. "
+            "Pods that run now know the old CA and cannot speak with the operator any more: new ones take their place "
+            f"if you delete them (`kubectl delete pods -A -l {contract.LABEL_MANAGED_BY}={contract.MANAGED_BY}`)."
         ) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
