@@ -168,7 +168,7 @@ def test_a_kind_that_is_deleted_and_made_again_is_found_again(monkeypatch: pytes
             await watch.until(lambda: watch.blind == [host.KIND_GONE])
             await asyncio.to_thread(server.install_crd)
             await watch.until(lambda: watch.blind == [host.KIND_GONE, None])
-            await asyncio.to_thread(server.request, "POST", JOBS, document("again"))
+            await asyncio.to_thread(server.request, "POST", JOBS, document({"metadata.name": "again"}))
             await watch.until(lambda: ("default", "again") in watch.hints)
 
         watch_it(server, story)
