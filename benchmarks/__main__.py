@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import calls, command_line, restart, start
+from benchmarks import agents, calls, command_line, restart, start
 from benchmarks.figures import RESULTS, Figure, Results
 
 MEASUREMENTS: dict[str, Callable[[int], list[Figure]]] = {
     "help": command_line.measure,
     "start": start.measure,
     "calls": calls.measure,
+    "agents": agents.measure,
     "restart": restart.measure,
 }
 

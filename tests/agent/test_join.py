@@ -5,13 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.agent.attempts.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, candidates, holders
+from trainjob.agent.attempts.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, holders, staged
+from trainjob.agent.wire.messages import Held
 
 NOTE = {"id": "1-1-3", "files": [["a", 1, 0], ["b", 1, 1]]}
 
 
 def request(index: int, *held: str) -> Request:
-    return Request(index, f"10.0.0.{index}:7000", ({"note": NOTE, "held": list(held)},) if held else ())
+    return Request(index, f"10.0.0.{index}:7000", (Held.of(NOTE, held),) if held else ())
 
 
 def test_the_last_member_starts_the_settling() -> None:
@@ -68,9 +69,16 @@ def test_an_index_outside_the_attempt_is_refused() -> None:
 
 def test_what_members_hold_is_put_together() -> None:
     members = (request(0, "a"), request(1, "b"), request(2))
-    assert candidates(members) == [{"note": NOTE, "held": ["a", "b"]}]
-    assert holders(members, "1-1-3") == {"10.0.0.0:7000": ["a"], "10.0.0.1:7000": ["b"]}
-    assert holders(members, "1-1-2") == {}
+    ((held, who),) = staged(members)
+    assert (held.id, held.paths(NOTE), who) == ("1-1-3", ["a", "b"], (0, 1))
+    assert holders(members, held.sha) == {"10.0.0.0:7000": 1, "10.0.0.1:7000": 2}
+    assert holders(members, "") == {}
+
+
+def test_two_notes_of_one_name_are_two_checkpoints() -> None:
+    other = {**NOTE, "files": [["b", 1, 0], ["a", 1, 1]]}
+    members = (request(0, "a"), Request(1, "10.0.0.1:7000", (Held.of(other, ["a"]),)))
+    assert [(one.held.bits, one.members) for one in staged(members)] == [(1, (0,)), (2, (1,))]
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40), st.booleans())

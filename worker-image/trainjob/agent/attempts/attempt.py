@@ -67,7 +67,7 @@ class Attempt:
         self._link: Optional[LeaderLink] = None
         self._server: Optional[RankServer] = None
         self._starting: Optional[asyncio.Task[None]] = None
-        self._held: List[Dict[str, Any]] = []
+        self._held: List[List[str]] = []
         self._told: Dict[int, bool] = {}
         self.restore: Optional[Restore] = None
         self.leader: Optional[Leader] = None
@@ -216,7 +216,7 @@ class Attempt:
     # -- the join ------------------------------------------------------------------------------------------------------
 
     async def _ask_to_join(self) -> None:
-        self._held = await self._site.saving.held()
+        self._held = await self._site.saving.shown()
         self._site.saving.to_leader = self._to_leader
         shape = self._shape
         if shape.index == 0:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
+from trainjob.agent.wire.messages import Held
+
 
 class Request(NamedTuple):
     """A member (its index) wants to join; its older ranks are reaped."""
 
     member: int
     address: str
-    held: Tuple[Mapping[str, Any], ...] = ()
-    """Staged checkpoints: {"note": ..., "held": [paths]}, newest first."""
+    held: Tuple[Held, ...] = ()
+    """Staged checkpoints, newest first."""
 
 
 class Settle(NamedTuple):
@@ -100,23 +102,25 @@ class Join:
         return tuple(i for i in range(self._workers) if i not in self._members)
 
 
-def candidates(members: Tuple[Request, ...]) -> List[Dict[str, Any]]:
-    """What the members hold together: each released checkpoint once, with all paths that some member has; newest
-    first as given.
-    """
-    merged: Dict[str, Dict[str, Any]] = {}
+class Staged(NamedTuple):
+    """What the members hold together of a released checkpoint."""
+
+    held: Held
+    members: Tuple[int, ...]
+    """Who can show its note."""
+
+
+def staged(members: Tuple[Request, ...]) -> List[Staged]:
+    """Each released checkpoint once, with all files that some member has; newest first as given."""
+    merged: Dict[Tuple[str, str], Staged] = {}
     for member in members:
-        for held in member.held:
-            found = merged.setdefault(str(held["note"]["id"]), {"note": held["note"], "held": []})
-            found["held"] = sorted({*found["held"], *held["held"]})
+        for one in member.held:
+            known = merged.get((one.id, one.sha))
+            bits, indices = (0, ()) if known is None else (known.held.bits, known.members)
+            merged[one.id, one.sha] = Staged(Held(one.id, one.sha, bits | one.bits), (*indices, member.member))
     return list(merged.values())
 
 
-def holders(members: Tuple[Request, ...], checkpoint_id: str) -> Dict[str, List[str]]:
-    """Addresses of the members that hold files of a checkpoint, with the paths."""
-    return {
-        m.address: list(h["held"])
-        for m in members
-        for h in m.held
-        if str(h["note"]["id"]) == checkpoint_id and h["held"]
-    }
+def holders(members: Tuple[Request, ...], sha: str) -> Dict[str, int]:
+    """Addresses of the members that hold files of a checkpoint, with the bits of these."""
+    return {m.address: one.bits for m in members for one in m.held if one.sha == sha and one.bits}

@@ -8,11 +8,12 @@ The rules are in `join`, `barrier` and `uploads`, which are pure; `collectives` 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from trainjob.agent.attempts import join, master_port, settling
 from trainjob.agent.attempts.join import Join, Request
 from trainjob.agent.attempts.master_port import MasterPort
+from trainjob.agent.attempts.notes import Notes
 from trainjob.agent.attempts.witness import OTHERS_S, Witnesses
 from trainjob.agent.background import Background
 from trainjob.agent.barriers.collectives import Collectives, Facts
@@ -21,9 +22,9 @@ from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
 from trainjob.agent.storing.commits import Commits
 from trainjob.agent.storing.storage import StorageError
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire import messages, peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob.agent.wire.messages import Arrive
+from trainjob.agent.wire.messages import Arrive, Held
 from trainjob_api import contract, wire
 
 SAY_WAITING_S = 60.0
@@ -49,6 +50,9 @@ class Leader:
         self._links: Dict[int, FrameConnection] = {}
         self._join = Join(workers)
         self._requests: List[Request] = []
+        self._notes = Notes(site.saving, self.tell)
+        self._answer: Optional[Tuple[wire.Message, bytes]] = None
+        """The join's, ready to be sent."""
         self._port: Optional[MasterPort] = None
         self._background = Background(site.on_fault)
         self._ok: Set[int] = set()
@@ -109,6 +113,8 @@ class Leader:
         op = message["op"]
         if op == peer_protocol.ARRIVE and self.collectives is not None:
             self.collectives.arrived(index, Arrive.parse(message), blob)
+        elif op == peer_protocol.NOTE_IS:
+            self._notes.came(message, blob)
         elif op == peer_protocol.JOIN:
             self._asked(index, message)
         elif op == peer_protocol.BYE:
@@ -183,7 +189,8 @@ class Leader:
             if self.collectives is not None:
                 self.collectives.rejoined(index)
             return
-        self._carry_out(self._join.asked(Request(index, str(message["address"]), tuple(message.get("held") or ()))))
+        held = tuple([Held.parse(row) for row in message.get("held") or ()])
+        self._carry_out(self._join.asked(Request(index, str(message["address"]), held)))
 
     def _carry_out(self, outputs: List[join.Output]) -> None:
         for output in outputs:
@@ -191,14 +198,24 @@ class Leader:
                 self._requests = list(output.members)
                 self._background.spawn(self._settle())
             elif isinstance(output, join.Answer):
-                for index in output.indices:
-                    self.tell(index, {"op": peer_protocol.JOINED, **output.answer})
+                self._tell_answer(output)
             else:
                 for index in output.indices:
                     self.tell(index, {"op": peer_protocol.REFUSED, "kind": output.kind, "message": output.message})
 
+    def _tell_answer(self, output: join.Answer) -> None:
+        if self._answer is None:
+            self._answer = messages.joined(output.answer)
+        message, blob = self._answer
+        frame = wire.encode(message, blob)
+        for index in output.indices:
+            if index == 0:
+                self._own_member(message, blob)
+            elif index in self._links:
+                self._links[index].send_frame(frame)
+
     async def _settle(self) -> None:
-        candidates = join.candidates(tuple(self._requests))
+        candidates = await self._notes.candidates(self._requests)
         try:
             settled = await settling.settle(self._site, self._attempt, candidates)
             host = self._site.config.host
@@ -227,7 +244,7 @@ class Leader:
             "run": settled["run"],
             "completed": bool(settled["completed"]),
             "checkpoint": chosen,
-            "holders": {} if chosen is None else join.holders(tuple(self._requests), str(chosen["id"])),
+            "holders": self._notes.holders(self._requests, chosen),
             "members": [r.address for r in self._requests],
             "master_addr": host,
             "master_port": self._port.port,
@@ -269,7 +286,8 @@ class Leader:
         self.commits.on_drained = self._maybe_end
         self.commits.on_failed = self._uploads_failed
         for note in answer["adopt"]:
-            holders = {r.member: h["held"] for r in self._requests for h in r.held if h["note"]["id"] == note["id"]}
+            sha = self._notes.sha(str(note["id"]))
+            holders = {r.member: h.bits for r in self._requests for h in r.held if h.sha == sha}
             # Of duplicates nothing is held: the commit needs the ranks whose copies count.
             ranks = sorted({int(f[2]) for f in note["files"]})
             self.commits.released(note, [index for index, held in holders.items() if held], ranks)

@@ -32,7 +32,7 @@ from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import peer_protocol
-from trainjob.agent.wire.messages import Arrive, Callers
+from trainjob.agent.wire.messages import Arrive, Callers, parse_joined, unpack
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import names
@@ -124,7 +124,7 @@ class Member:
                 m, peer_protocol.COMPARED, lambda: self._compare(int(m["n"]), str(m["id"]), m["paths"])
             ),
             peer_protocol.PERSIST: lambda m, b: self._once(
-                m, peer_protocol.PERSISTED, lambda: self._persist(int(m["n"]), m["note"])
+                m, peer_protocol.PERSISTED, lambda: self._persist(int(m["n"]), unpack(b))
             ),
             peer_protocol.UPLOAD: lambda m, b: self._upload(m["n"]),
             peer_protocol.STACKS: lambda m, b: self._background.spawn(self._stacks(m)),
@@ -133,7 +133,8 @@ class Member:
             peer_protocol.COMMITTED: lambda m, b: self._background.spawn(site.saving.committed(str(m["id"]))),
             peer_protocol.DROP: lambda m, b: self._background.spawn(self._drop(m)),
             peer_protocol.SHARE: lambda m, b: self._background.spawn(site.saving.share_again(str(m["id"]))),
-            peer_protocol.JOINED: lambda m, b: duties.joined(m),
+            peer_protocol.NOTE: lambda m, b: self._show_note(str(m["sha"])),
+            peer_protocol.JOINED: lambda m, b: duties.joined(parse_joined(m, b)),
             peer_protocol.REFUSED: lambda m, b: duties.refused(str(m["kind"]), str(m["message"])),
             peer_protocol.DAMAGED: lambda m, b: duties.damaged(str(m["id"]), str(m["why"])),
             peer_protocol.UNSTORED: lambda m, b: duties.unstored(str(m["message"])),
@@ -415,6 +416,9 @@ class Member:
             return
         self._notes[n] = note
         self._answer(n, peer_protocol.PERSISTED, {"op": peer_protocol.PERSISTED, "n": n})
+
+    def _show_note(self, sha: str) -> None:
+        self._send({"op": peer_protocol.NOTE_IS, "sha": sha}, self._site.saving.shown_note(sha) or b"")
 
     async def _stacks(self, message: wire.Message) -> None:
         texts: Dict[str, str] = {}

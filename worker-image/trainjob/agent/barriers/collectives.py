@@ -20,7 +20,7 @@ from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.site import Site
 from trainjob.agent.storing.commits import Commits, shown_metrics
 from trainjob.agent.wire import peer_protocol
-from trainjob.agent.wire.messages import Arrive
+from trainjob.agent.wire.messages import Arrive, pack
 from trainjob.checkpoint.records import names
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
@@ -326,8 +326,7 @@ class Collectives:
             # Counted here, not at the release: an identity is used once, also when its report fails.
             self._reports += 1
             self._save = _Save(CheckpointId(self._facts.run, self._facts.attempt, self._reports))
-        for index in output.indices:
-            self._tell(index, {"op": peer_protocol.STAGE, "n": output.n, "id": str(self._save.id)})
+        self._tell_agents(output.indices, {"op": peer_protocol.STAGE, "n": output.n, "id": str(self._save.id)})
 
     def _persist(self, output: barrier.Persist) -> None:
         save = self._save
@@ -344,10 +343,11 @@ class Collectives:
                 return
             if self._site.config.spec.strict and note.duplicates:
                 save.comparison = Comparison(note, save.staged_at)
+        if save.comparison is None:
+            self._tell_agents(output.indices, {"op": peer_protocol.PERSIST, "n": output.n}, pack(save.note))
+            return
         for index in output.indices:
-            if save.comparison is None:
-                self._tell(index, {"op": peer_protocol.PERSIST, "n": output.n, "note": save.note})
-            elif index in save.comparison.waiting:
+            if index in save.comparison.waiting:
                 self._tell(
                     index,
                     {
@@ -357,6 +357,14 @@ class Collectives:
                         "paths": save.comparison.questions[index],
                     },
                 )
+
+    def _tell_agents(self, indices: Sequence[int], message: wire.Message, blob: bytes = b"") -> None:
+        """What is for all of them is encoded once."""
+        if len(indices) == self._facts.workers:
+            self._tell(None, message, blob)
+            return
+        for index in indices:
+            self._tell(index, message, blob)
 
     def _refuse(self, n: int, differences: Sequence[str]) -> None:
         """strict: what would be a warning fails the report, before anybody was told that it is saved."""

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.storing.storage import StorageChild, StorageError
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire import messages, peer_protocol
 from trainjob.checkpoint.errors import CHANGED, CONFLICT, DAMAGED, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
@@ -63,6 +63,7 @@ class Saving:
         self._idle.set()
         self._newest: Optional[CheckpointId] = None
         self._protected: Optional[str] = None
+        self._shown: Dict[str, ReleaseNote] = {}
         self._committed: Set[str] = set()
         self._adopted = False
         """A join has said what of the staging goes on to storage."""
@@ -98,6 +99,19 @@ class Saving:
         # Not behind what is being copied for an attempt that is over: a restart waits for this.
         found = await asyncio.get_running_loop().run_in_executor(self._looking, self._staging.released)
         return [{"note": h.note.to_json(), "held": list(h.paths)} for h in found]
+
+    async def shown(self) -> List[List[str]]:
+        """What a join tells of that: rows of `messages.Held`. Whoever lacks a note asks for it by its hash."""
+        found = await self._in_thread(
+            lambda: [(messages.Held.of(one.note.to_json(), one.paths), one.note) for one in self._staging.released()]
+        )
+        self._shown = {held.sha: note for held, note in found}
+        return [held.to_row() for held, _ in found]
+
+    def shown_note(self, sha: str) -> Optional[bytes]:
+        """A note that the last join told of, packed."""
+        note = self._shown.get(sha)
+        return None if note is None else messages.pack(note.to_json())
 
     async def stage(
         self, id_: str, sources: Sequence[Tuple[int, str, bool]], states: Mapping[int, bytes]

@@ -10,9 +10,11 @@ from typing import Tuple
 
 # member -> rank 0's agent
 JOIN = "join"
-"""{address, held: [{note, held: [path]}], started}: also after each new connection; `started`: the answer is known,
-ranks run
+"""{address, held: [`messages.Held`], started}: also after each new connection; `started`: the answer is known, ranks
+run
 """
+NOTE_IS = "note_is"
+"""{sha} + packed release note; without a blob: it is not here"""
 ARRIVE = "arrive"
 """`messages.Arrive` + blob of a broadcast: ranks of this member have called a collective"""
 LOG = "log"
@@ -48,9 +50,11 @@ BYE = "bye"
 
 # rank 0's agent -> member
 JOINED = "joined"
-"""{run, completed, checkpoint, holders, members: [address], master_addr, master_port, adopt: [note], claim: {run,
-nonce} | null, warnings}
+"""{run, completed, members: [address], master_addr, master_port, claim: {run, nonce} | null} + packed {checkpoint,
+holders: {address: bits}, adopt: [note]}
 """
+NOTE = "note"
+"""{sha}: send the release note of that hash"""
 REFUSED = "refused"
 """{kind, message}: the attempt cannot begin, or must not go on; in a handshake {message}"""
 REFUSAL_LIMIT = 4096
@@ -60,7 +64,7 @@ STAGE = "stage"
 COMPARE = "compare"
 """{n, id, paths: {rank: [path]}}: the checksums of these staged files (strict)"""
 PERSIST = "persist"
-"""{n, note}"""
+"""{n} + packed release note"""
 UPLOAD = "upload"
 """{n}: store your share of the checkpoint of this call although its ranks still wait (SYNC)"""
 RELEASE = "release"

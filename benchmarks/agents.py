@@ -1,0 +1,204 @@
+"""What rank 0's agent of a large job costs in CPU time: 512 workers of 8 ranks, its own objects, a real socket for each
+member. The members are a process of their own, which is not measured; nothing is measured in wall-clock time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import multiprocessing.connection
+import resource
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks.figures import Figure
+from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.messages import Arrive, Callers, Held
+from trainjob_api import contract, wire
+
+WORKERS, PROCESSES = 512, 8
+FILES = 3
+"""Of each rank."""
+CALLS = 10
+
+
+def measure(rounds: int) -> list[Figure]:
+    """CPU milliseconds of the agent; every round joins, reports and saves."""
+    samples: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
+    for _ in range(rounds):
+        for name, values in asyncio.run(_round()).items():
+            samples[name] += values
+    at = f"{WORKERS}x{PROCESSES}"
+    return [
+        Figure(f"agent_join_{at}", "ms", samples["join_ms"]),
+        Figure(f"agent_join_memory_{at}", "MiB", samples["join_mib"]),
+        Figure(f"agent_report_{at}", "ms", samples["report_ms"]),
+        Figure(f"agent_save_{at}", "ms", samples["save_ms"]),
+    ]
+
+
+def _listing(rank: int) -> list[list[Any]]:
+    return [[f"shards/rank-{rank:05d}/part-{part}.safetensors", 1 << 30] for part in range(FILES)]
+
+
+def _note() -> dict[str, Any]:
+    files = [[path, size, rank] for rank in range(WORKERS * PROCESSES) for path, size in _listing(rank)]
+    head = {"id": "1-1-7", "parent": None, "step": 7, "total_steps": None, "epoch": None, "metrics": {"loss": 0.5}}
+    return {**head, "time": 0.0, "world_size": WORKERS * PROCESSES, "position": 7, "metadata": {}, "files": files}
+
+
+def _said(what: str, n: int) -> list[list[bytes]]:
+    """By step of a call: what each member but rank 0's own says."""
+    mode = contract.UPLOAD_ASYNC if what == "save" else None
+    if what == "join":
+        note = _note()
+        mine = [[f[0] for f in note["files"] if f[2] // PROCESSES == index] for index in range(1, WORKERS)]
+        rows = [Held.of(note, paths).to_row() for paths in mine]
+        message = {"op": peer_protocol.JOIN, "started": False}
+        return [[wire.encode({**message, "address": f"10.0.0.1:{i}", "held": [row]}) for i, row in enumerate(rows, 1)]]
+    callers = [Callers(tuple(range(i * PROCESSES, (i + 1) * PROCESSES)), None, mode) for i in range(1, WORKERS)]
+    arrivals = [wire.encode(Arrive(n, "report", (one,)).to_message()) for one in callers]
+    if what == "report":
+        return [arrivals]
+    staged = {"op": peer_protocol.STAGED, "n": n, "warnings": []}
+    files = [{str(r): _listing(r) for r in range(i * PROCESSES, (i + 1) * PROCESSES)} for i in range(WORKERS)]
+    stages = [wire.encode({**staged, "files": files[i]}) for i in range(1, WORKERS)]
+    return [arrivals, stages, [wire.encode({"op": peer_protocol.PERSISTED, "n": n})] * (WORKERS - 1)]
+
+
+def _members(ends: list[socket.socket], orders: multiprocessing.connection.Connection) -> None:
+    """Take whatever comes, and say what is ordered."""
+    selector = selectors.DefaultSelector()
+    selector.register(orders, selectors.EVENT_READ)
+    for end in ends:
+        end.setblocking(False)
+        selector.register(end, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is orders:
+                for end, frame in zip(ends, orders.recv(), strict=True):
+                    end.setblocking(True)
+                    end.sendall(frame)
+                    end.setblocking(False)
+            elif not key.fileobj.recv(1 << 20):  # type: ignore[union-attr]
+                return
+
+
+async def _round() -> dict[str, list[float]]:
+    loop, pairs = asyncio.get_running_loop(), [socket.socketpair() for _ in range(WORKERS - 1)]
+    orders, ordered = multiprocessing.Pipe()
+    members = multiprocessing.get_context("fork").Process(target=_members, args=([b for _, b in pairs], ordered))
+    members.start()
+    told: list[wire.Message] = []
+    heard = asyncio.Event()
+
+    def own(message: wire.Message, blob: bytes = b"") -> None:
+        told.append(message)
+        heard.set()
+
+    leader = Leader(_site(_note()), 1, WORKERS, PROCESSES, own)
+    for index, (mine, theirs) in enumerate(pairs, 1):
+        theirs.close()
+
+        def take(c: FrameConnection, m: wire.Message, b: bytes, index: int = index) -> None:
+            leader.take(index, m, b)
+
+        _, connection = await loop.create_connection(lambda take=take: FrameConnection(take, lambda c: None), sock=mine)
+        leader.attach(index, connection)
+    everyone = list(leader._links.values())
+
+    async def step(frames: list[bytes], own_word: Callable[[], Any], answer: str) -> tuple[float, int]:
+        """CPU milliseconds from the members' word to the end of the answer's way out, and how memory grew."""
+        before, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0
+        await loop.run_in_executor(None, orders.send, frames)
+        cpu = time.process_time()
+        own_word()
+        while not told or told[-1]["op"] != answer:
+            heard.clear()
+            await heard.wait()
+        told.clear()
+        for connection in everyone:
+            await connection.drained()
+        return (time.process_time() - cpu) * 1000, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    out: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
+    (frames,) = _said("join", 0)
+    join = {"op": peer_protocol.JOIN, "address": "10.0.0.1:0", "held": [], "started": False}
+    spent, grown = await step(frames, lambda: leader.take(0, join), peer_protocol.JOINED)
+    out["join_ms"].append(spent)
+    out["join_mib"].append(grown / 1024)
+    for n in range(1, CALLS + 1):
+        what = "save" if n == CALLS else "report"
+        mode = contract.UPLOAD_ASYNC if what == "save" else None
+        mine = Arrive(n, "report", (Callers(tuple(range(PROCESSES)), None, mode),), 0.0, {"metrics": {"loss": 0.5}})
+        words: list[tuple[Any, str]] = [(mine.to_message(), peer_protocol.RELEASE)]
+        if what == "save":
+            files = {str(rank): _listing(rank) for rank in range(PROCESSES)}
+            words = [
+                (mine.to_message(), peer_protocol.STAGE),
+                ({"op": peer_protocol.STAGED, "n": n, "files": files, "warnings": []}, peer_protocol.PERSIST),
+                ({"op": peer_protocol.PERSISTED, "n": n}, peer_protocol.RELEASE),
+            ]
+        spent = 0.0
+        for frames, (word, answer) in zip(_said(what, n), words, strict=True):
+            spent += (await step(frames, lambda word=word: leader.take(0, word), answer))[0]
+        out[f"{what}_ms"].append(spent)
+    leader.close()
+    for connection in everyone:
+        connection.abort()
+    members.join(30)
+    return out
+
+
+def _site(note: dict[str, Any]) -> Any:
+    from trainjob.agent.wire.messages import pack
+
+    spec = SimpleNamespace(
+        storage="/store",
+        keep=None,
+        score_attribute=None,
+        score_order="max",
+        strict=False,
+        on_upload_failure="Continue",
+        resume_from="auto",
+        rendezvous_port=29500,
+    )
+    config = SimpleNamespace(
+        spec=spec,
+        command=["python", "train.py"],
+        host="127.0.0.1",
+        job_uid="u",
+        barrier_warn_s=3600.0,
+        any_master_port=True,
+    )
+    return SimpleNamespace(
+        config=config,
+        console=SimpleNamespace(say=lambda text: None),
+        storage=_Storage(note),
+        saving=SimpleNamespace(shown_note=lambda sha: pack(note)),
+        changed=lambda at_once: None,
+        warn=lambda text: None,
+        on_fault=lambda error: None,
+        uri=lambda id_: f"/store/checkpoints/{id_}",
+    )
+
+
+class _Storage:
+    """Settles on what the members hold."""
+
+    probed = True
+
+    def __init__(self, note: dict[str, Any]) -> None:
+        self._note = note
+
+    async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
+        if op != "settle":
+            return {"count": 0, "latest": None, "best": None}
+        chosen = {"id": self._note["id"], "source": "staged", "uri": None, "note": self._note, "stored": []}
+        return {"run": 1, "completed": False, "checkpoint": chosen, "claim": None}
