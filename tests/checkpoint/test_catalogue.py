@@ -114,3 +114,21 @@ def test_a_torn_line_is_passed_over(job: Job) -> None:
         f"line {n} is no row of history and is passed over" for n in (2, 3, 4)
     ]
     assert catalogue.history(job.store, 3) == []
+
+
+def test_names_of_segments() -> None:
+    assert layout.parse_history("2-1.jsonl") == (2, 1, 0)
+    assert layout.parse_history("2-1.10.jsonl") == (2, 1, 10)
+    for other in ("2-1.0.jsonl", "2-1.01.jsonl", "2-1..jsonl", "2-1.1.jsonl.tmp"):
+        assert layout.parse_history(other) is None
+    for segment in (0, 3):
+        assert layout.parse_history(layout.history_key(2, 1, segment).rpartition("/")[2]) == (2, 1, segment)
+
+
+def test_the_segments_of_an_attempt_are_read_in_their_order(job: Job) -> None:
+    for segment in (0, 1, 2, 10):
+        row = {"kind": "report", "position": segment + 1, "step": segment, "metrics": {"loss": "NaN"}}
+        job.store.put(layout.history_key(1, 1, segment), (json.dumps(row) + "\n").encode())
+    rows = catalogue.history(job.store, 1)
+    assert [row["step"] for row in rows] == [0, 1, 2, 10]
+    assert all(row["metrics"]["loss"] != row["metrics"]["loss"] for row in rows), "NaN is a number again"

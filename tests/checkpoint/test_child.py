@@ -152,7 +152,7 @@ def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child,
         "bytes": 359,
         "metrics": {"acc": 0.5},
     }
-    child.do("history", run=1, attempt=1, text='{"kind": "report", "position": 1}\n')
+    child.do("history", run=1, attempt=1, segment=0, text='{"kind": "report", "position": 1}\n')
     held = [f.path for f in note.files]
     assert ReleaseNote.from_json(child.do("manifest", checkpoint="1-1-1")["note"]) == note
     found = child.do("verify", checkpoint="1-1-1", paths=held, into=str(brought))
@@ -186,7 +186,7 @@ def test_damage_is_an_answer_and_leaves_the_mark(job: Job, child: Child) -> None
         ({"op": "commit", "note": {}, "nonce": ""}, "field 'files' is missing"),
         ({"op": "probe", "storage": "gs://b/x"}, "gs:// is not supported"),
         ({"op": "settle", "candidates": 3}, "malformed request settle"),
-        ({"op": "history", "run": 1, "attempt": 1, "text": 3}, "malformed request history"),
+        ({"op": "history", "run": 1, "attempt": 1, "segment": 0, "text": 3}, "malformed request history"),
     ],
 )
 def test_a_malformed_request_is_answered(child: Child, fields: dict[str, Any], expected: str) -> None:

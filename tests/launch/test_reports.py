@@ -86,3 +86,18 @@ def test_a_torn_line_is_left_for_the_next_look(folder: Folder) -> None:
     assert shown(follower.poll(1, 1)) == [(1, None)]
     folder.report(1, 2)
     assert shown(follower.poll(1, 1)) == [(2, None)]
+
+
+def test_the_segments_of_a_long_attempt_are_one(folder: Folder) -> None:
+    """Also where a report's checkpoint was dropped and the next one that is stored stands in the next segment."""
+    follower = Follower(str(folder.path))
+    folder.report(1, 1)
+    assert shown(follower.poll(1, 1)) == [(1, None)]
+    folder.report(1, 2, "1-1-2")
+    second = folder.path / "history" / "1-1.1.jsonl"
+    second.write_text(json.dumps({"kind": "report", "metrics": {"x": 3}, "checkpoint": "1-1-3"}) + "\n")
+    assert follower.poll(1, 1) == []
+    folder.commit("1-1-3")
+    assert shown(follower.poll(1, 1)) == [(2, None), (3, "1-1-3")]
+    second.write_text(second.read_text() + json.dumps({"kind": "report", "metrics": {"x": 4}}) + "\n")
+    assert shown(follower.poll(1, 1)) == [(4, None)]

@@ -275,7 +275,9 @@ class Leader:
         position = int(chosen["note"]["position"]) if chosen is not None else 0
         chosen_id = None if chosen is None else str(chosen["id"])
         parent = chosen_id if chosen_id is not None and settling.order(chosen_id)[0] <= self._run else None
-        self._history = History(self._site.storage, self._run, self._attempt, position, self._site.on_fault)
+        self._history = History(
+            self._site.storage, self._run, self._attempt, position, self._site.on_fault, self._site.warn
+        )
         self.commits = Commits(
             self._site, self.tell, self._run, self._attempt, () if chosen_id is None else (chosen_id,)
         )

@@ -109,12 +109,14 @@ def history(store: Store, run: int, warnings: Optional[List[str]] = None) -> Lis
     An attempt that resumed at position p drops what earlier attempts wrote after their report p.
     """
     notes: List[str] = [] if warnings is None else warnings
-    attempts = sorted(
-        a for k, a in (layout.parse_history(name) or (0, 0) for name, _ in store.names(layout.HISTORY)) if k == run
-    )
+    segments: Dict[int, List[int]] = {}
+    for k, attempt, segment in (layout.parse_history(name) or (0, 0, 0) for name, _ in store.names(layout.HISTORY)):
+        if k == run:
+            segments.setdefault(attempt, []).append(segment)
     rows: List[Row] = []
-    for attempt in attempts:
-        mine = _read(store, layout.history_key(run, attempt), notes)
+    for attempt in sorted(segments):
+        keys = [layout.history_key(run, attempt, segment) for segment in sorted(segments[attempt])]
+        mine = [row for key in keys for row in _read(store, key, notes)]
         if mine:
             rows = _until(rows, _start(mine)) + [row for row in mine if row.get("kind") != "start"]
     return rows

@@ -100,9 +100,8 @@ def in_use(store: Store, run: int, entries: Iterable[Entry]) -> Optional[Checkpo
     """
     if runs.ended(store, run):
         return None
-    attempts = sorted(
-        a for k, a in (layout.parse_history(name) or (0, 0) for name, _ in store.names(layout.HISTORY)) if k == run
-    )
+    found = (layout.parse_history(name) or (0, 0, 0) for name, _ in store.names(layout.HISTORY))
+    attempts = sorted({attempt for k, attempt, _ in found if k == run})
     position = _start(store.read(layout.history_key(run, attempts[-1])) or b"") if attempts else None
     own = [entry for entry in entries if entry.good and entry.id.run == run]
     if position is not None:

@@ -10,7 +10,8 @@
     runs/<k>.attempt-<n>.json                    attempt n of the run is about to choose what it resumes from
     runs/<k>.policy.json                         by what its checkpoints are scored, for whoever asks for the best later
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
-    history/<run>-<attempt>.jsonl                reports and log rows of one attempt
+    history/<run>-<attempt>.jsonl                reports and log rows of one attempt; of a long one the first of them
+    history/<run>-<attempt>.<n>.jsonl            what follows, n from 1; only the last segment still changes
 
 The user's files cannot collide with ours: the folder `.trainjob` at the top of a checkpoint is reserved. Used by
 everything that touches storage; pure.
@@ -31,7 +32,7 @@ HISTORY = "history"
 
 _RUN = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
 _ATTEMPT = re.compile(r"([1-9][0-9]{0,17})\.attempt-([0-9]{1,18})\.json", re.ASCII)
-_HISTORY = re.compile(r"([1-9][0-9]{0,17})-([0-9]{1,18})\.jsonl", re.ASCII)
+_HISTORY = re.compile(r"([1-9][0-9]{0,17})-([0-9]{1,18})(?:\.([1-9][0-9]{0,8}))?\.jsonl", re.ASCII)
 
 
 def state_path(rank: int) -> str:
@@ -127,9 +128,9 @@ def origin_mark_key(uri: str) -> str:
     return f"{RUNS}/damaged-{zlib.crc32(uri.encode('utf-8', 'surrogatepass')):08x}.json"
 
 
-def history_key(run: int, attempt: int) -> str:
-    """Key of one attempt's rows."""
-    return f"{HISTORY}/{run}-{attempt}.jsonl"
+def history_key(run: int, attempt: int, segment: int = 0) -> str:
+    """Key of one attempt's rows; segments count from 0."""
+    return f"{HISTORY}/{run}-{attempt}{f'.{segment}' if segment else ''}.jsonl"
 
 
 def parse_run(name: str) -> Optional[int]:
@@ -138,10 +139,10 @@ def parse_run(name: str) -> Optional[int]:
     return int(found.group(1)) if found else None
 
 
-def parse_history(name: str) -> Optional[Tuple[int, int]]:
-    """(run, attempt) of a file name in `history/`; None for other files."""
+def parse_history(name: str) -> Optional[Tuple[int, int, int]]:
+    """(run, attempt, segment) of a file name in `history/`; None for other files."""
     found = _HISTORY.fullmatch(name)
-    return (int(found.group(1)), int(found.group(2))) if found else None
+    return (int(found.group(1)), int(found.group(2)), int(found.group(3) or 0)) if found else None
 
 
 def checked_path(path: object) -> str:

@@ -50,7 +50,7 @@ was begun and answers the same.
         removed). keep null removes nothing.
     reported     {run}                       -> {checkpoints: [{id, path, uri, step, epoch, world_size, metrics}]}
         The run's good checkpoints, oldest first.
-    history      {run, attempt, text}        -> {}
+    history      {run, attempt, segment, text} -> {}
         Puts the whole file of that attempt: JSON lines. A first line {"kind": "start", "position": p} says at which
         position the attempt resumed.
     end          {run, summary: object, returned: path | null}      -> {}

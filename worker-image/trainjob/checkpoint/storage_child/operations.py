@@ -128,7 +128,7 @@ def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
 
 def _history(store: Store, fields: Fields, _progress: Progress) -> Fields:
     store.put(
-        layout.history_key(int(fields["run"]), int(fields["attempt"])),
+        layout.history_key(int(fields["run"]), int(fields["attempt"]), int(fields["segment"])),
         fields["text"].encode("utf-8", "backslashreplace"),
     )
     return {}

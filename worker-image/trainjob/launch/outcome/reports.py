@@ -1,7 +1,8 @@
 """Follows a running job's reports on storage, for the trainer's callbacks.
 
-Rank 0's agent writes the history of each attempt as one file of JSON lines and replaces it whole, at most once a
-second; here the new lines are handed on, in order, each with its checkpoint once that is committed. Only reads.
+Rank 0's agent writes the history of each attempt as files of JSON lines, of which only the last one grows (it is
+replaced whole, at most once a second); here the new lines are handed on, in order, each with its checkpoint once that
+is committed. Only reads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from trainjob.checkpoint.records import layout
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import nonfinite
 
@@ -29,17 +31,18 @@ class Follower:
         self._folder = folder
         self._run: int | None = None
         self._attempt = 0
-        self._offset = 0
+        self._read = (0, 0)
+        """Up to where: the segment, and the offset in it."""
 
     def poll(self, run: int | None, attempt: int, *, final: bool = False) -> list[Report]:
         """What is new up to that attempt. `final`: the job is over, nothing more will be committed."""
         if run is None:
             return []
         if run != self._run:
-            self._run, self._attempt, self._offset = run, 1, 0
+            self._run, self._attempt, self._read = run, 1, (0, 0)
         found: list[Report] = []
         while self._take(run, found, over=final or self._attempt < attempt) and self._attempt < attempt:
-            self._attempt, self._offset = self._attempt + 1, 0
+            self._attempt, self._read = self._attempt + 1, (0, 0)
         return found
 
     def _take(self, run: int, found: list[Report], *, over: bool) -> bool:
@@ -57,32 +60,36 @@ class Follower:
             # One that is not stored although a later one is: it was dropped, or retention took it.
             if identity and not stored and at > newest and not over:
                 return False
-            self._offset = end
+            self._read = end
             if row.get("kind") == "report":
                 found.append(
                     Report(nonfinite.numbers(row.get("metrics") or {}), self._handle(identity, row) if stored else None)
                 )
         return True
 
-    def _rows(self, run: int) -> list[tuple[dict[str, Any], int]]:
-        """Complete new lines, each with the offset behind it."""
-        try:
-            with open(os.path.join(self._folder, "history", f"{run}-{self._attempt}.jsonl"), "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except OSError:
-            return []
-        found: list[tuple[dict[str, Any], int]] = []
-        end = self._offset
-        for line in data.split(b"\n")[:-1]:
-            end += len(line) + 1
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                found.append((row, end))
+    def _rows(self, run: int) -> list[tuple[dict[str, Any], tuple[int, int]]]:
+        """Complete new lines of all segments, each with the place behind it."""
+        found: list[tuple[dict[str, Any], tuple[int, int]]] = []
+        segment, offset = self._read
+        while (data := self._data(run, segment, offset)) is not None:
+            for line in data.split(b"\n")[:-1]:
+                offset += len(line) + 1
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(row, dict):
+                    found.append((row, (segment, offset)))
+            segment, offset = segment + 1, 0
         return found
+
+    def _data(self, run: int, segment: int, offset: int) -> bytes | None:
+        try:
+            with open(os.path.join(self._folder, layout.history_key(run, self._attempt, segment)), "rb") as file:
+                file.seek(offset)
+                return file.read()
+        except OSError:
+            return None
 
     def _is_committed(self, identity: str) -> bool:
         return os.path.exists(os.path.join(self._folder, "checkpoints", identity, ".trainjob", "manifest.json"))
