@@ -4,44 +4,26 @@ again.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.scenario import Stage
+from support.small_disk import fill, small_disk
 from trainjob.launch.local.backend import LocalEvent
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def small_disk(stage: Stage) -> Iterator[Path]:
-    stage.storage.mkdir()
-    if (
-        os.geteuid() != 0
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(stage.storage)], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("mounting a file system needs root")
-    yield stage.storage
-    subprocess.run(["umount", str(stage.storage)], check=True)
+def disk(stage: Stage) -> Iterator[Path]:
+    with small_disk(stage.storage) as path:
+        yield path
 
 
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError:
-            return
-
-
-def test_a_full_disk_holds_up_the_end_and_nothing_else(stage: Stage, small_disk: Path) -> None:
-    filler = small_disk / "filler"
+def test_a_full_disk_holds_up_the_end_and_nothing_else(stage: Stage, disk: Path) -> None:
+    filler = disk / "filler"
     full: list[str] = []
 
     def listen(event: LocalEvent) -> None:

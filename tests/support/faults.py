@@ -19,9 +19,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ENV = "TRAINJOB_TEST_FAULTS"
+_AGENT = os.environ.get("TRAINJOB_AGENT_PID", "")
+"""Read before the loop may take our variables away."""
 DELAY_S = 0.15
 """From the point to a delayed blow: the rank is inside the call that follows."""
 DEADLINE_S = 30.0
+STOPPING = "stopping"
+"""The test's own marker: the job has been told to stop."""
+STEP_WHILE_STOPPING_S = 2.0
+"""Less than the grace that ranks have, so that a loop that only looks at a flag ends by itself."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,14 @@ class Fault:
         """A real one."""
         return replace(self, action="segfault")
 
+    def kills_its_agent(self) -> Fault:
+        """SIGKILL to the agent above it."""
+        return replace(self, action="agent")
+
+    def asks_for_a_stop(self) -> Fault:
+        """Waits until the test has stopped the job (`STOPPING`); each later step waits too, so that the word comes."""
+        return replace(self, action="stop")
+
     def leaves(self) -> Fault:
         """sys.exit(0) while the others go on."""
         return replace(self, action="leave")
@@ -99,12 +113,14 @@ def environment(folder: Path, faults: Sequence[Fault]) -> dict[str, str]:
 
 def fired(folder: Path) -> list[int]:
     """Numbers of the faults that have fired, in the plan's order."""
-    return sorted(int(path.name) for path in folder.iterdir())
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
 def point(where: str, step: int = -1) -> None:
     """In a training loop: whatever is planned for this rank and moment happens now."""
     plan = json.loads(os.environ.get(ENV, "{}"))
+    if plan and os.path.exists(os.path.join(plan["folder"], STOPPING)):
+        time.sleep(STEP_WHILE_STOPPING_S)
     for number, planned in enumerate(plan.get("faults", ())):
         fault = Fault(**planned)
         if (fault.where, fault.step) != (where, step) or fault.attempt not in (None, _attempt()):
@@ -121,6 +137,9 @@ def _fire(fault: Fault, marker: str) -> None:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
+    if fault.action == "stop":
+        _wait_for(os.path.join(os.path.dirname(marker), STOPPING))
+        return
     if not fault.delayed:
         _strike(fault)
         return
@@ -135,6 +154,9 @@ def _strike_later(fault: Fault) -> None:
 def _strike(fault: Fault) -> None:
     if fault.action == "signal":
         os.kill(os.getpid(), fault.value)
+        time.sleep(DEADLINE_S)
+    elif fault.action == "agent":
+        os.kill(int(_AGENT), signal.SIGKILL)
         time.sleep(DEADLINE_S)
     elif fault.action == "raise":
         raise RuntimeError(fault.text)

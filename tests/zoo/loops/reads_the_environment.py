@@ -1,0 +1,25 @@
+"""Reads its place from the variables that torchrun sets, checks them, and cleans the environment for its children."""
+
+import os
+import subprocess
+
+from tiny import STEPS, Net
+
+import trainjob
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+local_rank = int(os.environ["LOCAL_RANK"])
+assert os.environ["MASTER_ADDR"] and int(os.environ["MASTER_PORT"]) and 0 <= local_rank <= rank < world_size
+net = Net()
+for name in list(os.environ):
+    if name.startswith(("TRAINJOB_", "MASTER_", "PYTHON")) and name != "TRAINJOB_TEST_FAULTS":
+        kept = os.environ.pop(name)
+        if name == "TRAINJOB_ATTEMPT":
+            os.environ[name] = kept
+subprocess.run(["env"], stdout=subprocess.DEVNULL, check=True)
+if checkpoint := trainjob.get_checkpoint():
+    net.load(checkpoint.to_dict())
+for step in range(net.done, STEPS):
+    loss = net.train_step(step)
+    trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
+net.finish()

@@ -1,0 +1,31 @@
+"""A handler that sets a flag; the loop saves and leaves with 0 at the end of the step."""
+
+import signal
+import sys
+
+from tiny import STEPS, Net
+
+import trainjob
+
+stop_requested = False
+
+
+def request_stop(number, frame):
+    global stop_requested
+    print(f"got {signal.Signals(number).name}, finishing the step", flush=True)
+    stop_requested = True
+
+
+signal.signal(signal.SIGTERM, request_stop)
+signal.signal(signal.SIGINT, request_stop)
+
+net = Net()
+if checkpoint := trainjob.get_checkpoint():
+    net.load(checkpoint.to_dict())
+for step in range(net.done, STEPS):
+    loss = net.train_step(step)
+    if step % 2 or stop_requested:
+        trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
+    if stop_requested:
+        sys.exit(0)
+net.finish()

@@ -1,0 +1,253 @@
+"""Training loops as people write them, undisturbed and with faults: what comes out is the same, the cause that is named
+is the right one, and nothing stays behind.
+
+`make test` strikes each animal once; `make zoo` (ZOO=all) with everything that it is meant for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support import faults
+from support.faults import fail_at
+from support.scenario import DEADLINE_S, Stage, Told, wait_until
+from support.small_disk import fill, small_disk
+from trainjob.launch import job as jobs
+from trainjob.launch.local.backend import LocalEvent
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+from zoo.animals import ANIMALS, Animal, Strike
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+LOOPS = Path(__file__).parent / "loops"
+EVERYTHING = os.environ.get("ZOO") == "all"
+NO_LUCK = "no luck today"
+
+
+@dataclass
+class Cage(Stage):
+    """A folder with all loops, in which one animal trains."""
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "ZOO_NOTES": str(self.notes), "PYTHON": sys.executable}
+
+    def job_of(self, animal: Animal) -> TrainJob:
+        command = animal.command or (sys.executable, f"{animal.name}.py")
+        return jobs.from_script(
+            jobs.ScriptJob(command=command, workers=2, name="job", storage=str(self.storage), max_failures=1)
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training came to."""
+
+    losses: dict[str, list[str]]
+    """Of each rank, by step; a step that was done again counts once, and came out the same."""
+    final: dict[str, str]
+    checkpoint: dict[str, bytes]
+    """The user's files of the newest one that is committed."""
+
+
+def cage(stage: Stage, name: str) -> Cage:
+    made = Cage(stage.root / name)
+    shutil.copytree(LOOPS, made.root, ignore=shutil.ignore_patterns("__pycache__"))
+    return made
+
+
+def outcome(cage: Cage) -> Outcome:
+    losses: dict[str, list[str]] = {}
+    for path in sorted(cage.notes.glob("losses-*")):
+        found: dict[int, str] = {}
+        for line in path.read_text().splitlines():
+            step, value = line.split()
+            assert found.setdefault(int(step), value) == value, f"{path.name}: step {step} came out differently"
+        losses[path.name] = [f"{step} {found[step]}" for step in sorted(found)]
+    final = {path.name: path.read_text().splitlines()[-1] for path in sorted(cage.notes.glob("final-*"))}
+    folder = cage.storage / "default" / "job" / "checkpoints" / cage.committed()[-1]
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".trainjob" not in path.parts
+    }
+    return Outcome(losses, final, files)
+
+
+_undisturbed: dict[str, Outcome] = {}
+
+
+def undisturbed(stage: Stage, animal: Animal) -> Outcome:
+    """What it comes to if nobody interferes; run once."""
+    if animal.name not in _undisturbed:
+        quiet = cage(stage, "quiet")
+        told = quiet.run(quiet.job_of(animal))
+        assert told.status.holds("Complete"), told.text()
+        assert told.attempts == 1 and told.status.failures.counted == 0, told.text()
+        assert told.status.last_failure is None, told.text()
+        found = outcome(quiet)
+        assert sorted(found.final) == ["final-0", "final-1"], told.text()
+        _undisturbed[animal.name] = found
+    return _undisturbed[animal.name]
+
+
+def cases() -> list[object]:
+    found = []
+    for animal in (animal for animal in ANIMALS if animal.refused is None):
+        for strike in animal.strikes if EVERYTHING else (animal.first,):
+            if animal.torch and not EVERYTHING:
+                continue  # 10 s of a core each; torchside and scenarios have torch loops of their own
+            marks = [pytest.mark.xdist_group(f"zoo-{animal.name}")]
+            if (animal.name, strike) in XFAIL:
+                marks.append(pytest.mark.xfail(strict=True, reason=XFAIL[animal.name, strike]))
+            found.append(pytest.param(animal, strike, marks=marks, id=f"{animal.name}-{strike.name.lower()}"))
+    return found
+
+
+_SHELL_HIDES_IT = (
+    "a shell that goes on after its script broke ends with 0, and the job is Complete, although the script's exception "
+    "was told, and report() was refused to another rank because that one had ended"
+)
+XFAIL: dict[tuple[str, Strike], str] = {
+    ("bash_wrapper", Strike.KILL_0): _SHELL_HIDES_IT,
+    ("bash_wrapper", Strike.KILL_1): _SHELL_HIDES_IT,
+    ("bash_wrapper", Strike.RAISE_1): _SHELL_HIDES_IT,
+}
+
+
+@pytest.mark.parametrize(("animal", "strike"), cases())
+def test_a_loop_comes_to_what_it_would_have_come_to(stage: Stage, animal: Animal, strike: Strike) -> None:
+    wanted = undisturbed(stage, animal)
+    struck = cage(stage, "struck")
+    with small_disk(struck.storage) if strike is Strike.FULL else nullcontext():
+        match strike:
+            case Strike.STOP:
+                told = stopped_and_started_again(struck, animal)
+            case Strike.AGAIN:
+                told = run_twice(struck, animal)
+            case Strike.FULL:
+                told = full_for_a_while(struck, animal)
+            case _:
+                told = broken_once(struck, animal, strike)
+        found = outcome(struck)
+    assert found.losses == wanted.losses, told.text()
+    assert found.final == wanted.final, told.text()
+    if not animal.torch:
+        assert found.checkpoint == wanted.checkpoint, told.text()
+
+
+def broken_once(struck: Cage, animal: Animal, strike: Strike) -> Told:
+    """One rank or agent goes; the job comes back by itself, and says why."""
+    rank = int(strike.name[-1])
+    at = fail_at(rank=rank, step=animal.step)
+    if strike.name.startswith("KILL"):
+        struck.plan(at.sigkill())
+    elif strike.name.startswith("AGENT"):
+        struck.plan(at.kills_its_agent())
+    else:
+        struck.plan(at.raises(NO_LUCK))
+    told = struck.run(struck.job_of(animal))
+    assert faults.fired(struck.markers) == [0], told.text()
+    assert told.status.holds("Complete"), told.text()
+    assert (told.attempts, told.status.failures.counted) == (2, 1), told.text()
+    failure = told.status.last_failure
+    assert failure is not None, told.text()
+    usual = {"KILL": contract.REASON_SIGNAL, "RAIS": contract.REASON_USER_ERROR, "AGEN": contract.REASON_POD_FAILED}
+    assert failure.reason == animal.causes.get(strike, usual[strike.name[:4]]), told.text()
+    if strike.name.startswith("KILL"):
+        assert failure.rank == rank, told.text()
+        assert "SIGKILL" in failure.message or failure.reason == contract.REASON_EXIT, told.text()
+    if strike is Strike.RAISE_1:
+        assert failure.rank == rank, told.text()
+        assert NO_LUCK in failure.message or failure.reason == contract.REASON_EXIT, told.text()
+        assert any(NO_LUCK in line for line in told.lines) or animal.name == "own_stdout", told.text()
+    return told
+
+
+def stopped_and_started_again(struck: Cage, animal: Animal) -> Told:
+    struck.plan(fail_at(rank=0, step=animal.step).asks_for_a_stop())
+    with stops_the_job(struck):
+        told = struck.run(struck.job_of(animal))
+    assert told.outcome.interrupted, told.text()
+    assert not told.status.finished and told.status.failures.counted == 0, told.text()
+    struck.plan()
+    told = struck.run(struck.job_of(animal))
+    assert told.status.holds("Complete"), told.text()
+    assert (told.attempts, told.status.failures.counted) == (1, 0), told.text()
+    return told
+
+
+@contextmanager
+def stops_the_job(struck: Cage) -> Iterator[None]:
+    """SIGTERM to the launcher, which is this process, once the loop stands where it is to be stopped."""
+
+    def stop() -> None:
+        wait_until(lambda: faults.fired(struck.markers) or over.is_set())
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+            (struck.markers / faults.STOPPING).touch()
+
+    struck.markers.mkdir(exist_ok=True)
+    over = threading.Event()
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(DEADLINE_S)
+
+
+def run_twice(struck: Cage, animal: Animal) -> Told:
+    first = struck.run(struck.job_of(animal))
+    assert first.status.holds("Complete"), first.text()
+    starts = len(first.notes)
+    told = struck.run(struck.job_of(animal))
+    assert told.status.holds("Complete"), told.text()
+    assert len(told.notes) == starts, "it completed, so it starts over\n" + told.text()
+    assert sum(1 for _ in struck.notes.glob("final-*")) == 2
+    assert all(len(path.read_text().splitlines()) == 2 for path in struck.notes.glob("final-*")), told.text()
+    return told
+
+
+def full_for_a_while(struck: Cage, animal: Animal) -> Told:
+    """Nothing can be stored until all ranks have ended; training knows nothing of it."""
+    filler, refused = struck.storage / "filler", list[str]()
+
+    def listen(event: LocalEvent) -> None:
+        if not filler.exists() and not refused and "starts from the beginning" in event.text:
+            fill(filler)
+        if event.kind == "line" and "No space left on device" in event.text:
+            refused.append(event.text)
+        if "all ranks have ended" in event.text:
+            filler.unlink(missing_ok=True)
+
+    told = struck.run(struck.job_of(animal), listen)
+    assert told.status.holds("Complete"), told.text()
+    assert (told.attempts, told.status.failures.counted) == (1, 0), told.text()
+    assert refused, told.text()
+    return told
+
+
+@pytest.mark.parametrize("animal", [a for a in ANIMALS if a.refused is not None], ids=lambda animal: animal.name)
+def test_a_loop_that_we_do_not_run_is_told_why(stage: Stage, animal: Animal) -> None:
+    quiet = cage(stage, "quiet")
+    told = quiet.run(quiet.job_of(animal))
+    assert told.status.holds("Failed"), told.text()
+    assert any(animal.refused in line for line in told.lines), told.text()
+
+
+def test_every_loop_is_in_the_table() -> None:
+    named = {word for animal in ANIMALS for word in " ".join(animal.command or (f"{animal.name}.py",)).split()}
+    loops = {path.name for path in LOOPS.glob("*.py")} | {path.name for path in LOOPS.glob("*.sh")}
+    assert loops - named - {"tiny.py"} == set()
