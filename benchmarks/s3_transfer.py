@@ -207,8 +207,7 @@ def _turn(contender: str, env: dict[str, str], place: Path, name: str, prefix: s
     return found
 
 
-# -- in the process of a turn
-# -------------------------------------------------------------------------------------------
+# -- in the process of a turn ------------------------------------------------------------------------------------------
 
 
 def turn(contender: str, source: Path, brought: Path, prefix: str) -> dict[str, dict[str, float]]:

@@ -191,8 +191,7 @@ class Rig:
             for folder in glob.glob(f"/tmp/trainjob-{self.pod_uid(slot)[:8]}-*"):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    # -- agents
-    # -----------------------------------------------------------------------------------------------------------
+    # -- agents --------------------------------------------------------------------------------------------------------
 
     def start(self, slot: int, environment: Mapping[str, str] | None = None) -> AgentProcess:
         """Start the agent of a slot (again: its container was restarted)."""
@@ -252,8 +251,7 @@ class Rig:
         """Wait for an agent's end."""
         return self.agents[slot].process.wait(timeout_s)
 
-    # -- instructions
-    # -----------------------------------------------------------------------------------------------------
+    # -- instructions --------------------------------------------------------------------------------------------------
 
     def run(self, attempt: int, members: Sequence[int] | None = None) -> None:
         """Tell members to run an attempt, once all have reported."""
@@ -287,8 +285,7 @@ class Rig:
         for slot in self.agents:
             self.coordinator.tell(slot, do=contract.DO_EXIT, exit_code=code)
 
-    # -- observations
-    # -----------------------------------------------------------------------------------------------------
+    # -- observations --------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
         """Until `condition()` is true; its value. Raises AssertionError with all that is known."""

@@ -141,8 +141,7 @@ class Agent:
             else None,
         }
 
-    # -- preparation
-    # ------------------------------------------------------------------------------------------------------
+    # -- preparation ---------------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """What the first report need not wait for."""
@@ -198,8 +197,7 @@ class Agent:
         self._warning = None if text is None else text[: contract.MESSAGE_LIMIT]
         self._sync.changed(False)
 
-    # -- instructions
-    # -----------------------------------------------------------------------------------------------------
+    # -- instructions --------------------------------------------------------------------------------------------------
 
     def _instructed(self, instruction: contract.Instruction) -> None:
         if instruction == self._instruction:
@@ -292,8 +290,7 @@ class Agent:
         if self._site is not None:
             await finishing.finish(self._attempt, self._site.saving)
 
-    # -- the end
-    # ----------------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         """SIGTERM: this pod goes away."""
@@ -391,8 +388,7 @@ class Agent:
 
         shutil.rmtree(folder, ignore_errors=True)
 
-    # -- signals, files, faults
-    # ---------------------------------------------------------------------------------------------
+    # -- signals, files, faults ----------------------------------------------------------------------------------------
 
     def _interrupted(self) -> None:
         if self._config.parent_fd is None:

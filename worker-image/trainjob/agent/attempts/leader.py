@@ -72,8 +72,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
 
-    # -- members
-    # ----------------------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
     def attach(self, index: int, connection: FrameConnection) -> None:
         """A member's connection is up; it says JOIN next."""
@@ -173,8 +172,7 @@ class Leader:
         if self._port is not None:
             self._port.release()
 
-    # -- the join
-    # ---------------------------------------------------------------------------------------------------------
+    # -- the join ------------------------------------------------------------------------------------------------------
 
     def _asked(self, index: int, message: wire.Message) -> None:
         timer = self._lost_timers.pop(index, None)
@@ -302,8 +300,7 @@ class Leader:
             )
             self._patience = asyncio.get_running_loop().call_later(SAY_WAITING_S, self._say_waiting)
 
-    # -- ends
-    # ---------------------------------------------------------------------------------------------------------------
+    # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, index: int, message: wire.Message) -> None:
         assert self.collectives is not None

@@ -287,8 +287,7 @@ class Member:
             self._teller.cancel()
         self._background.cancel()
 
-    # -- from rank 0's agent
-    # --------------------------------------------------------------------------------------------
+    # -- from rank 0's agent -------------------------------------------------------------------------------------------
 
     def take(self, message: wire.Message, blob: bytes = b"") -> None:
         """A frame of rank 0's agent. Raises KeyError for one that does not exist."""

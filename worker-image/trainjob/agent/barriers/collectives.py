@@ -97,8 +97,7 @@ class Collectives:
             self._timer.cancel()
         self.missing.close()
 
-    # -- inputs
-    # -----------------------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------------
 
     def arrived(self, index: int, message: Arrive, blob: bytes) -> None:
         """Ranks of an agent have called a collective."""
@@ -214,8 +213,7 @@ class Collectives:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
             self._barrier.world_size = world_size
 
-    # -- outputs
-    # ------------------------------------------------------------------------------------------------------------
+    # -- outputs -------------------------------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: List[barrier.Output]) -> None:
         """In order, also what follows from them."""

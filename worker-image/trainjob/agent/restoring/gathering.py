@@ -145,8 +145,7 @@ class Gathering:
             await self._from_storage(sorted(refused), refused, apart)
         await loop.run_in_executor(self._threads, self._note, [f.path for f in files])
 
-    # -- peers
-    # ----------------------------------------------------------------------------------------------------------
+    # -- peers ---------------------------------------------------------------------------------------------------------
 
     async def _from_peers(self, files: Sequence[NoteFile]) -> Dict[str, Exception]:
         """What they did not give, and why."""
@@ -229,8 +228,7 @@ class Gathering:
         files = [[path, self._sizes[path].size, *found] for path, found in sums.items()]
         return list((await ask(self._storage, "compare", {"folder": self.folder, "files": files}))["different"])
 
-    # -- storage
-    # --------------------------------------------------------------------------------------------------------
+    # -- storage -------------------------------------------------------------------------------------------------------
 
     async def _from_storage(self, paths: Sequence[str], refused: Mapping[str, Exception], apart: bool) -> None:
         """`refused`: why peers did not give them."""
@@ -280,8 +278,7 @@ class Gathering:
             return Damaged(self.id, text)
         return StorageError(errors.UNREADABLE, text)
 
-    # -- the folder
-    # -----------------------------------------------------------------------------------------------------
+    # -- the folder ----------------------------------------------------------------------------------------------------
 
     def _link_own(self, paths: Sequence[str]) -> Sequence[str]:
         """Those of them that lie in the own staging as they were kept."""

@@ -123,8 +123,7 @@ class Commits:
             self._timer.cancel()
         self._background.cancel()
 
-    # -- inputs
-    # ---------------------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------------
 
     def admit(self, on_admitted: Callable[[], None]) -> None:
         """A report wants to save; `on_admitted` when there is a place."""
@@ -167,8 +166,7 @@ class Commits:
         self._carry_out(self._uploads.moved(self._loop.time(), index, total))
         self._arm()
 
-    # -- outputs
-    # ----------------------------------------------------------------------------------------------------------
+    # -- outputs -------------------------------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: List[uploads.Output]) -> None:
         for output in outputs:

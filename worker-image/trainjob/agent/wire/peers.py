@@ -105,8 +105,7 @@ class PeerServer:
         for connection in [*self._strangers, *self._admitted]:
             connection.close()
 
-    # -- strangers
-    # --------------------------------------------------------------------------------------------------------
+    # -- strangers -----------------------------------------------------------------------------------------------------
 
     def _connection(self) -> FrameConnection:
         while len(self._strangers) >= STRANGERS_LIMIT:
@@ -177,8 +176,7 @@ class PeerServer:
         elif self._host is not None:
             self._attach(connection, self._host, hello.index)
 
-    # -- peers
-    # ------------------------------------------------------------------------------------------------------------
+    # -- peers ---------------------------------------------------------------------------------------------------------
 
     def _attach(self, connection: FrameConnection, host: Host, index: int) -> None:
         self._admitted[connection] = (host, index)
