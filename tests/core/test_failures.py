@@ -414,3 +414,18 @@ def test_an_agents_exit_code_is_no_matter_of_rules() -> None:
     world.fail_pod(1, contract.EXIT_BAD_CONFIG)
     world.turn()
     assert not world.status.finished and world.status.failures.counted == 1
+
+
+def test_a_cause_that_was_heard_is_not_replaced_by_the_deletion_of_its_pod() -> None:
+    """While rank 0's word is waited for, somebody deletes the pod whose rank had raised."""
+    world = World.of(workers=2).run().tick(60)
+    world.mute = {0}
+    world.tick(5).break_rank(1, raised(1, "ValueError", "bad batch"), unheard=True)
+    world.turn()
+    assert world.attempt.number == 1 and world.attempt.state == "Running", (
+        "rank 0's agent may know how far training came"
+    )
+    world.set_pod(1, deleting=True)
+    world.tick(5).turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.reason, failure.rank) == (contract.REASON_USER_ERROR, 1)

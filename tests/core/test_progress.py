@@ -214,3 +214,22 @@ def test_one_metric_is_shown(score: str | None, metrics: dict[str, float], shown
     world.report(1, metrics=metrics)
     world.tick(10).turn()
     assert world.status.progress.summary == shown
+
+
+def test_what_was_reported_stays_on_display_until_the_next_attempt_reports() -> None:
+    world = World.of(workers=1).run()
+    world.report(7, total_steps=9, metrics={"loss": 0.5})
+    world.turn()
+    shown = world.status.progress
+    assert (shown.step, shown.metrics, shown.last_report_time) == (7, {"loss": 0.5}, world.now)
+    world.break_rank(0, raised(0, "ValueError"))
+    world.turn()
+    world.tick(30).run()
+    assert world.attempt.number == 2
+    world.sync(0, progress={"position": 5, "step": None, "metrics": {}, "time": 0.0})
+    world.turn()
+    assert world.status.progress.model_copy(update={"written_at": shown.written_at}) == shown, "nothing was reported"
+    world.tick(60)
+    world.report(6, metrics={"loss": 0.6})
+    world.turn()
+    assert (world.status.progress.step, world.status.progress.last_report_time) == (6, world.now)

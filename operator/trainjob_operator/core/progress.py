@@ -101,6 +101,8 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
     metrics = {
         name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)
     }
+    if step is None and not metrics and (_count(report.get("position")) or 0) <= old.position:
+        return old  # an attempt that has not reported yet: what the one before told stays on display
     fresh = Progress(
         position=max(old.position, _count(report.get("position")) or 0),
         step=step,

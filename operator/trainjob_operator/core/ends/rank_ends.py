@@ -40,9 +40,10 @@ class RankEnd:
 def broken_ranks(turn: Turn) -> Iterator[RankEnd]:
     """Ends of the running attempt's ranks that are neither a success nor the agent's own doing."""
     for slot in turn.members():
-        pod = turn.kids.live.get(slot) or turn.kids.ended.get(slot)
+        pod = turn.kids.live.get(slot) or turn.kids.ended.get(slot) or turn.kids.leaving.get(slot)
         view = turn.word(slot)
-        # Ranks of a pod that is being taken away end because of that: the pod is the cause.
+        # Ranks of a pod that is being taken away end because of that: the pod is the cause. Only what a rank said of
+        # itself before its pod was deleted says more than the deletion.
         if view is None or pod is None or pod.disrupted:
             continue
         for report in view.ranks:
@@ -50,6 +51,8 @@ def broken_ranks(turn: Turn) -> Iterator[RankEnd]:
                 contract.END_OK,
                 contract.END_STOPPED,
             ):
+                if slot in turn.kids.leaving and kind_of(report) != contract.END_EXCEPTION:
+                    continue
                 yield RankEnd(slot=slot, pod=pod, report=report, time=ended_at(report, view, turn.now))
 
 
