@@ -23,6 +23,18 @@ def now() -> float:
 # --- The schedule, told the time --------------------------------------------------------------------------------------
 
 
+def test_deadlines_that_are_asked_for_again_and_again_do_not_pile_up() -> None:
+    schedule: Schedule[str] = Schedule()
+    schedule.add("b", 5e5)
+    for n in range(10_000):
+        schedule.add("a", float(n))
+        assert schedule.take(float(n)) == "a"
+        schedule.add("a", 6e5 + n)
+        schedule.done("a")
+    assert len(schedule) == 2 and len(schedule._heap) < 100
+    assert schedule.take(1e9) == "b" and schedule.take(1e9) == "a" and schedule.take(1e9) is None
+
+
 def test_a_key_asked_for_twice_is_due_once() -> None:
     schedule: Schedule[str] = Schedule()
     assert schedule.add("a", 1.0)

@@ -14,6 +14,7 @@ from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobSpec, TrainJobStatu
 from trainjob_operator.core import make
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.children import Children, sort_children
+from trainjob_operator.core.clocks import settled
 from trainjob_operator.core.model import AgentView, Event, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
@@ -75,7 +76,7 @@ class Turn:
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> Turn:
         """A turn before its first rule."""
-        status = observed.job.status
+        status = settled(observed.job.status, now)
         return cls(
             observed=observed,
             now=aware(now),

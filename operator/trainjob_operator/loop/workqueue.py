@@ -22,6 +22,8 @@ TURNS_AT_ONCE = 20
 """Turns that a key may have one after the other: a start or a recovery takes about ten."""
 TURNS_A_SECOND = 1.0
 """From then on: an agent that changes its mind all the time, or a thousand pods that come up, ask for no more."""
+SPARE_ENTRIES = 64
+"""Outdated entries that a schedule may keep beside as many as it has keys."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -105,11 +107,20 @@ class Schedule(Generic[K]):
     def _push(self, key: K, due: float) -> None:
         self._order += 1
         heapq.heappush(self._heap, (due, self._order, key))
+        if len(self._heap) > 2 * len(self._due) + SPARE_ENTRIES:
+            # Outdated ones are dropped at the top alone: those of far deadlines would pile up until they are due.
+            entries = {entry[2]: entry for entry in sorted(self._heap, reverse=True) if not self._is_outdated(entry)}
+            self._heap = list(entries.values())
+            heapq.heapify(self._heap)
 
     def _drop_outdated(self) -> None:
         """Entries are left in the heap when a key's due time changes or it is taken; those are dropped at the top."""
-        while self._heap and (self._heap[0][2] in self._taken or self._due.get(self._heap[0][2]) != self._heap[0][0]):
+        while self._heap and self._is_outdated(self._heap[0]):
             heapq.heappop(self._heap)
+
+    def _is_outdated(self, entry: tuple[float, int, K]) -> bool:
+        due, _, key = entry
+        return key in self._taken or self._due.get(key) != due
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,62 @@
+"""A wrong clock of an earlier leader costs one pause, not as long as it was wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from support.core import World, is_steady, raised, seconds
+from trainjob_operator.core.clocks import LONGEST_GANG_S, LONGEST_RETRY_S, TOLERANCE_S, settled
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_pause_that_was_written_by_a_clock_an_hour_ahead() -> None:
+    world = World.of(workers=1)
+    timing = world.status.timing.model_copy(
+        update={"retry_at": world.now + HOUR, "gang_retry_at": world.now + HOUR, "active_since": world.now + HOUR}
+    )
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"timing": timing})})
+    world.turn()
+    timing = world.status.timing
+    assert timing.retry_at == world.now + seconds(LONGEST_RETRY_S), "written once, so that it does not move on"
+    assert timing.gang_retry_at == world.now + seconds(LONGEST_GANG_S) and timing.active_since == world.now
+    world.tick(LONGEST_GANG_S)
+    assert world.run().attempt.number == 1
+
+
+def test_an_attempt_that_ended_in_the_future() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.now += HOUR
+    world.lose_pod(1)
+    world.turn()
+    world.now -= HOUR
+    world.turn()
+    assert world.attempt.ended_at == world.now == world.status.history[-1].ended_at
+
+
+def test_progress_that_was_written_in_the_future_does_not_hold_up_the_next() -> None:
+    world = World.of(workers=1).run()
+    world.now += HOUR
+    world.report(3)
+    world.turn()
+    world.now -= HOUR
+    world.tick(60).report(4)
+    world.turn()
+    assert world.tick(10).turn().status.progress.position == 4
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, TOLERANCE_S])
+def test_clocks_that_differ_a_little_write_nothing(ahead_s: float) -> None:
+    world = World.of(workers=1).run()
+    world.settle()
+    world.now -= seconds(ahead_s)
+    assert settled(world.status, world.now) == world.status and is_steady(world)
+
+
+def test_a_finished_job_keeps_its_moments() -> None:
+    world = World.of(workers=1, failure_policy={"maxFailures": 0}).run().tick(60)
+    world.break_rank(0, raised(0, "ValueError"))
+    world.turn()
+    assert world.status.finished and settled(world.status, world.now - HOUR) is world.status
