@@ -430,6 +430,11 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
             world.pods[f"digits-{slot}"].make for slot in parse_slots(attempt.members) if f"digits-{slot}" in world.pods
         }
         assert made <= {attempt.make}, "members of two makes"
+        begun = last is None or attempt.number != last.number
+        if begun and make.is_plain(attempt.make):
+            mine = parse_slots(attempt.members)
+            remains = [pod for pod in world.pods.values() if pod.slot not in mine and pod.phase is PodPhase.RUNNING]
+            assert not remains, "a group begins beside what is left of the one before"
         if make.is_plain(attempt.make):
             others = [pod for pod in world.pods.values() if pod.slot not in parse_slots(attempt.members)]
             assert not [pod.name for pod in others if not pod.deleting and pod.phase is PodPhase.RUNNING]
