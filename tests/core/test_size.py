@@ -438,3 +438,14 @@ def test_plain_mode_who_finished_in_an_earlier_group_has_not_finished_in_the_nex
     world.finish_deletions()
     world.run()
     assert (world.attempt.members, world.attempt.succeeded) == ("2-3", "")
+
+
+def test_plain_mode_a_container_that_the_kubelet_starts_again_is_waited_for() -> None:
+    world = plain(workers=1).run().tick(60)
+    world.set_pod(0, phase=PodPhase.PENDING, crashing=True, restarts=3, reason="CrashLoopBackOff", exit_code=1)
+    decision = world.turn()
+    assert (world.attempt.number, world.attempt.state) == (1, "Ended")
+    assert decision.actions == (DeletePod("digits-0", "uid-1", 5),)
+    world.finish_deletions()
+    world.turn()
+    assert (world.attempt.number, world.attempt.members) == (2, "1")

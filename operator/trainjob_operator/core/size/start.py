@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_operator.core import make
-from trainjob_operator.core.children import made_of
+from trainjob_operator.core.children import holds_resources, made_of
 from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
 from trainjob_operator.core.model import AgentView, PodView
@@ -75,9 +75,10 @@ def _begin_plain(turn: Turn) -> None:
 
 def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> bool:
     """Whether what was there before may still write: without an agent, nobody tells it of a new attempt."""
-    remains = {
-        pod.uid: pod for pod in (*turn.kids.live.values(), *turn.kids.leaving.values(), *turn.kids.parting)
-    }.values()
+    kids = turn.kids
+    # A container that crashes again and again has ended for us, but not for its kubelet, which starts it once more.
+    ended = [pod for pod in kids.ended.values() if holds_resources(pod)]
+    remains = {pod.uid: pod for pod in (*kids.live.values(), *ended, *kids.leaving.values(), *kids.parting)}.values()
     in_the_way = [pod for pod in remains if of_any_make or make.is_plain(made_of(turn.job.status, pod, turn.make))]
     left = [pod for pod in in_the_way if not _is_given_up(turn, pod)]
     if left:
