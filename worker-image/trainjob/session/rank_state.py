@@ -8,10 +8,10 @@ that gets its state at once, so that the order of prepare_data_loader() and get_
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass
 from typing import Any, Callable, Dict
 
+from trainjob.session import state_format
 from trainjob.session.errors import CheckpointError
 
 
@@ -28,7 +28,7 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Provider:
-    """`get` returns something picklable, `set` takes it back."""
+    """`get` returns data (see `state_format`), `set` takes it back."""
 
     get: Callable[[], Any]
     set: Callable[[Saved], None]
@@ -67,7 +67,7 @@ def collect(world_size: int) -> bytes:
     if not _providers:
         return b""
     states = {name: provider.get() for name, provider in _providers.items()}
-    return pickle.dumps({"world_size": world_size, "states": states}, protocol=4)
+    return state_format.dumps({"world_size": world_size, "states": states})
 
 
 def load(path: str) -> None:
@@ -77,9 +77,9 @@ def load(path: str) -> None:
     owner = int(os.path.basename(path)[len("rank-") : -len(".state")])
     try:
         with open(path, "rb") as file:
-            content = pickle.load(file)
-        world_size, states = content["world_size"], content["states"]
-    except (OSError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ImportError, AttributeError) as error:
+            content = state_format.loads(file.read())
+        world_size, states = content["world_size"], dict(content["states"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"The state of rank {owner} in {path} cannot be read: {type(error).__name__}: {error}"
         ) from error
