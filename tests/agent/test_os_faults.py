@@ -40,6 +40,8 @@ FOR_EVER_ATTEMPTS = 2
 PATIENCE_S = 45.0
 ENDED = (contract.END_EXCEPTION, contract.END_EXIT, contract.END_SIGNAL, contract.END_START, contract.END_STORAGE)
 OURS = {0, *range(80, 90)}
+CHANCE = re.compile(r"\.\d{3,}|-\d{3,}|(?<=/)tmp[a-z0-9_]{8}")
+"""What of a name is another one each time: the number of a process, a temporary name."""
 COORDINATOR = "/agent/control/"
 ERRORS = {
     "open": ("ENOSPC", "EMFILE", "EROFS", "EIO"),
@@ -150,6 +152,7 @@ def sites(folder: Path, call: str) -> list[str]:
         if path == line and "/trainjob/agent/" not in line and "/trainjob/checkpoint/" not in line:
             continue  # not the agent's own: imports, /proc
         path = re.sub(r"^.*/trainjob/", "/trainjob/", path)
+        path = CHANCE.split(path)[0]
         if "/__pycache__/" not in path and path not in found:
             found.append(path)
     return found
