@@ -28,7 +28,7 @@ def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> Non
     world.tick(3).report(2)
     decision = world.turn()
     assert decision.status.progress == progress
-    assert decision.requeue_after == seconds(7)
+    assert decision.progress_after == seconds(7)
     world.tick(7).turn()
     assert (world.status.progress.position, world.status.progress.step) == (2, 2)
     assert is_steady(world)
