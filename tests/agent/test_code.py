@@ -80,5 +80,10 @@ def test_what_rank_0_leaves_is_stored_before_the_end_record(tmp_path: Path) -> N
     with Rig(tmp_path, script=RETURN, storage=tmp_path / "storage") as job:
         job.run(1)
         job.wait(job.completed, "the run is complete")
-    assert sorted(os.listdir(tmp_path / "storage" / "runs")) == ["1.end.json", "1.json", "1.returned.pkl"]
+    assert sorted(os.listdir(tmp_path / "storage" / "runs")) == [
+        "1.attempt-1.json",
+        "1.end.json",
+        "1.json",
+        "1.returned.pkl",
+    ]
     assert (tmp_path / "storage" / "runs" / "1.returned.pkl").read_bytes() == b"pickled"

@@ -223,17 +223,16 @@ def test_a_service_accounts_role_is_assumed(runtime: Path, tmp_path: Path, lowes
         "PYTHONPATH": str(runtime / "lib"),
     }
     request = json.dumps({"id": 1, "op": "probe", "storage": s3.fresh_uri()}) + "\n"
-    child = subprocess.run(
-        [lowest, "-m", "trainjob.checkpoint.storage_child.child"],
-        input=request,
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert json.loads(child.stdout) == {"id": 1, "ok": True}, child.stderr
+    command = [lowest, "-m", "trainjob.checkpoint.storage_child.child"]
+    with subprocess.Popen(
+        command, env=env, cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(request)
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline()) == {"id": 1, "ok": True}
+        child.stdin.close()
+        assert child.wait(60) == 0
     assert [(ask["Action"], ask["WebIdentityToken"], ask["RoleArn"]) for ask in sts.asked] == [
         ("AssumeRoleWithWebIdentity", "the pod's token", "arn:aws:iam::123456789012:role/train")
     ]

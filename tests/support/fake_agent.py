@@ -184,7 +184,10 @@ class FakeAgent:
     def _listing(self, path: Path) -> Path:
         self.root.mkdir(parents=True, exist_ok=True)
         listing = self.root / f"{path.name}.files.json"
-        listing.write_text(json.dumps([str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]))
+        names = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
+        aside = self.root / f"{path.name}.{threading.get_ident()}.new"
+        aside.write_text(json.dumps(names))
+        aside.replace(listing)  # whole at once: another rank may be reading it
         return listing
 
     def _collective(self, rank: int, message: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:

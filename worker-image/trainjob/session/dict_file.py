@@ -31,10 +31,12 @@ def dump(data: Mapping[str, Any], file: BinaryIO) -> None:
 
 def _memory(torch: Any, storage: Any) -> Any:
     """How a tensor's memory is made again: torch's own function on bytes that name neither address nor device."""
-    if storage.device.type != "cpu":
+    # Asking a typed storage itself warns that it is deprecated.
+    typed = isinstance(storage, torch.storage.TypedStorage)
+    untyped = storage._untyped_storage if typed else storage
+    if untyped.device.type != "cpu":
         # `cpu()` of a typed storage loses the type: it is put back around the bytes.
-        untyped = storage.untyped().cpu() if hasattr(storage, "untyped") else storage.cpu()
-        typed = isinstance(storage, torch.storage.TypedStorage)
+        untyped = untyped.cpu()
         storage = (
             torch.storage.TypedStorage(wrap_storage=untyped, dtype=storage.dtype, _internal=True) if typed else untyped
         )

@@ -213,10 +213,12 @@ class Restore:
         return os.path.join(self._folder, f"{id_}.files.json")
 
     def _list(self, gathering: Gathering) -> None:
-        """The names of all files, for ranks that ask for few of them."""
+        """The names of all files, for ranks that ask for few of them. Whole at once: another rank may be reading it."""
         os.makedirs(self._folder, exist_ok=True)
-        with open(self._listing(gathering.id), "w", encoding="utf-8", errors="surrogateescape") as file:
+        listing = self._listing(gathering.id)
+        with open(f"{listing}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(gathering.paths, file)
+        os.replace(f"{listing}.new", listing)
 
     def _reply(self, id_: str, gathering: Gathering, state: Optional[str]) -> Dict[str, Any]:
         note = gathering.note
