@@ -48,6 +48,7 @@ def incident(w: World) -> Incident:
         (ended(1, contract.END_DAMAGED), contract.REASON_DAMAGED, "damaged", False),
         (ended(1, contract.END_LOST), contract.REASON_CONTAINER_RESTARTED, "container was started again", True),
         (ended(1, contract.END_STORAGE), contract.REASON_STORAGE, "storage", True),
+        (ended(1, contract.END_EARLY), contract.REASON_RANK_ENDED_EARLY, "while others waited for it", True),
         (ended(1, contract.END_NOT_SHARED), contract.REASON_NOT_SHARED, "not the same folder in all pods", True),
         (ended(1, contract.END_INTERNAL), contract.REASON_INTERNAL, "ended by its agent", True),
         (RankReport(rank=1, state=contract.RANK_ENDED, exit_code=7), contract.REASON_EXIT, "exit code 7", True),

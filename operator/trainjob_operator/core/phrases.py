@@ -13,6 +13,7 @@ from trainjob_operator.core.model import PodView
 
 _BEFORE_ERROR = {
     contract.END_START: "cannot start: ",
+    contract.END_EARLY: "left others waiting: ",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
     contract.END_STORAGE: "cannot use the job's storage: ",
     contract.END_NOT_SHARED: "was not started: ",
@@ -20,6 +21,7 @@ _BEFORE_ERROR = {
 }
 _WITHOUT_ERROR = {
     contract.END_LOST: "ended while its agent was down: the container was started again",
+    contract.END_EARLY: "ended with exit code 0 while others waited for it",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged",
     contract.END_STORAGE: "cannot use the job's storage",
     contract.END_NOT_SHARED: "was not started: the storage path is not the same folder in all pods",

@@ -160,6 +160,7 @@ def _reason_of_rank(turn: Turn, end: RankEnd) -> str:
     by_kind = {
         contract.END_EXCEPTION: contract.REASON_USER_ERROR,
         contract.END_START: contract.REASON_START,
+        contract.END_EARLY: contract.REASON_RANK_ENDED_EARLY,
         contract.END_DAMAGED: contract.REASON_DAMAGED,
         contract.END_STORAGE: contract.REASON_STORAGE,
         contract.END_NOT_SHARED: contract.REASON_NOT_SHARED,

@@ -39,6 +39,7 @@ _TYPES = {
     contract.END_STORAGE: "StorageError",
     contract.END_NOT_SHARED: "StorageNotShared",
     contract.END_LOST: "ContainerRestarted",
+    contract.END_EARLY: "RankEndedEarly",
     contract.END_DAMAGED: "CheckpointDamaged",
     contract.END_INTERNAL: "AgentFault",
 }
@@ -298,6 +299,12 @@ class Attempt:
             rank.overrule(contract.END_STORAGE, {"type": "StorageError", "message": message})
         self._site.changed(True)
 
+    def needed(self, numbers: Sequence[int], message: str) -> None:
+        """Ranks of ours ended, and others were refused a call for it."""
+        for process in {id(process): process for process in map(self.process_of, numbers)}.values():
+            process.miss(_error(contract.END_EARLY, message))
+        self._site.changed(True)
+
     # -- the ranks -----------------------------------------------------------------------------------------------------
 
     async def _start(self, answer: Mapping[str, Any]) -> None:
@@ -314,9 +321,8 @@ class Attempt:
         await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, self.number)
         self._server = self._member.server = RankServer(self.number, site.socket_folder, self._greeted, self._called)
         await self._server.start()
-        if self._shape.plain:
-            self._group.last_words = self._server_words
-        else:
+        self._group.last_words = self._server_words
+        if not self._shape.plain:
             self._group.speakers = self._server.pids
         try:
             argv = rank_command.argv(site.config.command)
@@ -351,9 +357,9 @@ class Attempt:
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
 
-    def _server_words(self, rank: Rank) -> asyncio.Future[None]:
+    def _server_words(self, rank: Rank) -> asyncio.Future[Any]:
         assert self._server is not None
-        return self._server.read_to_end(rank.rank)
+        return self._server.read_to_end(rank.rank if self._shape.plain else None)
 
     def process_of(self, number: int) -> Rank:
         """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""
@@ -363,10 +369,7 @@ class Attempt:
         raise ValueError(f"rank {number} is none of this worker's")
 
     def _greeted(self, number: int, message: wire.Message) -> None:
-        rank = self.process_of(number)
-        rank.greeted = True
-        if rank.state == contract.RANK_STARTING:
-            rank.state = contract.RANK_RUNNING
+        self.process_of(number).greet(number, is_new=not message.get("made"))
         if not self._shape.plain:
             self._member.world_size = int(message["world_size"])
         self._site.changed(False)
@@ -385,7 +388,7 @@ class Attempt:
             "communication": bool(message.get("communication")),
         }
         process, speaker = self.process_of(number), None
-        process.accuse(str(message.get("kind")), error)
+        process.accuse(number, str(message.get("kind")), error)
         self._site.changed(True)
         if self._shape.plain:
             self._member.raised(number, process.error or error)

@@ -316,10 +316,14 @@ class Leader:
         self._maybe_end()
 
     def _maybe_end(self) -> None:
-        """All ranks ended with 0 and nothing is on its way to storage: the run is complete."""
+        """All ranks ended with 0, none while it was needed, and nothing is on its way to storage: the run is
+        complete.
+        """
         expected = self._workers * (self._processes if self._plain else 1)
         if len(self._ok) != expected or self.commits is None or self._ending:
             return
+        if self.collectives is None or self.collectives.needed:
+            return  # the agents of those that were needed say so of them
         if self.commits.failed is not None:
             # No rank is left that a report() could tell.
             self._ending = True

@@ -83,6 +83,9 @@ class Duties(Protocol):
     def unstored(self, message: str) -> None:
         """The ranks ended well, but the job fails as a checkpoint cannot be stored."""
 
+    def needed(self, numbers: Sequence[int], message: str) -> None:
+        """Ranks of this agent ended, and others were refused a call for it."""
+
     def completed(self) -> None:
         """The run's end record is written."""
 
@@ -138,6 +141,7 @@ class Member:
             peer_protocol.REFUSED: lambda m, b: duties.refused(str(m["kind"]), str(m["message"])),
             peer_protocol.DAMAGED: lambda m, b: duties.damaged(str(m["id"]), str(m["why"])),
             peer_protocol.UNSTORED: lambda m, b: duties.unstored(str(m["message"])),
+            peer_protocol.NEEDED: lambda m, b: duties.needed([int(rank) for rank in m["ranks"]], str(m["message"])),
             peer_protocol.COMPLETED: lambda m, b: duties.completed(),
         }
 

@@ -81,6 +81,8 @@ class Collectives:
         self._save: Optional[_Save] = None
         self._reports = 0
         self._parent = None if facts.base_parent is None else CheckpointId.parse(facts.base_parent)
+        self.needed: Dict[int, Dict[str, Any]] = {}
+        """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
         self.missing = Missing(tell, site.on_fault)
         self.progress: contract.ProgressReport = {
             "position": facts.base_position,
@@ -191,6 +193,8 @@ class Collectives:
 
     def rejoined(self, index: int) -> None:
         """An agent's connection is new."""
+        if index in self.needed:
+            self._tell(index, self.needed[index])
         if self._save is not None and self._save.handed_over:
             self._tell(index, {"op": peer_protocol.UPLOAD, "n": self._barrier.current})
         self._carry_out(self._barrier.rejoined(index))
@@ -317,7 +321,17 @@ class Collectives:
             "message": output.message,
             "about": output.about,
         }
+        if output.reason == contract.FAIL_RANK_GONE:
+            # Before the refused are told: theirs are the ends that follow.
+            self._note_needed(output)
         self._tell(None, message)
+
+    def _note_needed(self, output: barrier.Fail) -> None:
+        each = max(1, self._barrier.world_size // self._facts.workers)
+        for index in sorted({rank // each for rank in output.about} - self.needed.keys()):
+            ranks = [rank for rank in output.about if rank // each == index]
+            self.needed[index] = {"op": peer_protocol.NEEDED, "ranks": ranks, "message": output.message}
+            self._tell(index, self.needed[index])
 
     def _stage(self, output: barrier.Stage) -> None:
         if self._save is None:

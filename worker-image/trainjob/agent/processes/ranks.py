@@ -1,7 +1,8 @@
 """The rank processes of one attempt on this agent: fork, watch, signal, and the report about each.
 
-Called by `attempt`. An end is decided by the wait status alone; what the rank said before (an exception) only explains
-it.
+Called by `attempt`. An end is decided by the wait status, and explained by what the rank said before. Only of an end
+with 0 more is known: behind a shell it may be that of what came after the script. It is no success if the last program
+that spoke as the rank told an exception, or if other ranks were refused a call because this one had ended.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
@@ -45,6 +46,10 @@ class Rank:
         self.ended_at: Optional[float] = None
         self.error: Optional[RankError] = None
         self.error_kind: Optional[str] = None
+        self._told: Dict[int, Tuple[str, RankError]] = {}
+        """What ended the last program that spoke as a rank here, by rank: under a launcher there are several."""
+        self._needed: Optional[RankError] = None
+        """Others waited for it in vain."""
         self.greeted = False
         """The library in the rank has said hello: faulthandler is in place."""
         self.verdict: Optional[str] = None
@@ -77,10 +82,32 @@ class Rank:
             )
         return out
 
-    def accuse(self, kind: str, error: RankError) -> None:
-        """The rank's own word about what is about to end it (OP_ERROR)."""
-        self.error_kind = kind if kind in (contract.END_START, contract.END_STORAGE) else contract.END_EXCEPTION
-        self.error = bounded(error)
+    def greet(self, number: int, is_new: bool) -> None:
+        """A program speaks as rank `number`. `is_new`: the shell or launcher has started it, perhaps because the one
+        before broke; how that one ended is of no account then.
+        """
+        self.greeted = True
+        if self.state == contract.RANK_STARTING:
+            self.state = contract.RANK_RUNNING
+        if is_new and self._told.pop(number, None) is not None and self.verdict is None:
+            self._believe()
+
+    def accuse(self, number: int, kind: str, error: RankError) -> None:
+        """Rank `number`'s own word about what is about to end it (OP_ERROR)."""
+        kind = kind if kind in (contract.END_START, contract.END_STORAGE) else contract.END_EXCEPTION
+        self._told.pop(number, None)
+        self._told[number] = (kind, bounded(error))
+        self._believe()
+
+    def _believe(self) -> None:
+        words = list(self._told.values())
+        self.error_kind = words[-1][0] if words else None
+        self.error = words[-1][1] if words else None
+
+    def miss(self, error: RankError) -> None:
+        """Others waited for it in vain, so that an end with 0 (told already, or still to come) is no success."""
+        self._needed = error
+        self.overrule(contract.END_EARLY, error)
 
     def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
         """There never was a process, or nobody knows it any more."""
@@ -105,10 +132,13 @@ class Rank:
         self.state = contract.RANK_ENDED
         if self.verdict is not None:
             self.kind = self.verdict
+        elif self.error_kind is not None:
+            # Whatever its exit code: a shell that goes on behind a script that broke ends with 0.
+            self.kind = self.error_kind
         elif self.exit_code == 0:
             self.kind, self.error = contract.END_OK, None
-        elif self.error_kind is not None:
-            self.kind = self.error_kind
+            if self._needed is not None:
+                self.overrule(contract.END_EARLY, self._needed)
         elif self.signal is not None:
             self.kind = contract.END_SIGNAL
         else:
@@ -195,7 +225,7 @@ class RankGroup:
         self._plain = plain
         self._on_change = on_change
         self.ranks: List[Rank] = []
-        self.last_words: Callable[[Rank], asyncio.Future[None]] = _no_words
+        self.last_words: Callable[[Rank], asyncio.Future[Any]] = _no_words
         """Set by the attempt: done when the rank's socket has been read to its end."""
         self.speakers: Optional[Callable[[], List[int]]] = None
         """Set by the attempt for launchers: the processes that speak as ranks."""

@@ -87,6 +87,8 @@ UNSTORED = "unstored"
 """{message}: all ranks ended well, but a checkpoint cannot be stored and the job is to fail for that; to rank 0's
 member alone
 """
+NEEDED = "needed"
+"""{ranks, message}: others were refused a call because these ranks have ended; an end with 0 is no success then"""
 COMPLETED = "completed"
 """{}: the run's end record is written"""
 

@@ -11,7 +11,7 @@ import glob
 import os
 import shutil
 import tempfile
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob_api import contract, wire
@@ -95,8 +95,10 @@ class RankServer:
         found = (connection.peer_pid for connection in self._connections.values())
         return [pid for pid in found if pid is not None]
 
-    def read_to_end(self, rank: int) -> asyncio.Future[None]:
-        """Done when the rank's connection has been read to its end (at once if there is none)."""
+    def read_to_end(self, rank: Optional[int]) -> asyncio.Future[Any]:
+        """Done when the rank's connection has been read to its end (at once if there is none); None: all ranks'."""
+        if rank is None:
+            return asyncio.gather(*map(self.read_to_end, list(self._connections)))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if rank in self._connections:
             self._closed[rank] = future

@@ -1,0 +1,125 @@
+"""Shells that go on behind a script that broke: their end with 0 hides nothing, and what they try again counts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from trainjob.agent.processes.ranks import Rank
+from trainjob_api import contract
+
+HEAD = """
+import os, signal, sys, trainjob
+c = trainjob.get_context()
+first = not os.path.exists(f'tried-{c.rank}')
+open(f'tried-{c.rank}', 'w').close()
+trainjob.barrier()
+"""
+RAISES = "raise ValueError('no luck')\n"
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)\n"
+GOES_ON = ["sh", "-c", f"{sys.executable} train.py; echo done"]
+
+
+def at_rank_1(what: str) -> str:
+    return HEAD + f"if c.rank == 1 and first:\n    {what}trainjob.barrier()\n"
+
+
+def exited(rank: Rank, code: int = 0) -> Rank:
+    rank.take_status(code << 8)
+    rank.decide(plain=False)
+    return rank
+
+
+@pytest.mark.slow
+def test_a_shell_that_goes_on_after_an_exception_is_no_success(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=at_rank_1(RAISES), command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        end = rig.rank(1)
+        assert (end["kind"], end["exit_code"], end["error"]["message"]) == (contract.END_EXCEPTION, 0, "no luck")
+        assert rig.rank(0)["kind"] == contract.END_EXCEPTION and rig.rank(0)["error"]["communication"]
+        assert not rig.completed()
+
+
+@pytest.mark.slow
+def test_a_shell_that_goes_on_after_a_signal_is_no_success_for_those_who_waited(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=at_rank_1(KILLED), command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        rig.wait(lambda: rig.rank(1)["kind"] == contract.END_EARLY, "the other one was refused")
+        assert "but rank 0 waits for it in barrier()" in rig.rank(1)["error"]["message"]
+        assert rig.rank(0)["kind"] == contract.END_EXCEPTION and rig.rank(0)["error"]["communication"]
+        assert not rig.completed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", [0, 1])
+def test_who_left_too_early_is_named_although_the_other_made_nothing_of_it(tmp_path: Path, gone: int) -> None:
+    script = HEAD + (
+        f"if c.rank == {gone}:\n    sys.exit(0)\n"
+        "try:\n    trainjob.barrier()\nexcept trainjob.RankGoneError:\n    print('so be it', flush=True)\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        rig.wait(lambda: rig.rank(gone)["kind"] == contract.END_EARLY, "it was needed")
+        assert f"rank {gone} ended with exit code 0, but rank {1 - gone} waits" in rig.rank(gone)["error"]["message"]
+        assert rig.rank(1 - gone)["kind"] == contract.END_OK
+        assert not rig.completed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [RAISES, KILLED], ids=["raises", "killed"])
+def test_a_shell_that_tries_again_until_it_works_completes(tmp_path: Path, fault: str) -> None:
+    script = HEAD + f"if first:\n    {fault}trainjob.barrier()\n"
+    command = ["sh", "-c", f"until {sys.executable} train.py; do echo again; done"]
+    with Rig(tmp_path, script=script, command=command) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert {rank["kind"] for rank in rig.ranks().values()} == {contract.END_OK}
+        assert all(rank["error"] is None for rank in rig.ranks().values())
+
+
+@pytest.mark.slow
+def test_a_script_that_the_shell_runs_after_a_broken_one_decides(tmp_path: Path) -> None:
+    script = HEAD + "if sys.argv[1:] == ['broken']:\n    raise ValueError('no luck')\n"
+    command = ["sh", "-c", f"{sys.executable} train.py broken; {sys.executable} train.py; echo done"]
+    with Rig(tmp_path, script=script, command=command) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+
+
+@pytest.mark.slow
+def test_another_rank_below_the_launcher_does_not_take_back_an_exception(tmp_path: Path) -> None:
+    script = "import trainjob\nc = trainjob.get_context()\nprint(trainjob.get_checkpoint())\n" + (
+        "if c.rank == 0:\n    raise ValueError('no luck')\n"
+    )
+    command = ["sh", "-c", f"RANK=0 {sys.executable} train.py; RANK=1 {sys.executable} train.py; echo done"]
+    with Rig(tmp_path, script=script, agents=1, processes=2, command=command) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert (rig.rank(0)["kind"], rig.rank(0)["error"]["message"]) == (contract.END_EXCEPTION, "no luck")
+
+
+def test_who_was_needed_before_its_end_was_known_is_no_success_either() -> None:
+    rank = Rank(3, 0)
+    rank.accuse(3, contract.END_EXCEPTION, {"type": "ValueError", "message": "no luck"})
+    rank.miss({"type": "RankEndedEarly", "message": "rank 2 waits"})
+    rank.greet(3, is_new=True)
+    assert exited(rank).report()["kind"] == contract.END_EARLY
+
+
+def test_a_new_connection_of_the_same_program_takes_nothing_back() -> None:
+    rank = Rank(0, 0)
+    rank.accuse(0, contract.END_EXCEPTION, {"type": "ValueError", "message": "no luck"})
+    rank.greet(0, is_new=False)
+    assert exited(rank).report()["kind"] == contract.END_EXCEPTION
+
+
+def test_an_exit_code_of_its_own_says_more_than_that_others_waited() -> None:
+    rank = Rank(0, 0)
+    rank.miss({"type": "RankEndedEarly", "message": "rank 2 waits"})
+    assert exited(rank, 3).report()["kind"] == contract.END_EXIT
