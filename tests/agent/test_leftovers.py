@@ -111,3 +111,69 @@ def test_a_launcher_that_handles_sigterm_gets_it_alone(tmp_path: Path) -> None:
         rig.wait_text(0, "the launcher decides")
         rig.wait(lambda: rig.report(0)["quiet"], "all gone")
         assert "got it" not in rig.text(0)
+
+
+SPAWNS = """
+import concurrent.futures, multiprocessing, os, signal, sys, time, trainjob
+from multiprocessing import shared_memory
+
+def nothing():
+    pass
+
+if __name__ == "__main__":
+    c = trainjob.get_context()
+    lock = multiprocessing.get_context("spawn").Lock()
+    shared = shared_memory.SharedMemory(create=True, size=4096)
+    # Its idle worker is who keeps the tracker's pipe open when the rank itself is killed.
+    executor = concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    executor.submit(nothing).result()
+    print("names", *(name.lstrip("/") for name in (shared._name, lock._semlock.name)), flush=True)
+    trainjob.barrier()
+    how = sys.argv[1]
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "exits":
+        os._exit(3)
+    time.sleep(600)
+"""
+
+
+def names_in(text: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if "| names " in line]
+    shared, lock = line.split("| names ")[1].split()
+    return [f"/dev/shm/{shared}", f"/dev/shm/sem.{lock}"]
+
+
+@pytest.mark.parametrize("how", ["killed", "exits", "stopped", "stopped behind a session leader"])
+def test_names_in_shared_memory_go_with_the_rank_however_it_ends(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "train.py", how]
+    if "leader" in how:
+        # As torchrun's workers: a group of its own, which the agent finds by its environment alone.
+        command = ["sh", "-c", f"setsid {sys.executable} train.py stopped; exit"]
+    with Rig(tmp_path, script=SPAWNS, agents=1, command=command) as rig:
+        rig.run(1)
+        rig.wait_text(0, "names ")
+        rig.wait(lambda: names_in(rig.text(0)), "its names")
+        names = names_in(rig.text(0))
+        if how.startswith("stopped"):
+            assert [name for name in names if not os.path.exists(name)] == []
+            rig.hold()
+        rig.wait(lambda: rig.ended(0), "ended")
+        rig.wait(lambda: not [name for name in names if os.path.exists(name)], f"{names} are gone")
+        rig.wait(lambda: processes_with(f"{contract.ENV_POD_UID}={rig.pod_uid(0)}") == [rig.agents[0].process.pid])
+
+
+def test_who_only_calls_itself_a_tracker_is_killed_all_the_same(tmp_path: Path) -> None:
+    script = (
+        "import os, subprocess, sys, trainjob\n"
+        "code = 'import time; time.sleep(600) # from multiprocessing.resource_tracker import main'\n"
+        "for own in (False, True):\n    subprocess.Popen([sys.executable, '-c', code], start_new_session=own)\n"
+        "trainjob.barrier()\nos._exit(3)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        rig.hold()
+        rig.wait(lambda: rig.report(0)["quiet"], "nothing left")
+        uid = f"{contract.ENV_POD_UID}={rig.pod_uid(0)}"
+        rig.wait(lambda: len(processes_with(uid)) == 1, "the agent alone")

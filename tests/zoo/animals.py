@@ -111,9 +111,6 @@ ANIMALS = (
     Animal(
         name="spawned_executor",
         what="spawned processes; locks with names in /dev/shm",
-        first=S.RAISE_1,
-        # A rank that is killed takes Python's resource tracker with it, and the names stay: not struck so yet.
-        strikes=(S.RAISE_1, S.AGAIN),
     ),
     Animal(name="service_helper", what="a service in a session of its own that ignores SIGTERM", first=S.AGENT_0),
     Animal(name="daemonised", what="a monitor forked twice, with no descriptors left", first=S.AGENT_1),
@@ -169,7 +166,7 @@ ANIMALS = (
         command=python("torch_recipe.py", "spawn"),
         step=2,
         torch=True,
-        strikes=(S.AGAIN,),  # for the same reason
+        strikes=(S.KILL_1, S.KILL_0, S.AGENT_1, S.STOP, S.AGAIN),
     ),
     Animal(
         name="torchrun",

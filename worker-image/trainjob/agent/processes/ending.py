@@ -6,11 +6,10 @@ Called by `attempt` with a rank's own word that an exception ends it.
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Callable, Optional
 
 from trainjob.agent.processes.ranks import Rank
-from trainjob.agent.processes.reaper import Process, signal_group
+from trainjob.agent.processes.reaper import Process, kill_group
 from trainjob.agent.processes.stacks import stack_of
 
 ENDING_S = 10.0
@@ -36,6 +35,6 @@ async def see_it_end(
         f"that is no daemon, or a library's clean-up at exit. It stands here:\n{stack}"
     )
     if speaker is None:
-        signal_group(found.pid, signal.SIGKILL)
+        kill_group(found.pid)
     else:
         found.kill()

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
 from trainjob.agent.processes.rank_command import CannotRun
-from trainjob.agent.processes.reaper import Reaper, group_gone, handles, signal_group, signal_process
+from trainjob.agent.processes.reaper import Reaper, group_gone, handles, kill_group, signal_group, signal_process
 from trainjob_api import command, contract
 from trainjob_api.contract import RankError, RankReport
 
@@ -287,16 +287,13 @@ class RankGroup:
         """To each rank's own process, not to what it started: of DataLoader workers that end first it would only see
         an error. A launcher that handles the signal passes it on; behind a shell it goes to those that speak as ranks.
         """
-        for rank in self.ranks:
-            if rank.alive and rank.ended_at is None:
-                speakers = [] if self.speakers is None or handles(rank.pid, number) else self.speakers()
-                for pid in speakers or [rank.pid]:
-                    signal_process(pid, number)
+        for rank in self._unended():
+            speakers = [] if self.speakers is None or handles(rank.pid, number) else self.speakers()
+            for pid in speakers or [rank.pid]:
+                signal_process(pid, number)
 
-    def _signal_groups(self, number: int) -> None:
-        for rank in self.ranks:
-            if rank.alive and rank.ended_at is None:
-                signal_group(rank.pid, number)
+    def _unended(self) -> List[Rank]:
+        return [rank for rank in self.ranks if rank.alive and rank.ended_at is None]
 
     def condemn(self, verdict: str) -> None:
         """Ends from now on are our doing."""
@@ -310,9 +307,11 @@ class RankGroup:
         if grace_s > 0:
             self.signal(signal.SIGTERM)
             # A stopped process (SIGSTOP) takes no SIGTERM until it is continued.
-            self._signal_groups(signal.SIGCONT)
+            for rank in self._unended():
+                signal_group(rank.pid, signal.SIGCONT)
             await self.wait(grace_s)
-        self._signal_groups(signal.SIGKILL)
+        for rank in self._unended():
+            kill_group(rank.pid)
         await self.wait(STUCK_S)
         if self.alive:
             self._say_stuck()

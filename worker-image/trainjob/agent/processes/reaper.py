@@ -11,6 +11,8 @@ import os
 import signal
 from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
+from trainjob.agent.processes import trackers
+
 OnEnd = Callable[[int], None]
 GROUP_POLL_S = 0.01
 GROUP_WAIT_S = 30.0
@@ -47,7 +49,7 @@ class Reaper:
     def _end(self, pid: int) -> None:
         on_end, group = self._watched.pop(pid, (_orphan, False))
         if group:
-            signal_group(pid, signal.SIGKILL)
+            kill_group(pid)
         _, status = os.waitpid(pid, 0)
         on_end(status)
 
@@ -99,6 +101,12 @@ def signal_group(pid: int, number: int) -> bool:
     return True
 
 
+def kill_group(pid: int) -> None:
+    """SIGKILL to a whole process group; resource trackers stay until `group_gone`."""
+    if not trackers.kill_others(pid):
+        signal_group(pid, signal.SIGKILL)
+
+
 def signal_process(pid: int, number: int) -> None:
     """Send to one process, if it is there and may be signalled."""
     try:
@@ -118,10 +126,13 @@ def handles(pid: int, number: int) -> bool:
 
 
 async def group_gone(pid: int) -> bool:
-    """Wait until nothing of a killed group is left (GROUP_WAIT_S at most)."""
-    deadline = asyncio.get_running_loop().time() + GROUP_WAIT_S
+    """Wait until nothing of a killed group is left (GROUP_WAIT_S at most), trackers included."""
+    began = asyncio.get_running_loop().time()
     while signal_group(pid, 0):
-        if asyncio.get_running_loop().time() > deadline:
+        waited = asyncio.get_running_loop().time() - began
+        if waited > GROUP_WAIT_S:
             return False
+        if waited > trackers.SPARED_S:
+            signal_group(pid, signal.SIGKILL)
         await asyncio.sleep(GROUP_POLL_S)
     return True

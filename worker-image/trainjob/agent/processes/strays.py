@@ -12,6 +12,7 @@ import signal
 import time
 from typing import List
 
+from trainjob.agent.processes import trackers
 from trainjob.agent.processes.reaper import signal_process
 from trainjob_api import contract
 
@@ -28,15 +29,17 @@ def adopt() -> None:
 
 
 def end(pod_uid: str) -> List[int]:
-    """Kill all that an attempt of this pod has started; they are known by their environment. Those that were found,
+    """Kill all that an attempt of this pod has started; they are known by their environment. Those that were killed,
     once they are gone. Blocking.
     """
     found: List[int] = []
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        living = _living(pod_uid)
-        if not living:
+    began = time.monotonic()
+    while time.monotonic() < began + WAIT_S:
+        left = _living(pod_uid)
+        if not left:
             break
+        spared = time.monotonic() < began + trackers.SPARED_S
+        living = [pid for pid in left if not (spared and trackers.is_tracker(pid))]
         for pid in living:
             signal_process(pid, signal.SIGKILL)
         found += [pid for pid in living if pid not in found]

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 
+from trainjob.agent.processes import trackers
 from trainjob_api import contract
 
 _POLL_S = 0.01
@@ -20,14 +21,16 @@ _POLL_S = 0.01
 def kill(session: int, pod_uid: str, timeout_s: float = 5.0) -> int:
     """SIGKILL all of them and wait until they are gone, new ones included. Returns how many there were."""
     seen: set[int] = set()
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while True:
         alive = find(session, pod_uid)
+        spared = time.monotonic() < began + trackers.SPARED_S
         for pid in alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            if not (spared and trackers.is_tracker(pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         seen |= alive
-        if not alive or time.monotonic() > deadline:
+        if not alive or time.monotonic() > began + timeout_s:
             return len(seen)
         time.sleep(_POLL_S)
 
