@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.cut_proxy import CutProxy
 from trainjob.agent.processes.ranks import Rank
 from trainjob_api import contract
 
@@ -123,3 +124,27 @@ def test_an_exit_code_of_its_own_says_more_than_that_others_waited() -> None:
     rank = Rank(0, 0)
     rank.miss({"type": "RankEndedEarly", "message": "rank 2 waits"})
     assert exited(rank, 3).report()["kind"] == contract.END_EXIT
+
+
+@pytest.mark.slow
+def test_that_a_rank_was_needed_is_told_again_over_a_new_connection(tmp_path: Path) -> None:
+    script = HEAD + (
+        "import time\nif c.rank == 1:\n    sys.exit(0)\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
+        "try:\n    trainjob.barrier()\nexcept trainjob.RankGoneError:\n    pass\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.wait(lambda: len(rig.coordinator.reports) == 2)
+        proxy = CutProxy(rig.coordinator.reports[0]["address"])
+        try:
+            rig.run_one(0, 1, 0, [0, 1])
+            rig.run_one(1, 1, 1, [0, 1])
+            order = dict(rig.coordinator.instructions[1])
+            rig.coordinator.tell(1, **{**order, "leader": proxy.address})
+            rig.wait(lambda: rig.ended(1), "rank 1 has returned")
+        finally:
+            proxy.close()
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.ended(0), "rank 0 was refused its call")
+        assert rig.rank(1)["kind"] == contract.END_OK
+        rig.coordinator.tell(1, **order)
+        rig.wait(lambda: rig.rank(1)["kind"] == contract.END_EARLY, "told again")
