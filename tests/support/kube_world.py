@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from trainjob_api import contract
-from trainjob_operator.cluster import Manifest, NotFound
+from trainjob_operator.cluster import Manifest, NotFound, Unavailable
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import ChangeType, ObjectChange
@@ -59,9 +59,18 @@ class Watch:
                     self.seen[address] = change.object
                 yield change
 
+    async def _listed(self, path: str) -> Manifest:
+        """What there is; 429 is asked again, as every client does: the server says it while a CRD is being changed."""
+        for _ in range(100):
+            try:
+                return await self._api.get(path)
+            except Unavailable:
+                await asyncio.sleep(0.2)
+        return await self._api.get(path)
+
     async def _follow(self, kind: str, path: str) -> None:
         connection = await self._api.connection()
-        listed = await self._api.get(path)
+        listed = await self._listed(path)
         for found in listed["items"]:
             self._changes.put_nowait(ObjectChange(ChangeType.ADDED, kind, found))
         self._to_list -= 1
