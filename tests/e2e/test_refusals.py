@@ -210,7 +210,7 @@ def test_what_is_no_report_is_refused(neighbours: Neighbours) -> None:
 def test_a_pod_that_asks_too_often_has_to_wait(neighbours: Neighbours) -> None:
     before = rogue.refusals()
     status, said = neighbours.knock(body="{}", times=300)
-    assert status == 429 and f"TrainJob {neighbours.namespace}/other asks too often" in said
+    assert status == 429 and f"pod {neighbours.namespace}/other-0 asks too often" in said
     assert rogue.refusals()["too often"] > before.get("too often", 0)
 
 
