@@ -249,7 +249,7 @@ def test_a_running_job_is_not_restarted_by_an_upgrade_and_its_pods_are_kept() ->
     assert (world.attempt.number, world.attempt.members) == (2, "0-1")
     world.run().tick(60)
     world.change_spec(checkpoint=OTHER)
-    world.break_rank(1, raised(1, "ValueError"))
+    world.break_rank(1, raised(1, "TypeError"))
     world.turn()
     assert world.status.slots == "2-3", "they were taken for what attempt 2 was made of"
 

@@ -176,7 +176,7 @@ def test_a_job_applied_again_goes_on_where_it_was_deleted(namespace: str) -> Non
 
 def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
     """Its pods and its Service are left behind on purpose, and its ranks stand before the gate that the new ones are
-    to pass.
+    to pass. The Service selects by the job's name: it serves the new job.
     """
     words = ("--gates", "5", "--steps", "8", "--mode", "SYNC")
     gated.start("count", namespace, *words)
@@ -184,9 +184,6 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
     e2e.kubectl("delete", "tj", "count", "-n", namespace, "--cascade=orphan")
     left = e2e.uids("count", namespace)
     gated.start("count", namespace, *words)
-    told = e2e.eventually("the foreign Service is told of", lambda: service_conflict("count", namespace))
-    assert "delete it or rename the TrainJob" in told
-    e2e.kubectl("delete", "service", "count", "-n", namespace)
     e2e.eventually(
         "the old pods were told to exit",
         lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left),
