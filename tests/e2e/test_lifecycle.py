@@ -281,7 +281,7 @@ def test_a_command_that_crashes_at_its_start_fails_the_job(namespace: str) -> No
     for name, reason, cause, words in (
         ("no-program", contract.REASON_START, contract.REASON_START, "/no/such/program"),
         ("no-script", contract.REASON_START, contract.REASON_START, "/code/none.py"),
-        ("crash", contract.REASON_LIMIT, contract.REASON_USER_ERROR, "No module named 'no_such_module'"),
+        ("crash", contract.REASON_USER_ERROR, contract.REASON_USER_ERROR, "No module named 'no_such_module'"),
         (
             "init",
             contract.REASON_LIMIT,
