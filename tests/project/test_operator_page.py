@@ -58,8 +58,8 @@ def test_the_metrics_are_those_of_a_scrape() -> None:
 
 def test_the_fields_of_a_line_are_those_that_are_listed() -> None:
     record = logging.LogRecord("trainjob_operator", logging.INFO, __file__, 1, "said", (), None)
-    assert set(json.loads(JsonLines().format(record))) == set(FIELDS) - {"job", "error"}
-    record.job = "team/digits"
+    assert set(json.loads(JsonLines().format(record))) == set(FIELDS) - {"job", "why", "error"}
+    record.job, record.why = "team/digits", "digits-1 is gone"
     try:
         raise ValueError("odd")
     except ValueError:
