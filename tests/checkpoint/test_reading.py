@@ -83,7 +83,10 @@ def test_as_directory_brings_what_lacks_and_leaves_what_is_here(uri: str, any_st
         first = os.fstat(file.fileno()).st_ino
         with checkpoint.as_directory() as path:
             assert Path(path, "model.pt").read_bytes() == FILES["model.pt"][0]
-            assert os.stat(os.path.join(path, "layers ü/0.bin")).st_ino == first
+            if uri.startswith("s3://"):
+                assert os.stat(os.path.join(path, "layers ü/0.bin")).st_ino == first
+            else:  # what lies on a mounted path is copied: the folder is the loop's own
+                assert os.stat(os.path.join(path, "layers ü/0.bin")).st_ino != first
     with checkpoint.as_directory() as path:
         assert Path(path, ".trainjob/rank-0.state").read_bytes() == b"state"
 
