@@ -88,7 +88,9 @@ def test_as_directory_brings_what_lacks_and_leaves_what_is_here(uri: str, any_st
             else:  # what lies on a mounted path is copied: the folder is the loop's own
                 assert Path(path, "layers ü/0.bin").read_bytes() == FILES["layers ü/0.bin"][0]
     with checkpoint.as_directory() as path:
-        assert Path(path, ".trainjob/rank-0.state").read_bytes() == b"state"
+        own = Path(path, ".trainjob/rank-0.state")
+        # What the library keeps beside the user's files is no part of a folder that is made for the loop.
+        assert own.read_bytes() == b"state" if uri.startswith("s3://") else not own.exists()
 
 
 def test_many_threads_ask_for_one_file(uri: str) -> None:
