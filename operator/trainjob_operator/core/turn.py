@@ -17,7 +17,7 @@ from trainjob_operator.core.children import Children, sort_children
 from trainjob_operator.core.clocks import settled
 from trainjob_operator.core.model import AgentView, Event, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, positions
 
 LISTEN_S = 30.0
 """A new leader gives agents this long to find it before their silence means anything."""
@@ -122,12 +122,15 @@ class Turn:
 
     def succeeded(self) -> frozenset[int]:
         """Without the agent: members that have ended with success, also those whose pods are gone by now."""
+        return frozenset(slot for slot in self.members() if self.has_succeeded(slot))
+
+    def has_succeeded(self, slot: int) -> bool:
+        """The same of one member: asked for each of them, it costs no walk over all."""
         running = self.running
-        if running is None or not self.plain:
-            return frozenset()
-        pods = {slot: self.kids.ended.get(slot) or self.kids.leaving.get(slot) for slot in self.members()}
-        seen = {slot for slot, pod in pods.items() if pod is not None and pod.phase is PodPhase.SUCCEEDED}
-        return frozenset(seen | set(parse_slots(running.succeeded)))
+        if running is None or not self.plain or slot not in positions(running.members):
+            return False
+        pod = self.kids.ended.get(slot) or self.kids.leaving.get(slot)
+        return (pod is not None and pod.phase is PodPhase.SUCCEEDED) or slot in positions(running.succeeded)
 
     def word(self, slot: int) -> AgentView | None:
         """What a member's agent says of the newest attempt; what it says of an older one is stale."""

@@ -77,7 +77,7 @@ def is_lost(turn: Turn, slot: int) -> bool:
         return False
     if not turn.plain:
         return True
-    if slot in turn.succeeded():
+    if turn.has_succeeded(slot):
         return False
     if slot in turn.kids.ended:
         return True

@@ -34,7 +34,7 @@ def pod_actions(turn: Turn) -> list[Action]:
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         if not turn.plain:  # there the attempt is committed before its pods; with agents a member's pod comes once
             have |= set(turn.members())
-        lacking = [slot for slot in listed if slot not in have and slot not in turn.succeeded()]
+        lacking = [slot for slot in listed if slot not in have and not turn.has_succeeded(slot)]
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.
         lacking = lacking[:1] if turn.observed.refusals else lacking
         actions += [CreatePod(slot, avoid) for slot in lacking]
