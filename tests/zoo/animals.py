@@ -101,7 +101,9 @@ ANIMALS = (
         what="overrides, a run folder by date, os.chdir, logging to files",
         command=python("hydra_like.py", "train.save_every=1"),
     ),
-    Animal(name="sigterm_flag", what="a SIGTERM handler that sets a flag; leaves with 0", first=S.STOP),
+    Animal(
+        name="sigterm_flag", what="a SIGTERM handler that sets a flag; leaves with 0 after the next save", first=S.STOP
+    ),
     Animal(name="sigterm_raises", what="a SIGTERM handler that raises SystemExit(143)", first=S.STOP),
     Animal(name="sigterm_deaf", what="ignores SIGTERM, SIGINT and SIGCHLD, and forks", first=S.STOP),
     Animal(name="sigalrm_watchdog", what="SIGALRM raises, an interval timer strikes in the middle of calls"),

@@ -1,4 +1,6 @@
-"""A handler that sets a flag; the loop saves and leaves with 0 at the end of the step."""
+"""A handler that sets a flag; the loop leaves with 0 after the next save. (Signals come to the ranks at different steps: one
+that saved at once would pair its step with another step of the other rank's.)
+"""
 
 import signal
 import sys
@@ -24,8 +26,8 @@ if checkpoint := trainjob.get_checkpoint():
     net.load(checkpoint.to_dict())
 for step in range(net.done, STEPS):
     loss = net.train_step(step)
-    if step % 2 or stop_requested:
+    if step % 2:
         trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-    if stop_requested:
-        sys.exit(0)
+        if stop_requested:
+            sys.exit(0)
 net.finish()
