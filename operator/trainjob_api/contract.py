@@ -377,6 +377,10 @@ REASON_WORKER_UNREACHABLE = "WorkerUnreachable"
 """A worker's agent was silent for 30 s, and its node, its pod's readiness or its peers say too that it is lost: it
 is replaced; counts as a preemption.
 """
+REASON_PEERS_UNREACHABLE = "PeersUnreachable"
+"""Workers cannot reach rank 0's agent, so that the attempt cannot begin: said after 30 s, ended and counted after
+120 s. The message names who cannot reach whom; a worker that alone cannot is replaced, away from its node.
+"""
 REASON_POD_FAILED = "PodFailed"
 """A member's pod ended by itself."""
 REASON_START_FAILED = "StartFailed"
@@ -599,7 +603,9 @@ class AgentReport(TypedDict, total=False):
     """The attempt's join has been answered, ranks were or are being started."""
     ranks: List[RankReport]
     lost_peers: List[int]
-    """Indices of members whose agent cannot be reached."""
+    """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
+    unreached_s: float
+    """For how long one of them has not been reached, the longest of them; 0: there are none."""
     draining: bool
     """SIGTERM arrived: this pod is going away."""
     uploads: int

@@ -126,7 +126,9 @@ def test_files_of_a_staged_checkpoint_come_from_the_peer_that_has_them(tmp_path:
         rig.run(3)
         rig.wait(lambda: rig.report(0)["attempt"] == 3)
         # It goes beside the next attempt, which does not wait for it.
-        rig.wait(lambda: not (rig.work_dir(0) / "restore" / "2").exists(), "what was brought for an attempt goes with it")
+        rig.wait(
+            lambda: not (rig.work_dir(0) / "restore" / "2").exists(), "what was brought for an attempt goes with it"
+        )
 
 
 def test_a_new_pod_restores_from_storage(tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ class World:
         self.now += seconds(s)
         for slot, view in self.agents.items():
             if slot not in self.mute and self.now - view.heard_at > seconds(contract.LONG_POLL_S):
-                self.agents[slot] = replace(view, heard_at=self.now)
+                for_s = view.unreached_s + (self.now - view.heard_at).total_seconds() if view.lost_peers else 0.0
+                self.agents[slot] = replace(view, heard_at=self.now, unreached_s=for_s)
         return self
 
     # --- The cluster ---

@@ -32,6 +32,8 @@ RESTART_S = 1.5
 """From the end of a container to the agent of its next start."""
 LOST_S = 1.0
 """A link to a peer that is not back after this is reported as lost."""
+AWAITED_S = 10.0
+"""Rank 0's agent names those that have not come to the join by then."""
 LONELY_S = 600.0
 """An agent without coordinator, ranks and uploads ends after this."""
 
@@ -113,6 +115,8 @@ class World:
         self.lost_nodes: set[str] = set()
         self.capacity: int | None = None
         """Pods that the nodes hold; None: any number."""
+        self.are_apart: Callable[[int, int], bool] = lambda slot, leader: False
+        """Whether one worker cannot connect to another."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def training(self, job: str) -> Training:
@@ -425,6 +429,33 @@ class World:
 
     # --- Peers among themselves ---------------------------------------------------------------------------------------
 
+    async def call_leader(self, agent: PuppetAgent, attempt: int, index: int, workers: int, leader: int) -> None:
+        """Connect to rank 0's agent, until that succeeds; then join."""
+        agent.unreached_since = self.clock.monotonic()
+        while agent.alive and agent.attempt == attempt and self.are_apart(agent.slot, leader):
+            await asyncio.sleep(LOST_S)
+            if 0 not in agent.lost_peers:
+                agent.lost_peers.add(0)
+                agent.speak()
+        if agent.alive and agent.attempt == attempt:
+            if 0 in agent.lost_peers:
+                agent.lost_peers.discard(0)
+                agent.speak()
+            self.join(agent, attempt, index, workers)
+
+    async def await_members(self, agent: PuppetAgent, group: Group) -> None:
+        """As rank 0's agent: name those that do not come."""
+        agent.unreached_since = self.clock.monotonic()
+        await asyncio.sleep(AWAITED_S)
+        while agent.alive and agent.attempt == group.attempt:
+            missing = set() if group.started else set(range(group.workers)) - group.members.keys()
+            if missing != agent.lost_peers and not group.started:
+                agent.lost_peers = missing
+                agent.speak()
+            if group.started:
+                return
+            await asyncio.sleep(LOST_S)
+
     def join(self, agent: PuppetAgent, attempt: int, index: int, workers: int) -> None:
         group = self.groups.setdefault((agent.job_uid, attempt), Group(attempt, workers))
         holder = group.members.get(index)
@@ -434,6 +465,8 @@ class World:
                 f"({agent.pod_uid}) are told to be it"
             )
         group.members[index] = agent
+        if index == 0:
+            self.spawn(self.await_members(agent, group))
         if group.complete and not group.started:
             group.started = True
             self.spawn(self._train(group, agent.job, agent.job_uid))
@@ -498,6 +531,7 @@ class PuppetAgent:
         self.joined = self.draining = self.completed = self.muted = False
         self.checked: int | None = None
         self.lost_peers: set[int] = set()
+        self.unreached_since = world.clock.monotonic()
         self.progress: dict[str, Any] | None = None
         self.clock_error = world.rng.uniform(-3.0, 3.0)
         self._seq = 0
@@ -573,6 +607,7 @@ class PuppetAgent:
             "joined": self.joined,
             "ranks": self.ranks,
             "lost_peers": sorted(self.lost_peers),
+            "unreached_s": self.world.clock.monotonic() - self.unreached_since if self.lost_peers else 0.0,
             "draining": self.draining,
             "completed": self.completed,
             "checked": self.checked,
@@ -601,7 +636,12 @@ class PuppetAgent:
                 if self.alive:
                     self.attempt, self.ranks, self.joined, self.progress = instruction["attempt"], [], False, None
                     self.lost_peers.clear()
-                    self.world.join(self, instruction["attempt"], instruction["index"], instruction["workers"])
+                    place = instruction["attempt"], instruction["index"], instruction["workers"]
+                    leader = int(instruction["leader"].rpartition(":")[0].rpartition(".")[2])
+                    if self.world.are_apart(self.slot, leader):
+                        self.world.spawn(self.world.call_leader(self, *place, leader))
+                    else:
+                        self.world.join(self, *place)
             case contract.DO_HOLD:
                 await self._stop_ranks()
             case contract.DO_CHECK:

@@ -56,6 +56,13 @@ def _instant(value: Any) -> Any:
     return value
 
 
+def _seconds(value: Any) -> Any:
+    """A length that no clock measures counts as none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if 0.0 <= value <= TIME_LIMIT else 0.0
+    return value
+
+
 def _number(value: Any) -> Any:
     """A whole number that not every JSON reader keeps exactly counts as not given."""
     return None if isinstance(value, int) and abs(value) > COUNT_LIMIT else value
@@ -94,6 +101,7 @@ Word = Annotated[str, _text(NAME_LIMIT)]
 Path = Annotated[str, _text(PATH_LIMIT)]
 Message = Annotated[str, _text(contract.MESSAGE_LIMIT)]
 Count = Annotated[int, Field(ge=0, le=COUNT_LIMIT)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Instant = Annotated[float | None, BeforeValidator(_instant)]
 Number = Annotated[int | None, BeforeValidator(_number)]
@@ -187,6 +195,7 @@ class Report(_Part):
     joined: bool = False
     ranks: Annotated[list[_Rank], _first(RANKS_LIMIT)] = Field(default_factory=list)
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
+    unreached_s: Seconds = 0.0
     draining: bool = False
     uploads: Count = 0
     completed: bool = False
@@ -238,6 +247,7 @@ class Report(_Part):
             joined=self.joined,
             ranks=tuple(cast(RankReport, rank.told()) for rank in self.ranks),
             lost_peers=tuple(self.lost_peers),
+            unreached_s=self.unreached_s,
             draining=self.draining,
             uploads=self.uploads,
             completed=self.completed,

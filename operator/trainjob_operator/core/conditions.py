@@ -15,6 +15,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
 from trainjob_operator.core import obstacles
 from trainjob_operator.core.ends.silence import SILENT_S
+from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
@@ -218,6 +219,9 @@ def _degraded(turn: Turn) -> Says:
             contract.REASON_UNREACHABLE,
             "no agent has been heard for a minute while pods run; training goes on, failures would go unseen",
         )
+    apart = find_unreached(turn, SAID_AFTER_S)
+    if apart is not None:
+        return Says("True", contract.REASON_PEERS_UNREACHABLE, sentence(turn, apart))
     retry_at = turn.status.timing.retry_at
     if retry_at is not None and is_backing_off(turn):
         early = turn.status.failures.early_in_row

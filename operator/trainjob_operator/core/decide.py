@@ -264,7 +264,7 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
         return End(failed=True, reason=cost.fatal[0], message=cost.fatal[1], cause=failure)
     retry_in(turn, cost.back_off_s)
     if cost.replace is not None:
-        slots.replace(turn, cost.replace, incident.node)
+        slots.replace(turn, cost.replace, incident)
     return None
 
 

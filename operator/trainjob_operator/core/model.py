@@ -92,6 +92,8 @@ class AgentView:
     joined: bool = False
     ranks: tuple[RankReport, ...] = ()
     lost_peers: tuple[int, ...] = ()
+    unreached_s: float = 0.0
+    """When it said that: for how long the longest of them had not been reached."""
     draining: bool = False
     uploads: int = 0
     completed: bool = False

@@ -125,6 +125,7 @@ class Agent:
             "joined": attempt is not None and attempt.joined_at_leader,
             "ranks": [r.report() for r in attempt.ranks] if attempt is not None else [],
             "lost_peers": attempt.lost_peers if attempt is not None else [],
+            "unreached_s": round(attempt.unreached_s, 3) if attempt is not None else 0.0,
             "draining": self._draining,
             "uploads": self._site.saving.waiting if self._site is not None else 0,
             "completed": self._completed or (attempt is not None and attempt.is_complete),

@@ -70,7 +70,9 @@ def charge(
         else {key: n for key, n in books.strikes.items() if key.isdecimal() and int(key) in slots}
     )
     replace, avoid = None, books.avoid_nodes
-    if counted and incident.strikes:
+    if incident.replaces:
+        replace, avoid = incident.slot, _avoid(avoid, incident.node)
+    elif counted and incident.strikes:
         key = str(incident.slot)
         strikes[key] = strikes.get(key, 0) + 1
         if strikes[key] >= STRIKES:

@@ -75,6 +75,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_DAMAGED: _FREE,
     contract.REASON_INTERRUPTED: _FREE,
     # Pods ended.
+    contract.REASON_PEERS_UNREACHABLE: replace(_EARLY, strikes=True),
     contract.REASON_POD_LOST: _FAILURE,
     contract.REASON_POD_FAILED: _FAILURE,
     contract.REASON_START_FAILED: _EARLY,

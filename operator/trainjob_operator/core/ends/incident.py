@@ -30,6 +30,8 @@ class Incident:
     """The exit code is the agent's word for itself: no rule of the user's is about it."""
     strikes: bool = False
     """The worker itself is suspect: twice, and its pod is replaced."""
+    replaces: bool = False
+    """The worker itself is the cause: its pod is replaced at once."""
     avoid_node: bool = False
     """Its node is suspect, and the scheduler does not know: the next pods keep away from it."""
 

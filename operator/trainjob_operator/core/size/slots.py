@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_operator.core import make
 from trainjob_operator.core.ends import budget
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_name
 from trainjob_operator.core.size import gang
@@ -108,13 +109,11 @@ def replace_lost(turn: Turn) -> None:
         turn.say(f"{lost.sentence}: its pod is replaced")
 
 
-def replace(turn: Turn, slot: int, node: str | None) -> None:
-    """Give up a worker that broke again and again; its successor keeps away from the node."""
+def replace(turn: Turn, slot: int, incident: Incident) -> None:
+    """Give up a worker that broke again and again, or is the cause itself; its successor keeps away from the node."""
     turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
-    away = f", away from {node}" if node else ""
-    message = (
-        f"{pod_name(turn.job.metadata.name, slot)} broke {budget.STRIKES} times without progress: its pod is "
-        f"replaced{away}"
-    )
+    away = f", away from {incident.node}" if incident.node else ""
+    why = f"is apart ({incident.reason})" if incident.replaces else f"broke {budget.STRIKES} times without progress"
+    message = f"{pod_name(turn.job.metadata.name, slot)} {why}: its pod is replaced{away}"
     turn.tell("Warning", "WorkerReplaced", message)
     turn.say(message)

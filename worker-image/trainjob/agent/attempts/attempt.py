@@ -72,7 +72,8 @@ class Attempt:
         self._told: Dict[int, bool] = {}
         self.restore: Optional[Restore] = None
         self.leader: Optional[Leader] = None
-        self.leader_lost = False
+        self._leader_lost: Optional[float] = None
+        """Since when rank 0's agent cannot be reached, by the loop's time."""
         self.run: Optional[int] = None
         self.resumed_from: Optional[str] = None
 
@@ -104,9 +105,19 @@ class Attempt:
     @property
     def lost_peers(self) -> List[int]:
         """Indices of members that cannot be reached from here."""
+        return sorted(self._unreached)
+
+    @property
+    def unreached_s(self) -> float:
+        """For how long that has been so of one of them, the longest."""
+        since = min(self._unreached.values(), default=None)
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    @property
+    def _unreached(self) -> Mapping[int, float]:
         if self.leader is not None:
-            return sorted(self.leader.lost)
-        return [0] if self.leader_lost else []
+            return self.leader.unreached
+        return {} if self._leader_lost is None else {0: self._leader_lost}
 
     # -- the coordinator's words ---------------------------------------------------------------------------------------
 
@@ -260,9 +271,9 @@ class Attempt:
         if lasting:
             self._site.warn(why)
 
-    def _link_lost(self, lost: bool) -> None:
-        if lost != self.leader_lost:
-            self.leader_lost = lost
+    def _link_lost(self, since: Optional[float]) -> None:
+        before, self._leader_lost = self._leader_lost, since
+        if (since is None) != (before is None):
             self._site.changed(True)
 
     def joined(self, answer: Mapping[str, Any]) -> None:

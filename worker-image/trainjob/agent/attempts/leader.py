@@ -31,6 +31,8 @@ SAY_WAITING_S = 60.0
 POLL_S = 0.2
 STORING_WORD_S = 10.0
 """How often it is said that all ranks have ended and storage is waited for."""
+AWAITED_S = 10.0
+"""A member that has not come to the join for so long is told of: should its agent be silent too, it is lost."""
 LOST_S = 1.0
 """How long a member may be without a connection before it counts as a lost peer."""
 
@@ -62,15 +64,17 @@ class Leader:
         self._impatient = False
         self._left: Set[int] = set()
         """Members that said good-bye: their agents end."""
-        self.lost: Set[int] = set()
-        """Members that had joined and cannot be reached."""
+        self._lost: Dict[int, float] = {}
+        """Members that had joined and cannot be reached: since when."""
         self.collectives: Optional[Collectives] = None
         self.commits: Optional[Commits] = None
         self._history: Optional[History] = None
         self._witnesses = Witnesses()
         self._closed = False
         loop = asyncio.get_running_loop()
+        self._began = loop.time()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
+        self._awaiting = loop.call_later(AWAITED_S, self._tell_awaited)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -90,8 +94,25 @@ class Leader:
         self._lost_timers[index] = asyncio.get_running_loop().call_later(LOST_S, self._count_lost, index)
 
     def _count_lost(self, index: int) -> None:
-        self.lost.add(index)
+        self._lost[index] = asyncio.get_running_loop().time() - LOST_S
         self._site.changed(True)
+
+    @property
+    def unreached(self) -> Mapping[int, float]:
+        """Members without a connection, by the loop's time since when: lost ones, and in a join those that do not
+        come.
+        """
+        if not self._awaits_late:
+            return self._lost
+        return {**dict.fromkeys(self._join.missing(), self._began), **self._lost}
+
+    @property
+    def _awaits_late(self) -> bool:
+        return self._join.phase == join.GATHERING and asyncio.get_running_loop().time() >= self._began + AWAITED_S
+
+    def _tell_awaited(self) -> None:
+        if self.unreached:
+            self._site.changed(True)
 
     def tell(self, index: Optional[int], message: wire.Message, blob: bytes = b"") -> None:
         """To one member, or to all (None)."""
@@ -163,6 +184,7 @@ class Leader:
         """A newer attempt begins, or the agent ends."""
         self._closed = True
         self._patience.cancel()
+        self._awaiting.cancel()
         for timer in self._lost_timers.values():
             timer.cancel()
         self._background.cancel()
@@ -179,8 +201,7 @@ class Leader:
         if timer is not None:
             timer.cancel()
         self._left.discard(index)
-        if index in self.lost:
-            self.lost.discard(index)
+        if self._lost.pop(index, None) is not None or self._awaits_late:
             self._site.changed(True)
         if message.get("started"):
             # It knows the answer and comes back after a lost connection.
@@ -381,7 +402,7 @@ class Leader:
         while (
             self.commits is not None
             and not self.commits.drained
-            and not self.commits.waits_only_for(self.lost | self._left)
+            and not self.commits.waits_only_for(self._lost.keys() | self._left)
         ):
             await self.commits.until_drained(POLL_S)
 

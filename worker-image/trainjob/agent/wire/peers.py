@@ -212,7 +212,7 @@ class LeaderLink:
         caller: Caller,
         on_up: Callable[[], None],
         on_frame: Callable[[wire.Message, bytes], None],
-        on_lost: Callable[[bool], None],
+        on_lost: Callable[[Optional[float]], None],
         complain: Complain = _unheard,
         on_fault: OnFault = of_the_agent,
     ) -> None:
@@ -260,11 +260,11 @@ class LeaderLink:
             up = await self._try(host, port, gone)
             if up:
                 delay = RETRY_S
-                self._on_lost(False)
+                self._on_lost(None)
                 await gone
                 lost_at = loop.time()
             elif loop.time() - lost_at >= LOST_AFTER_S:
-                self._on_lost(True)
+                self._on_lost(lost_at)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, RETRY_CAP_S)
 
