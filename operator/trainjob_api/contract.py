@@ -176,6 +176,12 @@ ENV_RENDEZVOUS_TIMEOUT_S = "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS"
 """spec.rendezvous.timeoutSeconds. Set on the pod; `trainjob.init_process_group()` uses it."""
 
 # --- Environment: knobs for users ------------------------------------------------------------------------------------
+ENV_IN_PROCESS = "TRAINJOB_IN_PROCESS"
+"""A plain `python train.py` becomes a job of one rank in its own process at its first call of the library, as by
+trainjob.init(). 1: a job with a new name; another value is the job's name.
+"""
+IN_PROCESS_MODULE = "trainjob.launch.in_process.starting"
+"""Where that begins; the session knows it by name alone."""
 ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"
 """Seconds until a barrier names the missing ranks and where they stand; absent: 60."""
 S3_RETRY_S = 60.0

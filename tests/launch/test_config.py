@@ -15,7 +15,7 @@ from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, Run
 @pytest.mark.parametrize(
     ("kind", "arguments", "field"),
     [
-        (ScalingConfig, {"num_workers": 0}, "ScalingConfig.num_workers"),
+        (ScalingConfig, {"num_workers": -1}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"num_workers": True}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"num_workers": 1.5}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"num_workers": (1, 4)}, "ScalingConfig.num_workers"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TorchTrainer,
         TrainingFailedError,
         UserCallback,
+        init,
     )
     from trainjob.session.calls import (
         CheckpointUploadMode,
@@ -92,6 +93,7 @@ __all__ = [
     "get_context",
     "get_device",
     "get_devices",
+    "init",
     "init_process_group",
     "log",
     "prepare_data_loader",
@@ -114,7 +116,7 @@ _MODULES: Dict[str, str] = {
     "prepare_model",
     "trainjob.launch": (
         "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig "
-        "TorchTrainer TrainingFailedError UserCallback"
+        "TorchTrainer TrainingFailedError UserCallback init"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -113,6 +113,11 @@ def _add_run(commands: Commands) -> None:
         default=[],
         help="set an environment variable of the ranks; may be given again",
     )
+    what.add_argument(
+        "--in-process",
+        action="store_true",
+        help="one rank, inside this very process: for pdb, breakpoint() and profilers; nothing is started again",
+    )
     size = run.add_argument_group("how large")
     size.add_argument(
         "--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)"

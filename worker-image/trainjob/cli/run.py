@@ -7,6 +7,7 @@ and what to say at the end.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import threading
@@ -17,7 +18,7 @@ from trainjob.cli import manifest, overlay
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
-from trainjob.screen import changes, failure, wording
+from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE
@@ -34,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
     started = time.monotonic()
     job = build(args)
+    if args.in_process:
+        return _in_process(args, job, started)
     from trainjob.launch.local.backend import (
         run_job,
     )  # half a second of imports, which wrong usage does not have to wait for
@@ -47,6 +50,24 @@ def run(args: argparse.Namespace) -> int:
     finally:
         display.close()
     return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
+
+
+def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
+    """The script as this process's `__main__`; Python has printed its traceback by then, so it is not said again."""
+    from trainjob.launch.in_process import guest, script
+    from trainjob.launch.local.backend import LocalOutcome
+
+    streams.write(sys.stderr, guest.opening(job, guest.place(os.environ)))
+    os.environ.update(args.env)
+    command = [*(("-m",) if args.module else ()), args.script, *args.script_args]
+    try:
+        end = script.run(job, command)
+    except LaunchError as error:
+        raise CommandError(str(error), next_step="put that right, then run the same command again") from None
+    if end is None:  # rank 0's process says how the job ended
+        return CLI_OK
+    outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
+    return conclude(outcome, retry(args, end.job), time.monotonic() - started, traceback=False)
 
 
 def build(args: argparse.Namespace) -> TrainJob:
@@ -78,6 +99,19 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(
             f"--storage {args.storage}: this version stores on paths and at s3://",
             next_step="give a folder: --storage ./checkpoints",
+            code=CLI_USAGE,
+        )
+    if args.in_process and (args.file or (args.workers or 1) * (args.processes_per_worker or 1) > 1):
+        raise CommandError(
+            "--in-process runs a script as one rank in this process",
+            next_step="leave -f, --workers and --processes-per-worker out; several ranks that a debugger can reach: "
+            "torchrun --nproc-per-node 2 -m trainjob.cli run --in-process train.py",
+            code=CLI_USAGE,
+        )
+    if args.in_process and args.max_failures:
+        raise CommandError(
+            "--in-process starts nothing again: the loop runs in this process",
+            next_step="leave --max-failures out, or --in-process",
             code=CLI_USAGE,
         )
     if args.file is not None and args.script_args:
@@ -148,6 +182,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     for option in ("workers", "processes_per_worker", "storage", "keep", "on_upload_failure", "max_failures"):
         value = getattr(args, option)
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    words += ["--in-process"] if args.in_process else []
     words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
     for name, value in args.env:
         words += ["--env", f"{name}={value}"]
@@ -159,7 +194,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     )
 
 
-def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int:
+def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float, *, traceback: bool = True) -> int:
     """Say how it ended, on standard error, and return the exit code."""
     job, status = outcome.job, outcome.job.status
     if status.holds("Complete"):
@@ -167,7 +202,7 @@ def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float) -> int
     elif status.holds("Failed"):
         asks = outcome.storage is not None and status.checkpoint.latest is None
         stored = newest(str(outcome.storage))[0] if asks else None
-        lines, code = failure.explain(job, again, stored), CLI_JOB_FAILED
+        lines, code = failure.explain(job, again, stored, traceback=traceback), CLI_JOB_FAILED
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     print(*lines, sep="\n", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainjob.launch.errors import ConfigError, LaunchError
     from trainjob.launch.handover.callbacks import RunContext, UserCallback
     from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+    from trainjob.launch.in_process.starting import init
     from trainjob.launch.outcome.result import Result
     from trainjob.launch.outcome.verdict import TrainingFailedError
     from trainjob.launch.trainer import TorchTrainer
@@ -34,12 +35,14 @@ __all__ = [
     "TorchTrainer",
     "TrainingFailedError",
     "UserCallback",
+    "init",
 ]
 
 _MODULES = {
     "handover.callbacks": ("RunContext", "UserCallback"),
     "cluster.cluster_run": ("ClusterRun",),
     "handover.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
+    "in_process.starting": ("init",),
     "errors": ("ConfigError", "LaunchError"),
     "cluster.kubernetes": ("Kubernetes",),
     "outcome.result": ("Result",),

@@ -23,6 +23,8 @@ from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Metadata, Rende
 DEFAULT_STORAGE = "~/trainjob_results"
 LOCAL_IMAGE = "local"
 """Stands in the template of jobs that this machine runs itself: no image is pulled."""
+LOCAL_MODULES_FIRST = ("-P",)
+"""Python's option for processes of ours: a module of the folder they start in must not hide the launcher's or ours."""
 GPU_RESOURCE = "nvidia.com/gpu"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 GPUS_PER_POD = 8

@@ -83,10 +83,17 @@ class TorchTrainer:
             resume_from=_resume_from(resume_from_checkpoint),
         )
         self._backend = _of_backend(backend)
-        jobs.pack(self._settings.scaling)
+        if self._settings.scaling.num_workers:
+            jobs.pack(self._settings.scaling)
+        elif self._backend is not None:
+            raise ConfigError(
+                "ScalingConfig.num_workers", 0, "0 trains in this very process: give 1 or more for a job on a cluster"
+            )
 
     def fit(self) -> Result:
         """Train to the end. Raises TrainingFailedError with the first cause when the job failed.
+
+        With num_workers=0 the function runs in this very process, and what it raises goes through as it is.
 
         Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job goes on, and a line says
         how to get back to it.
@@ -170,6 +177,10 @@ class _Fit:
 
     def run(self) -> Result:
         """Build, run, read."""
+        if self._settings.scaling.num_workers == 0:
+            from trainjob.launch.in_process import fit
+
+            return fit.fit(self._settings, self._context)
         from trainjob.launch.local.backend import LocalOptions, run_job
 
         content = payload.Payload(

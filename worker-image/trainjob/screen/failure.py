@@ -128,10 +128,11 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
 
 
-def explain(job: TrainJob, retry: Retry, stored: str | None = None) -> list[str]:
+def explain(job: TrainJob, retry: Retry, stored: str | None = None, *, traceback: bool = True) -> list[str]:
     """Lines for a job that has failed: verdict, first cause, traceback, what is saved, what to do next.
 
     `stored`: the newest checkpoint on storage, where somebody looked; the status knows those of this run alone.
+    `traceback`: False where it was printed already.
     """
     status = job.status
     failed, failure = status.condition("Failed"), status.last_failure
@@ -140,7 +141,8 @@ def explain(job: TrainJob, retry: Retry, stored: str | None = None) -> list[str]
     if failure is None:
         lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
     else:
-        lines = [f"{job.metadata.name} failed: {headline(failure)}", *_indented(failure.traceback or "", 4)]
+        shown = failure.traceback or "" if traceback else ""
+        lines = [f"{job.metadata.name} failed: {headline(failure)}", *_indented(shown, 4)]
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
         why = why_no_more(verdict, headline(failure))
         lines += [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]

@@ -13,3 +13,7 @@ stop_criterion: Optional[Callable[[Dict[str, Any]], bool]] = None
 """Set by the launcher's worker main: rank 0 asks it with each report's metrics; when it says True, every rank ends
 with exit code 0 inside that report().
 """
+
+after_report: Optional[Callable[[], None]] = None
+"""Set where the trainer and its rank are one process: called when a report() was released, for the trainer's callbacks.
+"""

@@ -105,6 +105,8 @@ def report(
     saved = reply.get("checkpoint")
     if saved:
         _position.released_id = str(saved["id"])
+    if session.after_report is not None:
+        session.after_report()
     if reply.get("stop"):
         raise SystemExit(0)
 
@@ -182,7 +184,7 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
 
 
 def reset() -> None:
-    """Forget which checkpoint is current: for tests, which are many ranks in a row."""
+    """Forget which checkpoint is current: for processes that are many ranks in a row."""
     global _position
     _position = _Position()
     _warned.clear()

@@ -14,7 +14,8 @@ from trainjob_api import contract
 
 HOW_TO_RUN = (
     "Run the script with `tj run train.py --workers 2`, or the function with `TorchTrainer(train_func, "
-    "scaling_config=ScalingConfig(num_workers=2)).fit()`."
+    "scaling_config=ScalingConfig(num_workers=2)).fit()`. To train in this very process: `trainjob.init()` before the "
+    f"first call, or {contract.ENV_IN_PROCESS}=1 in the environment."
 )
 
 

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Type
 
@@ -228,6 +229,9 @@ def link() -> Link:
 
 def _open() -> Link:
     global _link
+    wish = os.environ.get(contract.ENV_IN_PROCESS)
+    if wish and _forked_from is None and not os.environ.get(contract.ENV_AGENT_SOCKET):
+        import_module(contract.IN_PROCESS_MODULE).init(name=None if wish == "1" else wish)
     with _opening:
         if _link is None:
             if _forked_from is not None:
@@ -278,7 +282,7 @@ def tell_agent(kind: str, error: BaseException) -> None:
 
 
 def disconnect() -> None:
-    """Flush and forget the connection; the next call opens a new one. For tests, which are many ranks in a row."""
+    """Flush and forget the connection; the next call opens a new one. For processes that are many ranks in a row."""
     global _link
     with _opening:
         if _link is not None:

@@ -90,7 +90,7 @@ def load(path: str) -> None:
 
 
 def clear() -> None:
-    """Forget providers and states: for tests, which are many ranks in a row."""
+    """Forget providers and states: for processes that are many ranks in a row."""
     _providers.clear()
     _loaded.clear()
     _counts.clear()

@@ -53,7 +53,9 @@ class ScalingConfig:
     """How many ranks train, and on what."""
 
     num_workers: int = 1
-    """Ranks, as in Ray Train. They are packed into pods; see `gpus_per_pod`."""
+    """Ranks, as in Ray Train. They are packed into pods; see `gpus_per_pod`. 0: the function runs in the very process
+    that calls `fit()`, for debuggers, profilers and tests; under torchrun in each of its processes.
+    """
     use_gpu: bool = False
     """One GPU per rank, unless `resources_per_worker["GPU"]` says otherwise."""
     resources_per_worker: Mapping[str, float] | None = None
@@ -74,7 +76,12 @@ class ScalingConfig:
             raise ConfigError(
                 "ScalingConfig.num_workers", self.num_workers, "a job has a fixed number of ranks: give one number"
             )
-        _whole("ScalingConfig.num_workers", self.num_workers, 1, "give the number of ranks, 1 or more")
+        _whole(
+            "ScalingConfig.num_workers",
+            self.num_workers,
+            0,
+            "give the number of ranks, 1 or more, or 0 to train in this very process",
+        )
         _flag("ScalingConfig.use_gpu", self.use_gpu)
         _one_of("ScalingConfig.placement_strategy", self.placement_strategy, PLACEMENTS)
         if self.accelerator_type is not None and not isinstance(self.accelerator_type, str):

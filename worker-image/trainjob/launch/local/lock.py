@@ -22,6 +22,10 @@ WAIT_S = 60.0
 _POLL_S = 0.1
 
 
+class JobRunning(LaunchError):
+    """Another launcher runs a job in that folder."""
+
+
 class JobLock:
     """Held from construction to `release()`."""
 
@@ -32,7 +36,7 @@ class JobLock:
         self.path = lock_path(folder)
         self._descriptor = self._take(folder, wait_s, on_wait)
         os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()} {_started(os.getpid())}".encode(), 0)
+        os.pwrite(self._descriptor, f"{os.getpid()} {started(os.getpid())}".encode(), 0)
 
     @property
     def descriptor(self) -> int:
@@ -61,7 +65,7 @@ class JobLock:
                 owner = _owner(descriptor)
                 if owner:
                     os.close(descriptor)
-                    raise LaunchError(
+                    raise JobRunning(
                         f"a job that stores in {folder} is running already (launcher pid {owner}): wait for it, stop "
                         "it, or give this job another name"
                     ) from None
@@ -131,10 +135,10 @@ def _owner(descriptor: int) -> int | None:
     if len(words) != 2 or not words[0].isdigit():
         return None
     pid = int(words[0])
-    return pid if _started(pid) == words[1] else None
+    return pid if started(pid) == words[1] else None
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """When the kernel started this process, so that a pid that was used again is told apart; empty for one that is
     gone or a zombie.
     """

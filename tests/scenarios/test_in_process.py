@@ -1,0 +1,227 @@
+"""The loop inside the process that asked for it: `num_workers=0`, `tj run --in-process`, `trainjob.init()`, torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainjob
+from support.scenario import DEADLINE_S, Stage, wait_until
+from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback
+from trainjob.launch import ConfigError, LaunchError
+from trainjob.launch.in_process import guest, stand_in
+from trainjob_api import contract
+
+SCRIPT = """
+import os, sys, time, trainjob
+if "init" in sys.argv:
+    trainjob.init(name="job", storage="storage")
+found = trainjob.get_checkpoint()
+start = found.to_dict()["step"] + 1 if found else 0
+who = trainjob.get_context()
+print(f"rank {who.rank} of {who.world_size} starts at {start} in {os.getpid()}", flush=True)
+for step in range(start, 4):
+    trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
+    if step == 1:
+        if "raise" in sys.argv: raise LookupError("no such digit")
+        if "exit" in sys.argv: sys.exit(3)
+        if "stop" in sys.argv: breakpoint()
+        if "wait" in sys.argv:
+            print("waits", flush=True)
+            time.sleep(600)
+print("done")
+"""
+
+
+class Told(UserCallback):
+    """What a trainer's callback heard."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.errors: list[dict[int, Exception]] = []
+
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        assert checkpoint is not None
+        self.steps.append(metrics[0]["step"])
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        self.errors.append(worker_exceptions)
+
+
+@pytest.mark.slow
+def test_num_workers_0_trains_here_and_a_failed_run_is_gone_on_with(
+    stage: Stage, capfd: pytest.CaptureFixture[str]
+) -> None:
+    started: list[tuple[int, int, int]] = []
+    told = Told()
+
+    def loop(config: dict[str, Any]) -> Any:
+        import torch.distributed as dist
+
+        found = trainjob.get_checkpoint()
+        first = found.to_dict()["step"] + 1 if found else 0
+        started.append((os.getpid(), dist.get_world_size(), first))
+        for step in range(first, 4):
+            trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
+            if step == config["breaks_at"]:
+                raise LookupError("no such digit")
+        return lambda: "a value that no process could be sent"
+
+    def fit(breaks_at: int) -> trainjob.Result:
+        return TorchTrainer(
+            loop,
+            train_loop_config={"breaks_at": breaks_at},
+            scaling_config=ScalingConfig(num_workers=0),
+            run_config=RunConfig(name="job", storage_path=stage.storage, callbacks=[told]),
+        ).fit()
+
+    before = dict(os.environ)
+    with pytest.raises(LookupError, match="no such digit") as caught:
+        fit(1)
+    frames = traceback.extract_tb(caught.tb)
+    assert (frames[-1].name, frames[-1].filename) == ("loop", __file__), "its own traceback, up to its own line"
+    assert [set(each) for each in told.errors] == [{0}] and told.errors[0][0] is caught.value
+    assert dict(os.environ) == before
+    result = fit(99)
+    assert result.return_value() == "a value that no process could be sent"
+    assert result.metrics == {"step": 3} and stage.committed() == ["1-1-1", "1-1-2", "2-1-1", "2-1-2"]
+    assert started == [(os.getpid(), 1, 0), (os.getpid(), 1, 2)]
+    assert told.steps == [0, 1, 2, 3]
+    assert dict(os.environ) == before
+    shown = capfd.readouterr().err
+    assert f"job: 1 rank, in this process (pid {os.getpid()}); checkpoints in {stage.storage}/default/job" in shown
+
+
+def test_a_rank_is_no_place_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(contract.ENV_AGENT_SOCKET, "/somewhere")
+    with pytest.raises(LaunchError, match="is a rank of a TrainJob already: call the training function itself"):
+        guest.place(os.environ)
+
+
+def test_a_launcher_over_several_machines_is_refused_with_the_way_out() -> None:
+    with pytest.raises(LaunchError, match=r"2 of the 4 processes .* `tj submit`"):
+        guest.place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
+
+
+def test_num_workers_0_is_not_for_a_cluster() -> None:
+    with pytest.raises(ConfigError, match=r"num_workers.*0 trains in this very process"):
+        TorchTrainer(
+            lambda: None, scaling_config=ScalingConfig(num_workers=0), backend=trainjob.Kubernetes(image="image")
+        )
+
+
+def test_a_stand_in_of_a_later_attempt_says_why_it_cannot_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(contract.ENV_RANK, "0")
+    monkeypatch.setenv(contract.ENV_ATTEMPT, "2")
+    assert stand_in.main([str(tmp_path)]) == 1
+    assert "cannot be started again from here: run it once more" in capsys.readouterr().err
+
+
+# --- Scripts ----------------------------------------------------------------------------------------------------------
+
+
+def start(stage: Stage, *words: str, **variables: str) -> subprocess.Popen[str]:
+    (stage.root / "train.py").write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=stage.root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+def ended(process: subprocess.Popen[str], typed: str = "") -> tuple[int, str, str]:
+    out, err = process.communicate(typed, timeout=DEADLINE_S)
+    return process.returncode, out, err
+
+
+RUN = ("-m", "trainjob.cli", "run", "--in-process", "train.py", "--name", "job", "--storage", "storage")
+
+
+@pytest.mark.slow
+def test_a_script_in_the_process_of_tj_run(stage: Stage) -> None:
+    process = start(stage, *RUN, "--", "raise")
+    code, out, err = ended(process)
+    assert code == contract.CLI_JOB_FAILED, err
+    assert f"rank 0 of 1 starts at 0 in {process.pid}" in out
+    assert err.count("Traceback") == 1 and err.count('File "') == 1, "Python's own, without ours"
+    assert "job failed: rank 0 on job-0 raised LookupError: no such digit" in err
+    assert "tj run train.py --name job --storage storage --in-process -- raise" in err
+    code, out, err = ended(start(stage, *RUN))
+    assert code == contract.CLI_OK, err
+    assert "starts at 2 in" in out and "job completed" in err and stage.committed()[-1] == "2-1-2"
+
+
+@pytest.mark.slow
+def test_a_plain_python_becomes_a_job_where_the_script_or_a_variable_asks_for_it(stage: Stage) -> None:
+    process = start(stage, "train.py", "init", "stop")
+    code, out, err = ended(process, "p step + 41\ncontinue\n")
+    assert code == 0, err
+    assert "(Pdb) 42" in out and f"starts at 0 in {process.pid}" in out and "done" in out
+    notice = f"job: 1 rank, in this process (pid {process.pid}); checkpoints in {stage.storage}/default/job"
+    assert err.splitlines()[0] == notice
+    code, out, err = ended(start(stage, "train.py", TRAINJOB_IN_PROCESS="named", HOME=str(stage.root)))
+    assert (code, out.splitlines()[-1]) == (0, "done"), err
+    assert (stage.root / "trainjob_results/default/named/checkpoints/1-1-4").is_dir()
+    code, out, err = ended(start(stage, "train.py"))
+    assert code == 1 and "trainjob.init()" in err and "TRAINJOB_IN_PROCESS=1" in err, "nobody asked: it says how to"
+
+
+@pytest.mark.slow
+def test_a_plain_python_that_exits_badly_is_gone_on_with(stage: Stage) -> None:
+    code, _, err = ended(start(stage, "train.py", "init", "exit"))
+    assert code == 3, err
+    code, out, err = ended(start(stage, "train.py", "init"))
+    assert code == 0 and "starts at 2 in" in out, err
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_its_checkpoints_and_nothing_else(stage: Stage) -> None:
+    process = start(stage, "train.py", "init", "wait")
+    assert process.stdout is not None
+    while "waits" not in process.stdout.readline():
+        assert process.poll() is None
+    code, _, err = ended(start(stage, *RUN))
+    assert code == contract.CLI_ERROR and "is running already" in err, "one of a name at a time"
+    process.send_signal(signal.SIGKILL)
+    ended(process)
+    wait_until(lambda: stage.committed() == ["1-1-1", "1-1-2"])
+    code, out, err = ended(start(stage, *RUN))
+    assert code == 0 and "starts at 2 in" in out, err
+
+
+@pytest.mark.slow
+def test_under_torchrun_its_processes_are_the_ranks_of_one_job(stage: Stage) -> None:
+    process = start(stage, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py", "init")
+    code, out, err = ended(process)
+    assert code == 0, err
+    assert sorted(line.rpartition(" in ")[0] for line in out.splitlines() if "starts" in line) == [
+        "rank 0 of 2 starts at 0",
+        "rank 1 of 2 starts at 0",
+    ]
+    assert err.count("job: 2 ranks, torchrun's processes") == 1
+    assert stage.committed() == ["1-1-1", "1-1-2", "1-1-3", "1-1-4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workers", "2"), "torchrun --nproc-per-node 2"),
+        (("--max-failures", "3"), "leave --max-failures out"),
+    ],
+)
+def test_what_one_process_cannot_do_is_refused(stage: Stage, words: tuple[str, ...], said: str) -> None:
+    code, _, err = ended(start(stage, *RUN, *words))
+    assert code == contract.CLI_USAGE and said in err

@@ -1,0 +1,77 @@
+"""The control side of an in-process job, in a process of its own: `python -m trainjob.launch.in_process.companion`.
+
+The process that trains starts it, gives it one JSON line (`Order`) and keeps the pipe open: when that closes the
+training has ended or was killed, and the job is stopped as by Ctrl-C. The last line that it answers is how the job
+ended. A process, not a thread: a debugger that holds the training must not hold agents, uploads and the operator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, TypedDict
+
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.local.backend import LocalEvent, run_job
+from trainjob.launch.local.lock import JobRunning
+from trainjob.screen import streams
+from trainjob_api.v1alpha1 import TrainJob
+
+RETRY_S = 0.2
+
+
+class Order(TypedDict):
+    """What is asked for."""
+
+    job: dict[str, Any]
+    """The TrainJob."""
+    show: bool
+    """Whether notes and the agent's words go to standard error."""
+    patience_s: float
+    """How long a job of that name that is just ending is waited for."""
+
+
+def main() -> int:
+    """Run the job; 0 when it was run, however it ended."""
+    order: Order = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
+    listen = _show if order["show"] else None
+    job = TrainJob.model_validate(order["job"])
+    deadline = time.monotonic() + order["patience_s"]
+    while True:
+        try:
+            outcome = run_job(job, listener=listen)
+        except JobRunning as error:
+            if time.monotonic() > deadline:
+                return _answer(refused=str(error))
+            time.sleep(RETRY_S)
+        except LaunchError as error:
+            return _answer(refused=str(error))
+        else:
+            return _answer(job=outcome.job.to_json(), interrupted=outcome.interrupted)
+
+
+def _answer(**content: object) -> int:
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _follow() -> None:
+    """Whatever comes on the pipe, its end too, asks for the job's end."""
+    while os.read(0, 1):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _show(event: LocalEvent) -> None:
+    if event.kind in ("line", "note"):
+        streams.write(sys.stderr, event.text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""`TorchTrainer.fit()` with num_workers=0: the training function in this very process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainjob import session
+from trainjob.launch import job as jobs
+from trainjob.launch import worker
+from trainjob.launch.handover import payload
+from trainjob.launch.in_process.guest import Guest, opening, place
+from trainjob.launch.outcome import result as results
+from trainjob.launch.outcome import stored, verdict
+from trainjob.launch.outcome.reports import Follower
+from trainjob.screen import streams
+from trainjob.session.link import link
+
+if TYPE_CHECKING:
+    from trainjob.launch.handover.callbacks import RunContext
+    from trainjob.launch.in_process.guest import End, Place
+    from trainjob.launch.outcome.result import Result
+    from trainjob.launch.outcome.stored import Settings
+    from trainjob_api.v1alpha1 import TrainJob
+
+_POLL_S = 0.5
+
+
+def fit(settings: Settings, context: RunContext) -> Result:
+    """Train here. What the function raises goes through as it is; Ctrl-C stops the job, which can go on later.
+
+    Raises LaunchError or InvalidTrainJob when it cannot begin, TrainingFailedError when the function came to its end
+    and the job did not (what it saved could not be stored).
+    """
+    return _InProcess(settings, context, place(os.environ)).run()
+
+
+class _InProcess:
+    """One such `fit()`."""
+
+    def __init__(self, settings: Settings, context: RunContext, where: Place) -> None:
+        self._settings, self._context, self._where = settings, context, where
+        self._callbacks = settings.run.callbacks if where.rank == 0 else ()
+        self._follower = Follower(context.path)
+        self._polled = 0.0
+        self._place: tuple[int | None, int] = (None, 1)
+
+    def run(self) -> Result:
+        """Begin, train, end."""
+        job = _job(self._settings, self._context.name)
+        guest = Guest(job, self._where, show=self._talks)
+        self._say(opening(job, self._where))
+        guest.begin()
+        returned = None
+        try:
+            returned = self._train()
+        except BaseException as error:
+            end = guest.close(error)
+            if isinstance(error, KeyboardInterrupt):
+                self._say(f"stopped; a TorchTrainer with name={self._context.name!r} goes on from its checkpoint")
+            elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
+                return self._conclude(end, None)
+            elif isinstance(error, Exception):
+                self._tell_of(error)
+            raise
+        return self._conclude(guest.close(None), returned)
+
+    def _train(self) -> Any:
+        """The function's value, with a process group up as in every rank."""
+        settings, who = self._settings, link().context
+        self._place = (who.run, who.attempt)
+        if self._where.rank == 0:
+            stored.store(self._context.path, settings)
+        if self._callbacks:
+            session.after_report = self._reported
+        worker.install_stop(settings.run.stop)
+        header = payload.Header(
+            backend=settings.torch.backend,
+            timeout_s=settings.torch.timeout_s,
+            use_gpu=settings.scaling.use_gpu,
+            return_path=None,
+            sys_path=[],
+        )
+        import torch.distributed as dist
+
+        theirs = dist.is_initialized()
+        worker.start_process_group(header)
+        try:
+            return worker.call(settings.loop, settings.config)
+        finally:
+            # Of several ranks one that failed must not wait for the others here.
+            if not theirs and (self._where.world_size == 1 or sys.exc_info()[0] is None):
+                worker.stop_process_group()
+
+    def _conclude(self, end: End | None, returned: Any) -> Result:
+        if end is not None and self._callbacks:
+            self._tell_callbacks(final=True)
+        if end is None or end.job.status.holds("Complete"):
+            return results.read(self._context.path, return_value=returned)
+        if end.interrupted:
+            raise KeyboardInterrupt
+        error = verdict.of_failed(end.job)
+        error.result = results.read(self._context.path, error=error)
+        raise error
+
+    # -- callbacks -----------------------------------------------------------------------------------------------------
+
+    def _reported(self) -> None:
+        """After each report(), in the loop's own thread."""
+        if time.monotonic() - self._polled > _POLL_S:
+            self._polled = time.monotonic()
+            self._tell_callbacks(final=False)
+
+    def _tell_callbacks(self, *, final: bool) -> None:
+        for report in self._follower.poll(*self._place, final=final):
+            for callback in self._callbacks:
+                callback.after_report(self._context, [report.metrics], report.checkpoint)
+
+    def _tell_of(self, error: Exception) -> None:
+        self._tell_callbacks(final=True)
+        for callback in self._callbacks:
+            callback.after_exception(self._context, {self._where.rank: error})
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _talks(self) -> bool:
+        return self._settings.run.verbose != 0
+
+    def _say(self, text: str) -> None:
+        if self._talks and self._where.rank == 0:
+            streams.write(sys.stderr, text)
+
+
+def _job(settings: Settings, name: str) -> TrainJob:
+    """The settings' job; `Guest` gives it its one worker and its command."""
+    trainer = jobs.TrainerJob(
+        command=("-",),
+        name=name,
+        scaling=replace(
+            settings.scaling, num_workers=1, use_gpu=False, resources_per_worker=None, label_selector=None,
+            accelerator_type=None, gpus_per_pod=None, trainer_resources=None,
+        ),
+        run=settings.run,
+        torch=settings.torch,
+        resume_from=settings.resume_from,
+    )  # fmt: skip
+    return jobs.from_trainer(trainer)

@@ -1,0 +1,310 @@
+"""This process as a rank: from the stand-in's place to the end of the job, and back to what it was before.
+
+Called by `fit` and `script`. Under torchrun each of its processes is a rank of one job, which rank 0's process starts;
+otherwise there is one rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainjob import session
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.in_process.companion import Order
+from trainjob.launch.in_process.stand_in import socket_path
+from trainjob.launch.job import LOCAL_MODULES_FIRST
+from trainjob.launch.local import checks, environment, lock
+from trainjob.session import calls, link, rank_state
+from trainjob_api import contract, defaults
+from trainjob_api.v1alpha1 import TrainJob
+
+_POLL_S = 0.1
+_RESTART_S = 60.0
+"""How long the job of a torchrun's processes that were just restarted may take to end."""
+_PATH_LIMIT = 80
+_GIVEN = (
+    contract.ENV_AGENT_SOCKET,
+    contract.ENV_ATTEMPT,
+    contract.ENV_BACKEND,
+    contract.ENV_JOB,
+    contract.ENV_NAMESPACE,
+    contract.ENV_RENDEZVOUS_TIMEOUT_S,
+    contract.ENV_RUN,
+    contract.ENV_STACK_FOLDER,
+    contract.ENV_STORAGE,
+    "GLOO_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+)
+"""Of the stand-in's variables those that the session reads. Not the pod's identity: processes with it end with it."""
+_PLACE = (
+    contract.ENV_RANK,
+    contract.ENV_LOCAL_RANK,
+    contract.ENV_WORLD_SIZE,
+    contract.ENV_LOCAL_WORLD_SIZE,
+    contract.ENV_NODE_RANK,
+    contract.ENV_MASTER_ADDR,
+    contract.ENV_MASTER_PORT,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which rank this process is, as a launcher such as torchrun says, or the only one."""
+
+    rank: int = 0
+    world_size: int = 1
+    torchrun: bool = False
+    key: str = ""
+    """The same in all processes of one start of that launcher."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How the job ended."""
+
+    job: TrainJob
+    interrupted: bool
+
+
+def place(environ: Mapping[str, str]) -> Place:
+    """This process's place. Raises LaunchError inside a TrainJob's rank and under a launcher over several machines."""
+    if environ.get(contract.ENV_AGENT_SOCKET):
+        raise LaunchError(
+            "this process is a rank of a TrainJob already: call the training function itself, or give num_workers=1 "
+            "or more to start a job of its own"
+        )
+    if not (environ.get(contract.ENV_RANK) and environ.get(contract.ENV_WORLD_SIZE)):
+        return Place()
+    rank, size = int(environ[contract.ENV_RANK]), int(environ[contract.ENV_WORLD_SIZE])
+    if int(environ.get(contract.ENV_LOCAL_WORLD_SIZE) or size) != size:
+        raise LaunchError(
+            f"{environ[contract.ENV_LOCAL_WORLD_SIZE]} of the {size} processes of this launcher are on this machine: a "
+            "loop inside its own process works on one machine. `tj submit` runs a job on several"
+        )
+    # The launcher's own process is the same for all, and another one after each of its starts.
+    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Place(
+        rank=rank,
+        world_size=size,
+        torchrun=True,
+        key=f"{os.getppid()}-{lock.started(os.getppid())}-{restart}",
+    )
+
+
+def exit_code(error: BaseException | None) -> int:
+    """Of a process that ends with this, as Python has it."""
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        return 1
+    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+
+
+def opening(job: TrainJob, where: Place) -> str:
+    """The line that says what is about to run."""
+    who = f"{where.world_size} ranks, torchrun's processes" if where.torchrun else "1 rank, in this process"
+    folder = defaults.job_storage(job)
+    saved = f"checkpoints in {folder}" if folder else "no storage"
+    return f"{job.metadata.name}: {who} (pid {os.getpid()}); {saved}"
+
+
+class Guest:
+    """One job in this process. `begin` makes it a rank, `close` takes that back; both in the same thread."""
+
+    _made = 0
+
+    def __init__(self, job: TrainJob, where: Place, *, show: bool = True) -> None:
+        Guest._made += 1
+        self._where, self._show = where, show
+        self._folder = _folder(f"{where.key}-{Guest._made}" if where.torchrun else "")
+        self._job = _adapted(job, where, self._folder)
+        self._companion: subprocess.Popen[bytes] | None = None
+        self._stand_in: socket.socket | None = None
+        self._before: dict[str, str | None] = {}
+
+    def begin(self) -> None:
+        """Returns once this process is the rank. Raises LaunchError or InvalidTrainJob."""
+        with contextlib.ExitStack() as unless_begun:
+            unless_begun.callback(self._give_up)
+            if self._where.rank == 0:
+                base = environment.with_packages(environment.inherited(os.environ))
+                checks.check(self._job, base, os.getcwd())
+                self._companion = _started(self._order(), base)
+            self._enter(self._place_from_stand_in())
+            link.link()
+            unless_begun.pop_all()
+
+    def close(self, error: BaseException | None) -> End | None:
+        """The loop ended, with that: wait until all is stored and the job has ended. None on other ranks than 0.
+
+        An exception becomes the job's failure; KeyboardInterrupt stops the job, which can go on later; SystemExit
+        counts as its exit code says.
+        """
+        code = exit_code(error)
+        if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+            link.tell_agent(contract.END_EXCEPTION, error)
+        self._leave()
+        try:
+            if isinstance(error, KeyboardInterrupt):
+                self._ask_to_stop()
+            elif self._stand_in is not None:
+                with contextlib.suppress(OSError):  # it was stopped
+                    self._stand_in.sendall(json.dumps({"exit_code": code}).encode() + b"\n")
+            return self._ended()
+        finally:
+            self._give_up()
+
+    # -- the companion and the stand-in --------------------------------------------------------------------------------
+
+    def _order(self) -> Order:
+        patience_s = _RESTART_S if self._where.torchrun else 0.0
+        return {"job": self._job.to_json(), "show": self._show, "patience_s": patience_s}
+
+    def _place_from_stand_in(self) -> dict[str, str]:
+        """The environment of this rank, once the agent has started it."""
+        path = socket_path(self._folder, self._where.rank)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(path)
+            listening.listen(1)
+            while not select.select([listening], [], [], _POLL_S)[0]:
+                if self._companion is not None and self._companion.poll() is not None:
+                    raise LaunchError(self._why_not())
+            self._stand_in, _ = listening.accept()
+        os.unlink(path)
+        with self._stand_in.makefile("rb") as stream:
+            line = stream.readline()
+        if not line.endswith(b"\n"):
+            raise LaunchError("the stand-in of this rank ended at once; the lines above say why")
+        found: dict[str, str] = json.loads(line)
+        return found
+
+    def _why_not(self) -> str:
+        answer = self._answer()
+        if "refused" in answer:
+            return str(answer["refused"])
+        status = TrainJob.model_validate(answer["job"]).status if "job" in answer else None
+        failed = status.condition("Failed") if status else None
+        return failed.message if failed else "the job ended before its loop began; the lines above say why"
+
+    def _ended(self) -> End | None:
+        if self._companion is None:
+            # Rank 0's process waits for the job; the name's lock is free when nobody works for it any more.
+            folder = defaults.job_storage(self._job)
+            while folder is not None and lock.held(folder):
+                time.sleep(_POLL_S)
+            return None
+        while True:
+            try:
+                self._companion.wait()
+            except KeyboardInterrupt:
+                self._ask_to_stop()
+            else:
+                break
+        answer = self._answer()
+        if "job" not in answer:
+            raise LaunchError(
+                f"the control process of the job ended without a word (exit code {self._companion.returncode}); what "
+                "was saved is on storage"
+            )
+        return End(job=TrainJob.model_validate(answer["job"]), interrupted=bool(answer["interrupted"]))
+
+    def _answer(self) -> dict[str, object]:
+        assert self._companion is not None and self._companion.stdout is not None
+        lines = self._companion.stdout.read().splitlines()
+        return json.loads(lines[-1]) if lines else {}
+
+    def _ask_to_stop(self) -> None:
+        if self._companion is not None and self._companion.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._companion.stdin.write(b"s")
+                self._companion.stdin.flush()
+
+    def _give_up(self) -> None:
+        """Whatever is left of it goes; after a clean end there is nothing."""
+        if self._stand_in is not None:
+            self._stand_in.close()
+        if self._companion is not None:
+            assert self._companion.stdin is not None and self._companion.stdout is not None
+            with contextlib.suppress(OSError):
+                self._companion.stdin.close()
+            self._companion.stdout.close()
+            self._companion.wait()
+        if self._where.rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- this process --------------------------------------------------------------------------------------------------
+
+    def _enter(self, given: Mapping[str, str]) -> None:
+        names = _GIVEN if self._where.torchrun else (*_GIVEN, *_PLACE)
+        wanted = {name: given[name] for name in names if name in given}
+        wanted[contract.ENV_RANK_PID] = str(os.getpid())
+        self._before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+
+    def _leave(self) -> None:
+        """This process is no rank any more, and may become one again."""
+        link.disconnect()
+        calls.reset()
+        rank_state.clear()
+        session.stop_criterion = session.after_report = None
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _adapted(job: TrainJob, where: Place, folder: str) -> TrainJob:
+    """The job with stand-ins for ranks. A loop inside somebody's process cannot be started again: no restarts."""
+    document = job.to_json()
+    spec = document["spec"]
+    spec["workers"], spec["processesPerWorker"] = 1, where.world_size
+    spec.setdefault("failurePolicy", {})["maxFailures"] = 0
+    _, container = defaults.trainer_container(job.spec)
+    name = container["name"]
+    words = [sys.executable, *LOCAL_MODULES_FIRST, "-m", "trainjob.launch.in_process.stand_in", folder]
+    trainer = {"name": name, "image": container.get("image"), "command": [word.replace("$", "$$") for word in words]}
+    spec["template"] = {"spec": {"containers": [trainer]}}
+    return TrainJob.model_validate(document)
+
+
+def _started(order: Order, base: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, *LOCAL_MODULES_FIRST, "-m", "trainjob.launch.in_process.companion"]
+    # A session of its own: Ctrl-C at this terminal is this process's affair.
+    companion = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(base), start_new_session=True
+    )
+    assert companion.stdin is not None
+    with contextlib.suppress(OSError):  # it has ended already: it is asked why
+        companion.stdin.write(json.dumps(order).encode() + b"\n")
+        companion.stdin.flush()
+    return companion
+
+
+def _folder(key: str) -> str:
+    """Where this job's stand-ins look for their processes: short enough for a socket's path; with a key the same in
+    all processes that have it.
+    """
+    above = tempfile.gettempdir()
+    above = above if len(os.fsencode(above)) < _PATH_LIMIT - 40 else "/tmp"
+    if not key:
+        return tempfile.mkdtemp(prefix="trainjob-here-", dir=above)
+    path = os.path.join(above, f"trainjob-here-{os.getuid()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if found.st_uid != os.getuid() or os.path.islink(path):
+        raise LaunchError(f"{path} belongs to somebody else: set TMPDIR to a folder of your own")
+    return path

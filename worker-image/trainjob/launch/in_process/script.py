@@ -1,0 +1,88 @@
+"""A script as the rank of a job in its own process: `tj run --in-process train.py`, and `trainjob.init()` in a plain
+`python train.py`.
+
+The first knows how its script ends. The second begins in the middle of a program: it is told of an exception that
+nobody caught by sys.excepthook, of sys.exit(n) by a wrapper around that function, and of the end by atexit; what leaves
+by `raise SystemExit(n)` looks like a good end to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trainjob.launch import job as jobs
+from trainjob.launch.in_process.guest import Guest, opening, place
+from trainjob.screen import streams
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from trainjob.launch.in_process.guest import End
+    from trainjob_api.v1alpha1 import TrainJob
+
+
+def run(job: TrainJob, command: list[str]) -> End | None:
+    """Run `script.py arguments` or `-m module arguments` as this process's `__main__`: how the job ended (None on
+    other ranks than 0). An exception of the script was printed as Python would.
+    """
+    from trainjob.session import rank
+
+    guest = Guest(job, place(os.environ))
+    guest.begin()
+    error: BaseException | None = None
+    try:
+        rank.main(["--", *command])
+    except (SystemExit, KeyboardInterrupt) as raised:  # the script's own error is told and printed by then
+        error = raised
+    return guest.close(error)
+
+
+class _Script:
+    """The program that called init(), as a job."""
+
+    def __init__(self, name: str | None, storage: str | None) -> None:
+        script = sys.argv[0] or "python"
+        self._job = jobs.from_script(
+            jobs.ScriptJob(command=(sys.executable, script), name=name, storage=storage or jobs.DEFAULT_STORAGE)
+        )
+        where = place(os.environ)
+        if where.rank == 0:
+            streams.write(sys.stderr, opening(self._job, where))
+        self._guest = Guest(self._job, where)
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        self._guest.begin()
+        self._exit, self._hook = sys.exit, sys.excepthook
+        sys.exit, sys.excepthook = self._exits, self._raised
+        # After the link's own, so before it: what the ranks logged goes first.
+        atexit.register(self._ended)
+
+    def _exits(self, code: Any = None) -> NoReturn:
+        self._error = SystemExit(code)
+        self._exit(code)
+
+    def _raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._error = error
+        self._hook(kind, error, trace)
+
+    def _ended(self) -> None:
+        end = self._guest.close(self._error)
+        if end is not None and self._error is None and not end.job.status.holds("Complete"):
+            failed = end.job.status.condition("Failed")
+            streams.write(sys.stderr, f"{self._job.metadata.name} failed: {failed.message if failed else 'stopped'}")
+
+
+_script: _Script | None = None
+
+
+def begin(name: str | None = None, storage: str | None = None) -> None:
+    """Make this process the rank of a job; a second call does nothing."""
+    global _script
+    if _script is None:
+        made = _Script(name, storage)
+        made.begin()
+        _script = made
