@@ -45,6 +45,7 @@ CHANCE = re.compile(r"\.\d{3,}|-\d{3,}|(?<=/)tmp[a-z0-9_]{8}")
 COORDINATOR = "/agent/control/"
 ERRORS = {
     "open": ("ENOSPC", "EMFILE", "EROFS", "EIO"),
+    "write": ("ENOSPC", "EIO"),
     "mkdir": ("ENOSPC", "EROFS"),
     "rename": ("ENOSPC", "EIO"),
     "replace": ("ENOSPC", "EIO"),

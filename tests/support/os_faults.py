@@ -42,7 +42,9 @@ class OsFaults:
     """One kind of call that fails."""
 
     call: str
-    """`open`, `os.<name>` by its name, `write`, `fork`, `socket`, `pipe`, `epoll`, `thread`."""
+    """`open`, `os.<name>` by its name, `write` (into files, by whatever call, and to the console), `fork`, `socket`,
+    `pipe`, `epoll`, `thread`.
+    """
     error: str
     """Name of the errno."""
     path: str = ""
@@ -109,7 +111,7 @@ def _arm(plan: OsFaults, log: str) -> None:
         builtins.open = io.open = injector.wrapped(io.open, first)  # type: ignore[assignment]
         os.open = injector.wrapped(os.open, first)
     elif plan.call == "write":
-        os.write = injector.wrapped(os.write, nearest)
+        _arm_writes(injector)
     elif plan.call == "fork":
         fork: Any = subprocess.Popen
         fork._execute_child = injector.wrapped(fork._execute_child, nearest)
@@ -136,6 +138,48 @@ def _arm(plan: OsFaults, log: str) -> None:
         os.fsync = injector.wrapped(os.fsync, lambda fd: os.readlink(f"/proc/self/fd/{fd}"))
     else:
         setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), first))
+
+
+class _File:
+    """A file that was opened to be written, whose writes go through the counter."""
+
+    def __init__(self, file: Any, path: object, injector: _Injector) -> None:
+        self._file = file
+        self._path = path
+        self._injector = injector
+
+    def write(self, data: Any) -> int:
+        self._injector.check(self._path)
+        written: int = self._file.write(data)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> _File:
+        self._file.__enter__()
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        self._file.__exit__(*how)
+
+
+def _arm_writes(injector: _Injector) -> None:
+    real = io.open
+
+    def opened(path: Any, mode: str = "r", *arguments: Any, **fields: Any) -> Any:
+        file = real(path, mode, *arguments, **fields)
+        return _File(file, path, injector) if set(mode) & set("wax+") else file
+
+    def target(fd: int, *arguments: Any) -> str:
+        """A file's name, or who writes to what has none."""
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        return name if name.startswith("/") and os.path.isfile(name) else _ours()
+
+    builtins.open = io.open = opened  # type: ignore[assignment]
+    os.write = injector.wrapped(os.write, target)
+    os.sendfile = injector.wrapped(os.sendfile, lambda out, *rest: target(out))
+    os.copy_file_range = injector.wrapped(os.copy_file_range, lambda source, out, *rest: target(out))
 
 
 def _main() -> None:
