@@ -287,6 +287,7 @@ END_OK = "ok"
 END_EXIT = "exit"
 """Exit code other than 0, without an exception that the library saw."""
 END_SIGNAL = "signal"
+"""Killed; behind a shell that went on and ended with 0 no number of a signal is known, and `error` says so."""
 END_EXCEPTION = "exception"
 """A Python exception that the library reported; `error` carries it."""
 END_START = "start"
@@ -320,6 +321,14 @@ OP_RELEASED = "released"
 OP_FAILED = "failed"
 OP_LOG = "log"
 OP_ERROR = "error"
+OP_LEAVING = "leaving"
+"""The script has ended: `code`, where it is known; `threads` that are no daemons, and `children`, may keep the
+process.
+"""
+OP_FAREWELL = "farewell"
+"""The process ends of its own accord: `code`, where it is known. Who closes without it was killed, or became
+another.
+"""
 OP_RESTORE = "restore"
 OP_RESTORED = "restored"
 OP_FETCH = "fetch"

@@ -50,10 +50,69 @@ def test_a_shell_that_goes_on_after_a_signal_is_no_success_for_those_who_waited(
     with Rig(tmp_path, script=at_rank_1(KILLED), command=GOES_ON) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, 1), "ended")
-        rig.wait(lambda: rig.rank(1)["kind"] == contract.END_EARLY, "the other one was refused")
-        assert "but rank 0 waits for it in barrier()" in rig.rank(1)["error"]["message"]
+        assert rig.rank(1)["kind"] == contract.END_SIGNAL
+        assert "but rank 0 waits for it in barrier()" in rig.rank(0)["error"]["message"]
         assert rig.rank(0)["kind"] == contract.END_EXCEPTION and rig.rank(0)["error"]["communication"]
         assert not rig.completed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end, code",
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 0),
+        ("signal.raise_signal(signal.SIGTERM)", 0),
+        ("os._exit(3)", 3),
+        ("sys.exit(4)", 4),
+        ("def main():\n        sys.exit('no')\n    main()", 1),
+    ],
+)
+def test_a_shell_that_goes_on_after_an_end_that_nobody_waited_for_is_no_success(
+    tmp_path: Path, end: str, code: int
+) -> None:
+    with Rig(tmp_path, script=HEAD + f"if c.rank == 1:\n    {end}\n", command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert rig.rank(0)["kind"] == contract.END_OK
+        assert (rig.rank(1)["kind"], rig.rank(1)["exit_code"]) == (
+            contract.END_EXIT if code else contract.END_SIGNAL,
+            code,
+        )
+        assert code or "is gone without a farewell" in rig.rank(1)["error"]["message"]
+        assert not rig.completed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os._exit(0)",
+        "sys.exit(0)",
+        "os.execvp('true', ['true'])",
+        "os.closerange(3, 100)",
+        "try:\n    sys.exit(2)\nexcept SystemExit as error:\n    assert error.code == 2",
+    ],
+    ids=["hard exit", "exit", "becomes another", "closes all", "caught"],
+)
+def test_ends_of_its_own_behind_a_shell_are_a_success(tmp_path: Path, end: str) -> None:
+    with Rig(tmp_path, script=HEAD + f"{end}\n", agents=1, command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert rig.rank(0)["kind"] == contract.END_OK
+
+
+@pytest.mark.slow
+def test_a_child_that_spoke_as_its_parent_and_was_killed_is_not_the_rank(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, trainjob\n"
+        "if sys.argv[1:]:\n    trainjob.get_context()\n    print('here', flush=True)\n    sys.stdin.read()\n"
+        "trainjob.get_context()\n"
+        "child = subprocess.Popen([sys.executable, 'train.py', 'child'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\nchild.kill()\nchild.wait()\ntrainjob.get_checkpoint()\n"
+    )
+    with Rig(tmp_path, script=script, agents=1, command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ class FakeAgent:
         self.fetched: list[list[str] | None] = []
         self.hellos: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
+        self.farewells: list[dict[str, Any]] = []
         self.rank_errors: list[dict[str, Any]] = []
         self.reports: list[dict[int, dict[str, Any]]] = []
         self.gone: set[int] = set()
@@ -150,6 +151,8 @@ class FakeAgent:
                 self.rows += [{"rank": rank, **row} for row in message["rows"]]
             elif message["op"] == contract.OP_ERROR:
                 self.rank_errors.append({"rank": rank, **message})
+            elif message["op"] in (contract.OP_LEAVING, contract.OP_FAREWELL):
+                self.farewells.append({"rank": rank, **message})
             else:
                 raise AssertionError(f"unknown operation {message}")
             self._changed.notify_all()

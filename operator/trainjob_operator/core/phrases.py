@@ -14,6 +14,7 @@ from trainjob_operator.core.model import PodView
 _BEFORE_ERROR = {
     contract.END_START: "cannot start: ",
     contract.END_EARLY: "left others waiting: ",
+    contract.END_SIGNAL: "did not end well: ",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
     contract.END_STORAGE: "cannot use the job's storage: ",
     contract.END_NOT_SHARED: "was not started: ",

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Deque, Dict, List, NoReturn, Optional, Sequence, Tuple, Type
 
 from trainjob.session import context, errors, stacks
 from trainjob_api import contract, wire
@@ -179,14 +179,15 @@ class Link:
             except errors.AgentLostError:
                 return
 
-    def close(self) -> None:
-        """Send what waits and close: at exit."""
+    def close(self, code: Optional[int] = None) -> None:
+        """Send what waits, say farewell and close: at exit."""
         # A flusher that is stuck in send() must not hold up the end of the process.
         if self._sending.acquire(timeout=EXIT_FLUSH_S):
             self._sending.release()
             try:
                 self._sock.settimeout(EXIT_FLUSH_S)
                 self.flush()
+                self.post({"op": contract.OP_FAREWELL, "code": _left_with if code is None else code})
             except errors.AgentLostError:
                 pass
         self.abandon()
@@ -246,12 +247,15 @@ def _open() -> Link:
             atexit.register(opened.close)
             _link = opened
             if contract.ENV_RANK_PID not in os.environ:
+                # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
                 _tell_of_exceptions()
+                if not _hooked:
+                    _tell_of_exits()
+                    _tell_of_shutdown()
         return _link
 
 
 def _tell_of_exceptions() -> None:
-    # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
     shown = sys.excepthook
 
     def tell(kind: Type[BaseException], error: BaseException, tb: Optional[TracebackType]) -> None:
@@ -260,6 +264,80 @@ def _tell_of_exceptions() -> None:
         shown(kind, error, tb)
 
     sys.excepthook = tell
+
+
+_left_with: Optional[int] = None
+"""The exit code that sys.exit() gave this process, behind a launcher."""
+
+
+class _Exit(SystemExit):
+    """What sys.exit() raises behind a launcher. Python asks nobody what to think of a SystemExit that nobody caught;
+    it lets go of it once no frame of the program is left, and before it runs what is to run at exit.
+    """
+
+    def __del__(self) -> None:
+        global _left_with
+        if sys._getframe().f_back is None and threading.current_thread() is threading.main_thread():
+            _left_with = exit_code(self)
+
+
+_Exit.__name__ = _Exit.__qualname__ = "SystemExit"
+
+
+def exit_code(error: SystemExit) -> int:
+    """What Python makes of it."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    raise _Exit(status)
+
+
+_hooked = False
+
+
+def _tell_of_exits() -> None:
+    global _hooked
+    _hooked = True
+    sys.exit = _exit
+    # os._exit() runs nothing at exit: without a word it would look like a kill.
+    exits = os._exit
+
+    def tell(status: int) -> NoReturn:
+        line = _link
+        if line is not None:
+            line.close(status & 0xFF)
+        exits(status)
+
+    os._exit = tell
+
+
+def _tell_of_shutdown() -> None:
+    # Before Python waits for threads. Its own libraries register here too; one without it only tells less.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(tell_leaving, None)
+
+
+def tell_leaving(code: Optional[int]) -> None:
+    """The script has ended: whatever keeps the process from now on is a thread, a child, or a clean-up. None: it is not
+    known how. Says nothing where there is no agent, or in a forked child.
+    """
+    line = _link
+    if line is None:
+        return
+    here = threading.current_thread()
+    threads = [t.name for t in threading.enumerate() if t is not here and not t.daemon]
+    processes = sys.modules.get("multiprocessing")
+    children = [] if processes is None else [p.name for p in processes.active_children() if not p.daemon]
+    message = {"op": contract.OP_LEAVING, "code": code, "threads": threads[:16], "children": children[:16]}
+    try:
+        line.flush()
+        line.post(message)
+    except errors.AgentLostError:
+        pass
 
 
 def tell_agent(kind: str, error: BaseException) -> None:

@@ -48,10 +48,15 @@ def main(arguments: List[str]) -> None:
     _become(module)
     try:
         exec(code, module.__dict__)
-    except (SystemExit, KeyboardInterrupt):
+    except SystemExit as error:
+        link.tell_leaving(link.exit_code(error))
+        raise
+    except KeyboardInterrupt:
+        link.tell_leaving(128 + signal.SIGINT)
         raise
     except BaseException as error:  # the top of the user's program
         _end(contract.END_EXCEPTION, error)
+    link.tell_leaving(0)
 
 
 def _tie_to_agent() -> None:

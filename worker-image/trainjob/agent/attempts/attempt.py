@@ -21,10 +21,11 @@ from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot import BootNotes
-from trainjob.agent.processes import rank_command, strays
+from trainjob.agent.processes import leaving, rank_command, strays
 from trainjob.agent.processes.ending import see_it_end
 from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.processes.ranks import Rank, RankGroup
+from trainjob.agent.processes.reaper import Process
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
@@ -70,6 +71,8 @@ class Attempt:
         self._starting: Optional[asyncio.Task[None]] = None
         self._held: List[List[str]] = []
         self._told: Dict[int, bool] = {}
+        self._leavers: Dict[int, asyncio.Future[None]] = {}
+        """Programs behind a launcher whose scripts have ended: done when they are gone."""
         self.restore: Optional[Restore] = None
         self.leader: Optional[Leader] = None
         self._leader_lost: Optional[float] = None
@@ -330,7 +333,13 @@ class Attempt:
         await site.saving.adopt(answer["adopt"], self.resumed_from)
         await self._prepare_restore(answer)
         await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, self.number)
-        self._server = self._member.server = RankServer(self.number, site.socket_folder, self._greeted, self._called)
+        self._server = self._member.server = RankServer(
+            self.number,
+            site.socket_folder,
+            self._greeted,
+            self._called,
+            None if self._shape.plain else self._parted,
+        )
         await self._server.start()
         self._group.last_words = self._server_words
         if not self._shape.plain:
@@ -386,8 +395,11 @@ class Attempt:
         self._site.changed(False)
 
     def _called(self, number: int, message: wire.Message, blob: bytes) -> None:
+        self.process_of(number).calls += 1
         if message["op"] == contract.OP_ERROR:
             self._raised(number, message)
+        elif message["op"] == contract.OP_LEAVING:
+            self._leaving(number, message)
         else:
             self._member.called(number, message, blob)
 
@@ -402,13 +414,46 @@ class Attempt:
         process.accuse(number, str(message.get("kind")), error)
         self._site.changed(True)
         if self._shape.plain:
-            self._member.raised(number, process.error or error)
+            self._member.ending(number, f"raised {error['type']}: {error['message'][:200]}")
         elif self._server is not None:
             speaker = self._server.pid_of(number)
             if speaker is None:
                 return
         say = self._site.console.say
         self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))
+
+    def _leaving(self, number: int, message: wire.Message) -> None:
+        """Its script has ended."""
+        process, site = self.process_of(number), self._site
+        if not self._shape.plain:
+            parted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._leavers[number] = parted
+            self._background.spawn(leaving.say_it_stays(number, message, parted, site.console.say))
+            return
+        process.leaving = int(message["code"])
+        if process.leaving:
+            self._member.ending(number, leaving.how(message))
+            site.changed(True)
+        variables = leaving.rank_variables(site.config.pod_uid, number)
+        self._background.spawn(
+            leaving.see_it_leave(
+                process,
+                message,
+                lambda: self._member.owes(number),
+                variables,
+                site.socket_folder,
+                site.console.say,
+                site.warn,
+            )
+        )
+
+    def _parted(self, number: int, speaker: Process, farewell: Optional[wire.Message]) -> None:
+        """What spoke as a rank behind a launcher has closed its connection. One that became another program lives."""
+        said = self._leavers.pop(number, None)
+        if said is not None and not said.done():
+            said.set_result(None)
+        if farewell is not None or speaker.is_ending():
+            self.process_of(number).part(number, speaker.pid, farewell)
 
     def _rank_changed(self, rank: Rank) -> None:
         if rank.state == contract.RANK_ENDED and rank.rank not in self._told:

@@ -37,7 +37,6 @@ from trainjob.agent.wire.rank_calls import RankServer
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import names
 from trainjob_api import contract, wire
-from trainjob_api.contract import RankError
 
 TELL_S = 0.25
 """So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
@@ -116,6 +115,8 @@ class Member:
         self._ends: Dict[int, wire.Message] = {}
         self._listings: Dict[int, wire.Message] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
+        self._asking: Set[int] = set()
+        """Ranks that wait for a checkpoint, or files of it."""
         self._background = Background(site.on_fault)
         self._from_leader: Dict[str, Callable[[wire.Message, bytes], None]] = {
             peer_protocol.RELEASE: self._release,
@@ -165,11 +166,10 @@ class Member:
         else:
             raise ValueError(f"unknown operation {op!r}")
 
-    def raised(self, number: int, error: RankError) -> None:
-        """A rank has raised an exception that ends it: nobody waits for it from now on, however long its process
-        takes to end.
+    def ending(self, number: int, how: str) -> None:
+        """A rank has broken, by its own word: nobody waits for it from now on, however long its process takes to
+        end.
         """
-        how = f"raised {error['type']}: {error['message'][:200]}"
         self._ends[number] = {"op": peer_protocol.ENDED, "rank": number, "kind": None, "how": how}
         self._waiting.pop(number, None)
         self._send(self._ends[number])
@@ -279,6 +279,10 @@ class Member:
         for n in sorted(notes):
             self._staging.pop(n, None)
             await self._site.saving.released(notes[n])
+
+    def owes(self, rank: int) -> bool:
+        """Whether a call of this rank is not answered yet."""
+        return rank in self._waiting or rank in self._listings or rank in self._asking
 
     @property
     def waiting(self) -> List[int]:
@@ -465,6 +469,7 @@ class Member:
             return {"op": contract.OP_FAILED, "reason": contract.FAIL_STAGING, "message": why, "ranks": []}
 
     async def _restore(self, rank: int, answer: Coroutine[Any, Any, wire.Message]) -> None:
+        self._asking.add(rank)
         try:
             reply = await answer
         except Damaged as error:
@@ -474,5 +479,7 @@ class Member:
         except StorageError as error:
             self._duties.storage_unusable(f"The checkpoint cannot be read: {error}")
             return
+        finally:
+            self._asking.discard(rank)
         if self.server is not None:
             self.server.send(rank, reply)

@@ -2,7 +2,8 @@
 
 Called by `attempt`. An end is decided by the wait status, and explained by what the rank said before. Only of an end
 with 0 more is known: behind a shell it may be that of what came after the script. It is no success if the last program
-that spoke as the rank told an exception, or if other ranks were refused a call because this one had ended.
+that spoke as the rank told an exception, or was killed, or if other ranks were refused a call because this one had
+ended.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
@@ -50,6 +51,14 @@ class Rank:
         """What ended the last program that spoke as a rank here, by rank: under a launcher there are several."""
         self._needed: Optional[RankError] = None
         """Others waited for it in vain."""
+        self._broken: Dict[int, Tuple[str, Optional[int], Optional[RankError]]] = {}
+        """How programs ended that a shell or launcher had started, and that did not end well: by rank."""
+        self.calls = 0
+        """Of the library, by all that speak as ranks here."""
+        self.leaving: Optional[int] = None
+        """The exit code with which its script has ended, by its own word."""
+        self.leaves_with: Optional[int] = None
+        """The same once the agent ends it, since it did not end by itself."""
         self.greeted = False
         """The library in the rank has said hello: faulthandler is in place."""
         self.verdict: Optional[str] = None
@@ -65,11 +74,18 @@ class Rank:
         """A process is (or may still be) there."""
         return self.gone is not None and not self.gone.done()
 
+    async def until_gone(self, timeout_s: float) -> None:
+        """Until its end is final, or the time is over."""
+        if self.gone is not None:
+            await asyncio.wait([self.gone], timeout=timeout_s)
+
     def report(self) -> RankReport:
         """As the coordinator gets it."""
         out: RankReport = {"rank": self.rank, "local_rank": self.local_rank, "pid": self.pid, "state": self.state}
         if self.state != contract.RANK_ENDED and self.error_kind is not None:
             out["error"] = self.error
+        elif self.state != contract.RANK_ENDED and self.leaving:
+            out["error"] = {"type": "SystemExit", "message": str(self.leaving)}
         if self.state == contract.RANK_ENDED:
             out.update(
                 {
@@ -89,8 +105,24 @@ class Rank:
         self.greeted = True
         if self.state == contract.RANK_STARTING:
             self.state = contract.RANK_RUNNING
-        if is_new and self._told.pop(number, None) is not None and self.verdict is None:
-            self._believe()
+        if is_new:
+            self._broken.pop(number, None)
+            if self._told.pop(number, None) is not None and self.verdict is None:
+                self._believe()
+
+    def part(self, number: int, pid: int, farewell: Optional[Mapping[str, Any]]) -> None:
+        """The program that spoke as rank `number`, behind a shell or a launcher, is gone. Without a farewell it was
+        killed.
+        """
+        code = 0 if farewell is None else farewell.get("code")
+        if farewell is None:
+            text = (
+                f"the process {pid} that spoke as rank {number} is gone without a farewell (killed by the kernel for "
+                "its memory? a fault of its own?), and what had started it went on"
+            )
+            self._broken[number] = contract.END_SIGNAL, None, {"type": "Killed", "message": text}
+        elif code:
+            self._broken[number] = contract.END_EXIT, int(code), None
 
     def accuse(self, number: int, kind: str, error: RankError) -> None:
         """Rank `number`'s own word about what is about to end it (OP_ERROR)."""
@@ -122,7 +154,9 @@ class Rank:
     def take_status(self, status: int) -> None:
         """The wait status; `kind` follows when the last words are read."""
         self.ended_at = time.time()
-        if os.WIFSIGNALED(status):
+        if os.WIFSIGNALED(status) and self.leaves_with is not None:
+            self.exit_code = self.leaves_with
+        elif os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
         else:
             self.exit_code = os.WEXITSTATUS(status)
@@ -135,6 +169,9 @@ class Rank:
         elif self.error_kind is not None:
             # Whatever its exit code: a shell that goes on behind a script that broke ends with 0.
             self.kind = self.error_kind
+        elif self.exit_code == 0 and self._broken:
+            self.kind, code, self.error = next(iter(self._broken.values()))
+            self.exit_code = self.exit_code if code is None else code
         elif self.exit_code == 0:
             self.kind, self.error = contract.END_OK, None
             if self._needed is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.agent.processes import trackers
 
@@ -74,19 +74,34 @@ class Process(NamedTuple):
         """Whether it still lives."""
         return _born(self.pid) == self.born
 
+    def is_ending(self) -> bool:
+        """Whether it is gone, or on its way out: a process that became another program is not."""
+        fields = _stat(self.pid)
+        return fields is None or fields[19] != self.born or bool(int(fields[6]) & _PF_EXITING)
+
     def kill(self) -> None:
         """SIGKILL, if it still lives."""
         if self.is_there():
             signal_process(self.pid, signal.SIGKILL)
 
 
-def _born(pid: int) -> Optional[bytes]:
+_PF_EXITING = 0x4
+"""Of the kernel's flags of a process: its files are closed after this is set."""
+
+
+def _stat(pid: int) -> Optional[List[bytes]]:
+    """From the state on; None: it is no more."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else fields[19]
+    return None if fields[0] in (b"Z", b"X") else fields
+
+
+def _born(pid: int) -> Optional[bytes]:
+    fields = _stat(pid)
+    return None if fields is None else fields[19]
 
 
 def signal_group(pid: int, number: int) -> bool:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
+from trainjob.agent.processes.reaper import Process
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob_api import contract, wire
 
@@ -20,6 +21,8 @@ SOCKET_PATH_LIMIT = 100
 SHORT_PREFIX = "/tmp/trainjob-"
 OnCall = Callable[[int, wire.Message, bytes], None]
 OnHello = Callable[[int, wire.Message], None]
+OnParted = Callable[[int, Process, Optional[wire.Message]], None]
+"""A rank's last connection is gone: whose it was, and its farewell."""
 
 
 class SocketFolder:
@@ -49,11 +52,16 @@ class SocketFolder:
 class RankServer:
     """Connections of the ranks of one attempt."""
 
-    def __init__(self, attempt: int, folder: str, on_hello: OnHello, on_call: OnCall) -> None:
+    def __init__(
+        self, attempt: int, folder: str, on_hello: OnHello, on_call: OnCall, on_parted: Optional[OnParted] = None
+    ) -> None:
         self.path = os.path.join(folder, f"a{attempt}.sock")
         self._attempt = attempt
         self._on_hello = on_hello
         self._on_call = on_call
+        self._on_parted = on_parted
+        self._processes: Dict[FrameConnection, Process] = {}
+        self._farewells: Dict[FrameConnection, wire.Message] = {}
         self._connections: Dict[int, FrameConnection] = {}
         self._ranks: Dict[FrameConnection, int] = {}
         self._closed: Dict[int, asyncio.Future[None]] = {}
@@ -118,6 +126,9 @@ class RankServer:
     def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
         rank = self._ranks.get(connection)
         if rank is not None:
+            if message["op"] == contract.OP_FAREWELL:
+                self._farewells[connection] = message
+                return
             if message["op"] == contract.OP_COLLECTIVE:
                 message["n"] = self._made[rank] = int(message["n"]) + self._before.get(rank, 0)
             self._on_call(rank, message, blob)
@@ -127,14 +138,26 @@ class RankServer:
         rank = int(message["rank"])
         self._ranks[connection] = rank
         self._connections[rank] = connection
+        if self._on_parted is not None and connection.peer_pid is not None:
+            process = Process.of(connection.peer_pid)
+            if process is not None:
+                self._processes[connection] = process
         if not message.get("made"):
             self._before[rank] = self._made.get(rank, 0)
         self._on_hello(rank, message)
 
     def _lost(self, connection: FrameConnection) -> None:
         rank = self._ranks.pop(connection, None)
+        process, farewell = self._processes.pop(connection, None), self._farewells.pop(connection, None)
         if rank is not None and self._connections.get(rank) is connection:
             del self._connections[rank]
+            others = [other for other, speaks_as in self._ranks.items() if speaks_as == rank]
+            if others:
+                # A child of the rank's that had called as well.
+                self._connections[rank] = others[-1]
+                return
+            if self._on_parted is not None and process is not None:
+                self._on_parted(rank, process, farewell)
             waiting = self._closed.pop(rank, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
