@@ -1,102 +1,124 @@
-"""Ranks whose scripts have ended, and whose processes have not: they are told apart from those at work, and end as what
-they said of themselves.
-"""
+"""Agents that go away together: nobody waits for the share of one that has left."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support import quick_leaving
-from support.agent_rig import Rig
-from trainjob.agent.processes.leaving import BUSY_SHARE, Idle
-from trainjob_api import contract
+from support.background import no_fault
+from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.attempts.member import Member
+from trainjob.agent.wire import peer_protocol
 
-HEAD = "import atexit, os, queue, signal, sys, threading, time, trainjob\nc = trainjob.get_context()\n"
-STUCK = "threading.Thread(target=queue.Queue().get, name='prefetch').start()\n"
-
-
-def rig(folder: Path, script: str, **more: Any) -> Rig:
-    return Rig(folder, script=HEAD + script, entry=quick_leaving.AGENT, env=quick_leaving.ENV, **more)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("end", ["", "sys.exit()\n", "raise SystemExit(0)\n"], ids=["falls off", "exit", "raises"])
-def test_a_thread_that_waits_for_ever_keeps_no_rank_and_its_0_is_a_success(tmp_path: Path, end: str) -> None:
-    with rig(tmp_path, STUCK + "trainjob.report({})\n" + end, agents=1) as it:
-        it.run(1)
-        it.wait(lambda: "Python waits for its threads prefetch" in (it.report(0)["warning"] or ""), "said, and named")
-        it.wait(it.completed, "completed")
-        assert (it.rank(0)["kind"], it.rank(0)["exit_code"], it.rank(0)["signal"]) == (contract.END_OK, 0, None)
-        it.wait(lambda: it.report(0)["warning"] is None and it.report(0)["quiet"], "nothing left")
+NOTE = {
+    "id": "1-1-1",
+    "files": [["part-0", 1, 0], ["part-1", 1, 1]],
+    "metrics": {},
+    "step": 1,
+    "time": 0.0,
+    "position": 1,
+}
 
 
-@pytest.mark.slow
-def test_a_clean_up_at_exit_that_hangs_keeps_no_rank(tmp_path: Path) -> None:
-    with rig(tmp_path, "atexit.register(time.sleep, 600)\n", agents=1) as it:
-        it.run(1)
-        it.wait(it.completed, "completed")
-        assert "in a clean-up at exit" in it.text(0)
+def leader(site: Any) -> Leader:
+    """Rank 0's agent of two workers, with a released checkpoint that lacks worker 1's share."""
+    made = Leader(site, 1, 2, 1, lambda message, blob=b"": None)
+    made._begin({"run": 1, "checkpoint": None, "adopt": []})
+    assert made.commits is not None
+    made.commits.released(NOTE, [0, 1])
+    made.commits.shared(0, "1-1-1")
+    return made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("end, code", [("sys.exit(3)", 3), ("sys.exit('no')", 1), ("raise KeyboardInterrupt", 130)])
-def test_a_rank_that_leaves_broken_is_waited_for_by_nobody_and_its_code_is_its_own(
-    tmp_path: Path, end: str, code: int
-) -> None:
-    script = f"if c.rank == 1:\n    {STUCK}    {end}\ntrainjob.barrier()\n"
-    with rig(tmp_path, script) as it:
-        it.run(1)
-        it.wait(lambda: it.ended(0), "the other is told at once")
-        assert f"rank 1 ended its script with exit code {code}" in it.rank(0)["error"]["message"]
-        assert it.rank(1)["state"] == contract.RANK_RUNNING
-        assert it.rank(1)["error"] == {"type": "SystemExit", "message": str(code)}
-        it.wait(lambda: it.ended(1), "killed")
-        assert (it.rank(1)["kind"], it.rank(1)["exit_code"]) == (contract.END_EXIT, code)
-        assert it.rank(1)["error"] is None
-
-
-@pytest.mark.slow
-def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
-    """Longer than the patience: it reports, it waits for the other, it computes; and then it is done."""
-    script = (
-        "def train():\n    for i in range(3):\n        time.sleep(1.5)\n        trainjob.report({'i': i})\n"
-        "    until = time.monotonic() + 4\n    while time.monotonic() < until:\n        pass\n"
-        "    if c.rank == 0:\n        time.sleep(4 if c.rank == 0 else 0)\n"
-        "    trainjob.barrier()\n    print('trained', flush=True)\n"
-        "if c.rank == 1:\n    threading.Thread(target=train).start()\nelse:\n    train()\n"
+def site() -> Any:
+    spec = SimpleNamespace(
+        storage="/store", keep=None, score_attribute=None, score_order="max", strict=False, on_upload_failure="Continue"
     )
-    with rig(tmp_path, script) as it:
-        it.run(1)
-        it.wait(it.completed, "completed")
-        assert "trained" in it.text(1) and "its process is killed" not in it.text(1)
+    config = SimpleNamespace(
+        spec=spec,
+        command=["python", "train.py"],
+        host="127.0.0.1",
+        job_uid="u",
+        barrier_warn_s=30.0,
+        any_master_port=True,
+    )
+    silent = SimpleNamespace(say=lambda text: None)
+    return SimpleNamespace(
+        config=config,
+        console=silent,
+        storage=Storage(),
+        saving=Saving(),
+        changed=lambda at_once: None,
+        warn=lambda text: None,
+        uri=lambda id_: None,
+        on_fault=no_fault,
+    )
 
 
-@pytest.mark.slow
-def test_a_forked_child_that_ends_says_nothing_for_its_parent(tmp_path: Path) -> None:
-    script = "if os.fork() == 0:\n    sys.exit(7)\nos.wait()\ntrainjob.barrier()\n"
-    with rig(tmp_path, script) as it:
-        it.run(1)
-        it.wait(it.completed, "completed")
+class Storage:
+    """Takes everything."""
+
+    async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
+        return {}
 
 
-@pytest.mark.slow
-def test_behind_a_launcher_it_is_said_and_the_launcher_decides(tmp_path: Path) -> None:
-    script = "threading.Thread(target=time.sleep, args=(2,), name='upload').start()\n"
-    with rig(tmp_path, script, agents=1, command=["sh", "-c", f"{sys.executable} train.py; exit $?"]) as it:
-        it.run(1)
-        it.wait(it.completed, "completed")
-        assert "Python waits for its threads upload. What started it waits for it" in it.text(0)
+class Saving:
+    """Remembers what it was told to store."""
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []
+
+    async def persist(self, note: Any) -> None:
+        return
+
+    async def released(self, note: Any) -> None:
+        self.stored.append(note["id"])
 
 
-def test_what_counts_as_work() -> None:
-    idle = Idle(0.0, 5.0, 7)
-    assert idle.idle_s(10.0, 5.0 + BUSY_SHARE * 9, 7, waits=False) == 10.0
-    assert idle.idle_s(20.0, 5.0 + BUSY_SHARE * 9, 7, waits=True) == 0.0
-    assert idle.idle_s(30.0, 5.0 + BUSY_SHARE * 9, 8, waits=False) == 0.0
-    assert idle.idle_s(40.0, 5.0 + BUSY_SHARE * 20, 8, waits=False) == 0.0
-    assert idle.idle_s(50.0, 1.0, 8, waits=False) == 10.0  # a child is gone, with its time
-    assert idle.idle_s(60.0, 1.0, 8, waits=False) == 20.0
+async def finished(made: Leader) -> bool:
+    try:
+        await asyncio.wait_for(made.finish(), 1.5)
+    except TimeoutError:
+        return False
+    finally:
+        made.close()
+    return True
+
+
+@pytest.mark.parametrize(("left", "ends"), [(True, True), (False, False)], ids=["said good-bye", "still there"])
+def test_the_end_waits_for_the_shares_of_those_who_are_there(left: bool, ends: bool) -> None:
+    async def scene() -> bool:
+        made = leader(site())
+        if left:
+            made.take(1, {"op": peer_protocol.BYE})
+        return await finished(made)
+
+    assert asyncio.run(scene()) is ends
+
+
+def test_one_that_comes_back_is_waited_for_again() -> None:
+    async def scene() -> bool:
+        made = leader(site())
+        made.take(1, {"op": peer_protocol.BYE})
+        made.take(1, {"op": peer_protocol.JOIN, "address": "127.0.0.1:1", "held": [], "started": True})
+        return await finished(made)
+
+    assert asyncio.run(scene()) is False
+
+
+def test_what_is_persisted_is_stored_although_its_release_did_not_come() -> None:
+    async def scene() -> tuple[list[str], list[str]]:
+        here = site()
+        member = Member(here, SimpleNamespace(), lambda message, blob=b"": None)
+        await member._persist(4, NOTE)
+        await member.hand_in()
+        first = list(here.saving.stored)
+        member.take({"op": peer_protocol.RELEASE, "n": 4, "ranks": None, "stop": False})
+        await asyncio.sleep(0)
+        member.close()
+        return first, here.saving.stored
+
+    assert asyncio.run(scene()) == (["1-1-1"], ["1-1-1"])
