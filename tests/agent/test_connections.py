@@ -272,6 +272,31 @@ def test_who_missed_a_newer_attempt_is_sent_away_with_a_word(purpose: str) -> No
     with_server(test)
 
 
+def test_a_leader_that_takes_connections_and_says_nothing_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is frozen: its kernel answers for it."""
+    monkeypatch.setattr(peers, "WAITING_S", 0.05)
+    monkeypatch.setattr(peers, "STRANGER_S", 0.05)
+    monkeypatch.setattr(peers, "LOST_AFTER_S", 0.0)
+    since: list[float | None] = []
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        link = LeaderLink(
+            peers.Caller("right", 1, 1),
+            lambda: None,
+            lambda message, blob: None,
+            since.append,
+            lambda why, lasting: None,
+        )
+        link.connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await until(lambda: len(since) >= 2)
+        link.close()
+        server.close()
+
+    asyncio.run(run())
+    assert None not in since and since[0] == since[1], "it counts from the begin"
+
+
 def test_an_agent_of_another_version_is_told_what_to_do() -> None:
     said: list[tuple[str, bool]] = []
 
@@ -280,7 +305,7 @@ def test_an_agent_of_another_version_is_told_what_to_do() -> None:
         await server.start("127.0.0.1")
         server.know("right", 1, Guest())
         older = {"op": "hello", "secret": "of the job", "purpose": "member", "attempt": 1, "index": 1}
-        for hello in (older, {**handshake.hello("member", 1, 1).to_message(), "version": 3}):
+        for hello in (older, {**handshake.hello("member", 1, 1).to_message(), "version": handshake.VERSION + 1}):
             caller = await Caller.at(server)
             caller.say(hello)
             refusal = await caller.hear()

@@ -1,5 +1,5 @@
-"""The agent with some of its times changed, as a program: `python tuned_agent.py trainjob.agent.x.NAME=0.2 ... --
-<command>`. The agent itself has no such switch.
+"""The agent with some of its times changed, as a program: `python tuned_agent.py [module with its main] NAME=0.2 ... --
+<command>`, NAME with its module. The agent itself has no such switch.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-from trainjob.agent.__main__ import main
+AGENT = "trainjob.agent.__main__"
+LOCAL = "trainjob.launch.local.pod"
 
 
-def entry(**times: float) -> tuple[str, ...]:
+def entry(main: str = AGENT, /, **times: float) -> tuple[str, ...]:
     """For `Rig(entry=...)`: dots of the module's name are written as two underscores, from `trainjob.agent` on."""
-    return str(Path(__file__)), *(f"trainjob.agent.{name.replace('__', '.')}={value}" for name, value in times.items())
+    settings = [f"trainjob.agent.{name.replace('__', '.')}={value}" for name, value in times.items()]
+    return str(Path(__file__)), main, *settings
 
 
 def tune(setting: str) -> None:
@@ -27,6 +29,7 @@ def tune(setting: str) -> None:
 
 
 if __name__ == "__main__":
+    main = importlib.import_module(sys.argv.pop(1)).main
     while sys.argv[1] != "--":
         tune(sys.argv.pop(1))
     code = main()

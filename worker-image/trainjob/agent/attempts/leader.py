@@ -22,7 +22,7 @@ from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
 from trainjob.agent.storing.commits import Commits
 from trainjob.agent.storing.storage import StorageError
-from trainjob.agent.wire import messages, peer_protocol
+from trainjob.agent.wire import messages, peer_protocol, pulse
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.messages import Arrive, Held
 from trainjob_api import contract, wire
@@ -72,7 +72,11 @@ class Leader:
         self._witnesses = Witnesses()
         self._closed = False
         loop = asyncio.get_running_loop()
+        self._silent: Dict[int, float] = {}
+        """Members whose connection stands and that have not been heard: since when."""
         self._began = loop.time()
+        self._pulse = pulse.Pulse(self._began)
+        self._beating = loop.call_later(pulse.BEAT_S, self._beat)
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
         self._awaiting = loop.call_later(AWAITED_S, self._tell_awaited)
 
@@ -80,6 +84,7 @@ class Leader:
 
     def attach(self, index: int, connection: FrameConnection) -> None:
         """A member's connection is up; it says JOIN next."""
+        self._silent.pop(index, None)
         older = self._links.get(index)
         self._links[index] = connection
         if older is not None:
@@ -90,6 +95,7 @@ class Leader:
         if self._closed or self._links.get(index) is not connection:
             return
         del self._links[index]
+        self._silent.pop(index, None)
         self._join.left(index)
         self._lost_timers[index] = asyncio.get_running_loop().call_later(LOST_S, self._count_lost, index)
 
@@ -99,16 +105,29 @@ class Leader:
 
     @property
     def unreached(self) -> Mapping[int, float]:
-        """Members without a connection, by the loop's time since when: lost ones, and in a join those that do not
-        come.
+        """Members that cannot be reached, by the loop's time since when: lost and silent ones, and in a join those that
+        do not come.
         """
-        if not self._awaits_late:
-            return self._lost
-        return {**dict.fromkeys(self._join.missing(), self._began), **self._lost}
+        missing = self._join.missing() if self._awaits_late else ()
+        return {**dict.fromkeys(missing, self._began), **self._silent, **self._lost}
 
     @property
     def _awaits_late(self) -> bool:
         return self._join.phase == join.GATHERING and asyncio.get_running_loop().time() >= self._began + AWAITED_S
+
+    def _beat(self) -> None:
+        """Say to all members that we live, and look who of them does."""
+        loop, before = asyncio.get_running_loop(), self._silent
+        self._beating = loop.call_later(pulse.BEAT_S, self._beat)
+        self._pulse.tick(loop.time())
+        self._silent = {}
+        for index, link in list(self._links.items()):
+            link.send_if_quiet(pulse.FRAME, pulse.BEAT_S / 2)
+            since = self._pulse.silent_since(link.heard_at)
+            if since is not None:
+                self._silent[index] = since
+        if self._silent.keys() != before.keys():
+            self._site.changed(True)
 
     def _tell_awaited(self) -> None:
         if self.unreached:
@@ -137,6 +156,8 @@ class Leader:
             self._notes.came(message, blob)
         elif op == peer_protocol.JOIN:
             self._asked(index, message)
+        elif op == peer_protocol.BEAT:
+            pass  # the connection knows when it was heard
         elif op == peer_protocol.BYE:
             self._links.pop(index, None)
             self._left.add(index)
@@ -185,6 +206,7 @@ class Leader:
         self._closed = True
         self._patience.cancel()
         self._awaiting.cancel()
+        self._beating.cancel()
         for timer in self._lost_timers.values():
             timer.cancel()
         self._background.cancel()

@@ -51,9 +51,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._full = False
         self._ending = False
         self._writable: Optional[asyncio.Future[None]] = None
+        self._now = asyncio.get_running_loop().time
+        self.heard_at = self._sent_at = self._now()
+        """When its last bytes came, by the loop's time."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.heard_at = self._sent_at = self._now()
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,6 +69,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return _ROOM
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.heard_at = self._now()
         try:
             for message, blob in self._decoder.feed(bytes(memoryview(_ROOM)[:nbytes])):
                 self.on_frame(self, message, blob)
@@ -130,10 +135,16 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The same of one that is encoded already: many receivers share it."""
         if self._transport is None or self._ending:
             return
+        self._sent_at = self._now()
         if self._full or self._queue:
             self._queue.append(memoryview(frame))
         else:
             self._write(memoryview(frame))
+
+    def send_if_quiet(self, frame: bytes, quiet_s: float) -> None:
+        """Send it unless something else was sent within that time, or is still on its way."""
+        if not self._full and not self._queue and self._now() - self._sent_at >= quiet_s:
+            self.send_frame(frame)
 
     def _write(self, data: memoryview) -> None:
         """As much as the transport takes without piling it up."""

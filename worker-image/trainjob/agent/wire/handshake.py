@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 
 from trainjob_api import wire
 
-VERSION = 2
-"""Of what agents say to each other. One that speaks another is told so and refused. 1 showed the secret itself."""
+VERSION = 3
+"""Of what agents say to each other. One that speaks another is told so and refused. 1 showed the secret itself, 2 knew
+no beats.
+"""
 
 HELLO = "hello"
 """{version, purpose: member | files, attempt, index, nonce}; from the other side, without fields: come in."""

@@ -45,6 +45,8 @@ STACKS_ARE = "stacks_are"
 """{request, stacks: {rank: text}}"""
 DAMAGED = "damaged"
 """{id, why}: in both directions: the checkpoint that was resumed is damaged; the attempt ends"""
+BEAT = "beat"
+"""{}: in both directions: nothing else was to be said, and the sender lives (`pulse`)"""
 BYE = "bye"
 """{}: the connection closes in good order"""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
 from trainjob.agent.background import Background, OnFault, of_the_agent
-from trainjob.agent.wire import handshake, peer_protocol
+from trainjob.agent.wire import handshake, peer_protocol, pulse
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.handshake import Hello
 from trainjob_api import wire
@@ -227,6 +227,10 @@ class LeaderLink:
         self._connection: Optional[FrameConnection] = None
         self._task: Optional[asyncio.Task[None]] = None
         self._closed = False
+        self._is_silent = False
+        loop = asyncio.get_running_loop()
+        self._pulse = pulse.Pulse(loop.time())
+        self._beating = loop.call_later(pulse.BEAT_S, self._beat)
 
     def connect(self, address: str) -> None:
         """Connect to this address, leaving any other."""
@@ -241,8 +245,22 @@ class LeaderLink:
     def close(self) -> None:
         """Leave in good order."""
         self._closed = True
+        self._beating.cancel()
         self.send({"op": peer_protocol.BYE})
         self._stop()
+
+    def _beat(self) -> None:
+        """Say that we live, and look whether rank 0's agent does."""
+        loop = asyncio.get_running_loop()
+        self._beating = loop.call_later(pulse.BEAT_S, self._beat)
+        self._pulse.tick(loop.time())
+        if self._connection is None:
+            return
+        self._connection.send_if_quiet(pulse.FRAME, pulse.BEAT_S / 2)
+        since = self._pulse.silent_since(self._connection.heard_at)
+        if since is not None or self._is_silent:
+            self._is_silent = since is not None
+            self._on_lost(since)
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -288,7 +306,7 @@ class LeaderLink:
                     connection.trust()
                     self._connection = connection
                     self._on_up()
-            elif self._connection is connection:
+            elif self._connection is connection and message["op"] != peer_protocol.BEAT:
                 self._on_frame(message, blob)
 
         try:
@@ -300,8 +318,11 @@ class LeaderLink:
             return False
         connection.send(greeting.hello.to_message())
         try:
-            # It may be kept waiting until its agent has heard of the attempt: as long as it stays open, it is there.
-            refusal = await greeting.over
+            # It may be kept waiting until its agent has heard of the attempt; one that is frozen says nothing at all.
+            refusal = await asyncio.wait_for(greeting.over, WAITING_S + STRANGER_S)
+        except asyncio.TimeoutError:
+            connection.abort()
+            return False
         except asyncio.CancelledError:
             connection.close()
             raise
