@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trainjob.agent.attempts.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, holders, staged
 from trainjob.agent.wire.messages import Held
+from trainjob_api import contract
 
 NOTE = {"id": "1-1-3", "files": [["a", 1, 0], ["b", 1, 1]]}
 
@@ -55,6 +56,25 @@ def test_a_refusal_reaches_all_and_latecomers() -> None:
     assert join.failed("storage", "read-only") == [Refuse((0, 1), "storage", "read-only")]
     assert join.asked(request(1)) == [Refuse((1,), "storage", "read-only")]
     assert join.settled({"run": 1}) == []
+
+
+def test_a_member_that_began_by_an_answer_which_is_forgotten_ends_the_attempt() -> None:
+    """Rank 0's container was started again before it had forked: the other one never asks again."""
+    join = Join(2)
+    join.asked(request(0))
+    (refused,) = join.began()
+    assert isinstance(refused, Refuse) and (refused.indices, refused.kind) == ((0,), contract.END_LOST)
+    assert join.began() == []
+    assert join.asked(request(0)) == [refused]
+
+
+def test_a_member_that_comes_back_to_whom_answered_it_changes_nothing() -> None:
+    join = Join(1)
+    join.asked(request(0))
+    assert join.began() == [], "it is being settled"
+    join.settled({"run": 1})
+    assert join.began() == []
+    assert join.asked(request(0)) == [Answer((0,), {"run": 1})]
 
 
 def test_an_index_outside_the_attempt_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, raised
+from support.core import World, ended, raised
 from trainjob_api import contract
 from trainjob_operator.core.ends.verdict import LOOK_TRIES
 from trainjob_operator.core.instruct import instruct
@@ -28,6 +28,27 @@ def test_the_job_does_not_fail_before_a_fresh_worker_has_looked() -> None:
     degraded = world.status.condition("Degraded")
     assert degraded is not None and (degraded.status, degraded.reason) == ("True", contract.REASON_CHECKING)
     assert not world.settle().status.finished
+
+
+def test_a_container_that_was_started_again_after_all_ranks_had_ended_well_is_no_failure_of_the_job_yet() -> None:
+    """Its agent had written the end record, perhaps, and knows nothing any more."""
+    world = World.of(workers=2, **STORED).run().tick(60)
+    world.sync(1, quiet=True, ranks=(ended(1, contract.END_OK, exit_code=0),))
+    world.set_pod(0, restarts=1)
+    world.sync(0, boot=2, quiet=True, ranks=(ended(0, contract.END_LOST),))
+    world.turn()
+    assert not world.status.finished and world.status.verdict is not None
+    world.sync(1, checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_a_container_that_was_started_again_while_others_trained_fails_the_job_at_once() -> None:
+    world = World.of(workers=2, **STORED).run().tick(60)
+    world.set_pod(0, restarts=1)
+    world.sync(0, boot=2, quiet=True, ranks=(ended(0, contract.END_LOST),))
+    world.turn()
+    assert world.status.holds("Failed")
 
 
 def looking(**fields: object) -> World:

@@ -23,9 +23,13 @@ LOOK_TRIES = 6
 def may_have_completed(turn: Turn, incident: Incident) -> bool:
     """Whether no member is left to say how the attempt ended, and storage may know. Asked before the attempt's end
     is written.
+
+    A rank that ended with its container may have ended well before that: nobody is there any more who saw it.
     """
     attempt = turn.running
-    if turn.plain or attempt is None or incident.rank is not None or turn.spec.checkpoint.storage is None:
+    if turn.plain or attempt is None or turn.spec.checkpoint.storage is None:
+        return False
+    if incident.rank is not None and _denies_completion(turn, incident.slot):
         return False
     lost = find_lost(turn)
     return not any(
@@ -40,7 +44,8 @@ def _denies_completion(turn: Turn, slot: int) -> bool:
     view = turn.word(slot)
     if view is None:
         return False
-    return not view.quiet or not view.ranks or any(kind_of(report) != contract.END_OK for report in view.ranks)
+    open_ends = (contract.END_OK, contract.END_LOST)
+    return not view.quiet or not view.ranks or any(kind_of(report) not in open_ends for report in view.ranks)
 
 
 def defer(turn: Turn, reason: str, message: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from trainjob.agent.wire.messages import Held
+from trainjob_api import contract
 
 
 class Request(NamedTuple):
@@ -49,6 +50,10 @@ GATHERING = "gathering"
 SETTLING = "settling"
 ANSWERED = "answered"
 REFUSED = "refused"
+FORGOTTEN = (
+    "The agent of rank 0 was started again after it had told others how the attempt begins; they have begun, and "
+    "it does not know with what. The ranks start again."
+)
 
 
 class Join:
@@ -82,6 +87,16 @@ class Join:
         if self.phase == GATHERING:
             self._members.pop(index, None)
         return []
+
+    def began(self) -> List[Output]:
+        """A member comes back that was answered before. If not by this agent, the one that answered is gone with its
+        container: that member asks no more, so this join would never be complete. Rank 0's agent says so, and the
+        attempt is over.
+        """
+        if self.phase != GATHERING:
+            return []
+        self.phase, self._refusal = REFUSED, (contract.END_LOST, FORGOTTEN)
+        return [Refuse((0,), *self._refusal)]
 
     def settled(self, answer: Mapping[str, Any]) -> List[Output]:
         """Run, checkpoint and master port are known."""

@@ -229,6 +229,7 @@ class Leader:
             # It knows the answer and comes back after a lost connection.
             if self.collectives is not None:
                 self.collectives.rejoined(index)
+            self._carry_out(self._join.began())
             return
         held = tuple([Held.parse(row) for row in message.get("held") or ()])
         self._carry_out(self._join.asked(Request(index, str(message["address"]), held)))
