@@ -1,4 +1,4 @@
-"""Time as the shell sees it: one wall clock for what is written down, one monotonic clock for waiting.
+"""Time as the shell sees it: the machine's wall clock, a steady one for the rules, and a monotonic one for waiting.
 
 Given to the work queue, the coordinator, the reconciler and the in-process cluster, so that tests and the simulator run
 in virtual time. The core never sees a clock: it is handed `now`.
@@ -12,12 +12,25 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from trainjob_operator.steady_time import SteadyTime
+
+
+def _elapsed() -> float:
+    """Seconds that nobody sets; those of a suspended machine count."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
 
 class Clock(Protocol):
     """What the shell asks of time."""
 
     def now(self) -> datetime:
-        """Wall clock, with time zone UTC."""
+        """The machine's wall clock, UTC; it may step. For what others made or read: tokens, certificates, leases."""
+        ...
+
+    def steady(self) -> datetime:
+        """Wall clock that never steps while this process lives (`steady_time.py`), UTC. For the rules, and for all that
+        is held against their moments.
+        """
         ...
 
     def monotonic(self) -> float:
@@ -32,9 +45,16 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    def __init__(self) -> None:
+        self._steady = SteadyTime(self.now, _elapsed)
+
     def now(self) -> datetime:
         """Wall clock, UTC."""
         return datetime.now(UTC)
+
+    def steady(self) -> datetime:
+        """One for all who share this clock."""
+        return self._steady.now()
 
     def monotonic(self) -> float:
         """`time.monotonic()`."""

@@ -430,3 +430,15 @@ def test_a_cause_that_was_heard_is_not_replaced_by_the_deletion_of_its_pod() -> 
     world.tick(5).turn()
     failure = world.status.last_failure
     assert failure is not None and (failure.reason, failure.rank) == (contract.REASON_USER_ERROR, 1)
+
+
+def test_a_pod_did_not_end_before_its_agent_spoke_whatever_its_kubelets_clock_says() -> None:
+    """A node an hour behind: its pod's end would go before the rank that broke first."""
+    w = world()
+    w.break_rank(0, raised(0, "ValueError", at=w.now))
+    w.tick(3)
+    w.sync(2)
+    w.fail_pod(2, 1)
+    w.set_pod(2, finished_at=w.now - timedelta(hours=1))
+    found = incident(w)
+    assert (found.reason, found.slot) == (contract.REASON_USER_ERROR, 0)

@@ -302,6 +302,19 @@ def test_a_pod_that_never_came_up_on_a_lost_node_is_replaced() -> None:
     assert world.status.slots == "0-1,3"
 
 
+def test_what_the_api_server_dates_into_our_future_is_silent_since_we_listen() -> None:
+    """Its clock and ours differ by an hour: nobody waits for an hour."""
+    world = waiting()
+    world.schedule(2)
+    world.listening_since = world.now
+    ahead = world.now + seconds(3600)
+    world.set_pod(2, created_at=ahead, scheduled_at=ahead, doubt="its node node-2 is NotReady")
+    world.tick(SILENT_S - 1).turn()
+    assert world.status.slots == "0-2"
+    world.tick(1).turn()
+    assert world.status.slots == "0-1,3"
+
+
 def test_one_that_merely_takes_long_to_come_up_is_not() -> None:
     world = waiting()
     world.schedule(2)

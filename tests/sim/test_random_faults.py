@@ -90,6 +90,7 @@ async def _break_things(sim: Simulation, rng: random.Random) -> None:
         _ask_restart,
         _lose_node,
         _mute,
+        _set_clock,
     ]
     elapsed, pause_s = 0.0, rng.choice([1.0, 4.0, 10.0])
     while elapsed < FAULTY_S:
@@ -208,6 +209,11 @@ def _mute(sim: Simulation, rng: random.Random) -> None:
 async def _unmute_later(agent: Any, delay_s: float) -> None:
     await asyncio.sleep(delay_s)
     agent.muted = False
+
+
+def _set_clock(sim: Simulation, rng: random.Random) -> None:
+    """The operator's machine is an hour ahead or behind from now on, or right again."""
+    sim.set_clock(rng.choice([-3600.0, 0.0, 3600.0]))
 
 
 def _suspend(sim: Simulation, rng: random.Random) -> None:

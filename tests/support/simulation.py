@@ -13,10 +13,11 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from support.puppets import TOKEN, Pace, World
-from support.virtual_time import VirtualClock
+from support.virtual_time import MachineClock, VirtualClock
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.agents.endpoint import Answer
@@ -26,6 +27,7 @@ from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.manifests import UnreadableJob, read_job
 from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, ObjectChange
+from trainjob_operator.steady_time import SLEW
 
 NAMESPACE = "team"
 MASTER_KEY = b"puppet-master-key"
@@ -99,8 +101,11 @@ class FlakyCluster(MemoryCluster):
 class Operator:
     """One life of the operator process."""
 
-    def __init__(self, cluster: MemoryCluster, transition: int, rng: random.Random) -> None:
-        clock = VirtualClock()
+    def __init__(
+        self, cluster: MemoryCluster, transition: int, rng: random.Random, error: timedelta, slew: float
+    ) -> None:
+        self.clock = clock = MachineClock(slew)
+        clock.error = error
         log = logging.getLogger(f"operator-{transition}")
         self.coordinator = Coordinator(
             clock=clock,
@@ -159,6 +164,9 @@ class Simulation:
         self.on_call: Callable[[Call, Moment], Awaitable[None]] | None = None
         self.network_loss = 0.0
         self.operator: Operator | None = None
+        self.clock_error = timedelta(0)
+        """Of the machine that an operator starts on."""
+        self.slew = SLEW
         self._lives = 0
 
     async def __aenter__(self) -> Simulation:
@@ -173,7 +181,13 @@ class Simulation:
 
     def start_operator(self) -> None:
         self._lives += 1
-        self.operator = Operator(self.cluster, self._lives, self.rng)
+        self.operator = Operator(self.cluster, self._lives, self.rng, self.clock_error, self.slew)
+
+    def set_clock(self, error_s: float) -> None:
+        """Somebody sets the clock of the machines that operators run on: so many seconds ahead of the API server's."""
+        self.clock_error = timedelta(seconds=error_s)
+        if self.operator is not None:
+            self.operator.clock.error = self.clock_error
 
     def kill_operator(self) -> None:
         if self.operator is not None:

@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from trainjob_operator.steady_time import SLEW, SteadyTime
+
 T = TypeVar("T")
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -67,11 +69,28 @@ class VirtualClock:
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.monotonic())
 
+    def steady(self) -> datetime:
+        return self.now()
+
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
     async def sleep_until(self, deadline: float) -> None:
         await asyncio.sleep(max(0.0, deadline - self.monotonic()))
+
+
+class MachineClock(VirtualClock):
+    """One machine's: somebody may set its wall clock."""
+
+    def __init__(self, slew: float = SLEW) -> None:
+        self.error = timedelta(0)
+        self._steady = SteadyTime(self.now, self.monotonic, slew)
+
+    def now(self) -> datetime:
+        return super().now() + self.error
+
+    def steady(self) -> datetime:
+        return self._steady.now()
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

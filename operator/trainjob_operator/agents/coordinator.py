@@ -133,7 +133,7 @@ class Coordinator:
     def __init__(
         self, *, clock: Clock, authenticate: Authenticate, find_owner: FindOwner, master_key: bytes, transition: int = 0
     ) -> None:
-        self.listening_since = clock.now()
+        self.listening_since = clock.steady()
         self.refusals: Counter[str] = Counter()
         self.syncs = 0
         """Requests, refused ones included."""
@@ -167,7 +167,7 @@ class Coordinator:
 
     def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
         """The job as it was read or written: from now on agents are answered from it, those who wait at once."""
-        if self._roster.commit(job, pods, self._clock.now()):
+        if self._roster.commit(job, pods, self._clock.steady()):
             self._recheck(job.key)
         self._silence.watch(job.key)
 
@@ -257,7 +257,7 @@ class Coordinator:
 
     def _take(self, report: Report) -> None:
         """Take a report in, and ask for what it makes necessary. Raises Outdated."""
-        news = self._roster.accept(report, self._clock.now())
+        news = self._roster.accept(report, self._clock.steady())
         was_asked = (report.key, report.pod_uid) in self._asked
         self._asked.discard((report.key, report.pod_uid))
         if news is News.MATTERS or was_asked:

@@ -38,7 +38,7 @@ class SilenceWatch:
         """The job is there; called as often as one likes."""
         if key in self._timers or self._closed:
             return
-        now = self._clock.now()
+        now = self._clock.steady()
         due = self._due(key, now)
         if due is not None:
             delay_s = (due - now).total_seconds() + SLACK_S
@@ -59,6 +59,6 @@ class SilenceWatch:
     def _at(self, key: JobKey, due: datetime) -> None:
         del self._timers[key]
         silent_at = self._due(key, due - TICK)
-        if silent_at is not None and silent_at <= self._clock.now():
+        if silent_at is not None and silent_at <= self._clock.steady():
             self._look(key)
         self.watch(key)

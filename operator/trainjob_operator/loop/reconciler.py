@@ -129,7 +129,7 @@ class Reconciler:
             return
         written_at = seen.job.status.progress.written_at
         due_s = PROGRESS_EVERY_S if written_at is not None else 0.0
-        age_s = elapsed(self._clock.now(), written_at) if written_at is not None else 0.0
+        age_s = elapsed(self._clock.steady(), written_at) if written_at is not None else 0.0
         self._progress.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
 
     def waiting(self) -> int:
@@ -213,7 +213,7 @@ class Reconciler:
         if seen is None or key in self._begun:
             return  # a turn that runs takes the progress along
         heard = heard_since(seen, self._coordinator.views)
-        decision = decide(heard, self._clock.now())
+        decision = decide(heard, self._clock.steady())
         if not only_progress(seen.job.status, decision):
             self._queue.add(key)
             return
@@ -237,7 +237,7 @@ class Reconciler:
                 key,
                 self._coordinator.views,
                 self._coordinator.listening_since,
-                self._clock.now(),
+                self._clock.steady(),
                 creates.taken,
             )
         except NotFound:
@@ -246,13 +246,13 @@ class Reconciler:
         except UnreadableJob as error:
             # Only an edit can help, and an edit asks for a turn.
             self._say(key, str(error))
-            await report_unreadable(self._cluster, error, self._clock.now())
+            await report_unreadable(self._cluster, error, self._clock.steady())
             self._queue.succeeded(key)
             return None
         observed = creates.seen(seen)
         # What was read is committed too: after a restart agents hear of the running attempt without a write.
         self._coordinator.commit(observed.job, observed.pods)
-        decision = decide(observed, self._clock.now())
+        decision = decide(observed, self._clock.steady())
         self._say(key, decision.why)
         if is_only_shown(observed.job.status, decision):
             pause_s = self._shown.admit(key, self._clock.monotonic())

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
 
+from trainjob.agent import steady
 from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot import BootNotes
 from trainjob.agent.config import AgentConfig
@@ -117,7 +117,7 @@ class Agent:
             "pod": config.pod,
             "pod_uid": config.pod_uid,
             "boot": self._boot,
-            "clock": time.time(),
+            "clock": steady.now(),
             "address": peer_protocol.join_address(config.host, self._peers.port),
             "acknowledged": dict(self._instruction) if self._instruction is not None else None,
             "attempt": attempt.number if attempt is not None else 0,

@@ -87,9 +87,14 @@ def is_lost(turn: Turn, slot: int) -> bool:
 
 
 def lost_at(turn: Turn, slot: int) -> datetime:
-    """When a member's pod was lost; one that is gone, or is being deleted, tells no time."""
-    pod = turn.kids.ended.get(slot)
-    return min(aware(pod.finished_at), turn.now) if pod and pod.finished_at else turn.now
+    """When a member's pod was lost; one that is gone, or is being deleted, tells no time. The kubelet's clock may be
+    wrong: a pod did not end before its agent spoke.
+    """
+    pod, view = turn.kids.ended.get(slot), turn.word(slot)
+    if pod is None or pod.finished_at is None:
+        return turn.now
+    spoke = aware(view.heard_at) if view is not None else aware(pod.finished_at)
+    return min(max(aware(pod.finished_at), spoke), turn.now)
 
 
 def of_pod(turn: Turn, slot: int) -> Incident:

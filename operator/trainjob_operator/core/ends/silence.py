@@ -24,6 +24,8 @@ LOOK_EVERY_S = (10.0, 60.0)
 these bounds.
 """
 NAMED_PEERS = 3
+AHEAD_S = 10.0
+"""What the clocks of two machines may differ by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +39,15 @@ class Lost:
     """Kubernetes still takes its node for a good one."""
 
 
-def heard_last(pod: PodView, view: AgentView | None, listening_since: datetime) -> datetime:
+def heard_last(pod: PodView, view: AgentView | None, listening_since: datetime, now: datetime) -> datetime:
     """From when on silence counts: the agent's last word, or the moment when it could first have spoken to this
     leader.
     """
-    moments = [listening_since, pod.created_at, pod.scheduled_at, view.heard_at if view is not None else None]
-    return max(aware(moment) for moment in moments if moment is not None)
+    if view is not None:
+        return max(aware(listening_since), aware(view.heard_at))
+    # By the API server's clock. One that is still to come tells of no time: our clocks differ.
+    moments = [aware(moment) for moment in (pod.created_at, pod.scheduled_at) if moment is not None]
+    return max([aware(listening_since), *(moment for moment in moments if moment <= after(now, AHEAD_S))])
 
 
 def is_silent(pod: PodView, view: AgentView | None, listening_since: datetime | None, now: datetime) -> bool:
@@ -52,7 +57,7 @@ def is_silent(pod: PodView, view: AgentView | None, listening_since: datetime | 
     return (
         pod.scheduled
         and listening_since is not None
-        and aware(now) >= after(heard_last(pod, view, listening_since), SILENT_S)
+        and aware(now) >= after(heard_last(pod, view, listening_since, now), SILENT_S)
     )
 
 
@@ -76,9 +81,9 @@ def find_lost(turn: Turn) -> dict[int, Lost]:
         doubt = _doubt(turn, pod)
         if not says_nothing(turn, pod):
             if doubt is not None:
-                turn.wake(after(heard_last(pod, turn.kids.agent(pod), listening), SILENT_S))
+                turn.wake(after(heard_last(pod, turn.kids.agent(pod), listening, turn.now), SILENT_S))
             continue
-        since = elapsed(turn.now, heard_last(pod, turn.kids.agent(pod), listening))
+        since = elapsed(turn.now, heard_last(pod, turn.kids.agent(pod), listening, turn.now))
         witness = doubt or peers.get(slot)
         if witness is not None:
             found[slot] = Lost(
@@ -120,7 +125,7 @@ def waits_for_word_until(turn: Turn, slots: set[int], since: datetime) -> dateti
     pods = [pod for slot in slots if (pod := turn.kids.live.get(slot)) is not None]
     if listening is None:
         return None
-    quiet = [heard for pod in pods if (heard := heard_last(pod, turn.kids.agent(pod), listening)) <= since]
+    quiet = [heard for pod in pods if (heard := heard_last(pod, turn.kids.agent(pod), listening, turn.now)) <= since]
     until = max((after(heard, SILENT_S) for heard in quiet), default=turn.now)
     return until if until > turn.now else None
 

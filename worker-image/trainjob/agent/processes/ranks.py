@@ -13,9 +13,9 @@ import errno
 import os
 import signal
 import subprocess
-import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from trainjob.agent import steady
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
 from trainjob.agent.processes.rank_command import CannotRun
@@ -143,7 +143,7 @@ class Rank:
 
     def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
         """There never was a process, or nobody knows it any more."""
-        self.state, self.kind, self.ended_at = contract.RANK_ENDED, kind, time.time()
+        self.state, self.kind, self.ended_at = contract.RANK_ENDED, kind, steady.now()
         self.error = None if error is None else bounded(error)
 
     def overrule(self, kind: str, error: RankError) -> None:
@@ -153,7 +153,7 @@ class Rank:
 
     def take_status(self, status: int) -> None:
         """The wait status; `kind` follows when the last words are read."""
-        self.ended_at = time.time()
+        self.ended_at = steady.now()
         if os.WIFSIGNALED(status) and self.leaves_with is not None:
             self.exit_code = self.leaves_with
         elif os.WIFSIGNALED(status):
