@@ -61,6 +61,7 @@ docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python -m trainjob_api.reference
 	@$(BIN)/python -m trainjob.cli.reference
 	@$(BIN)/python -m trainjob_operator.reference
+	@$(BIN)/python docs/python_page.py
 
 bench: $(STAMP) ## Measure, one line a figure
 	@$(BIN)/python -m benchmarks

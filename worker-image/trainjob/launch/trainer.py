@@ -42,7 +42,30 @@ TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
 
 
 class TorchTrainer:
-    """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster."""
+    """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster.
+
+    - `train_loop_per_worker`: `f()`, `f(config)`, or a class or object that is called like that; it runs in every
+      rank.
+    - `train_loop_config`: what `f` is called with; absent: an empty dict.
+    - `scaling_config`, `run_config`, `torch_config`: how many ranks, where they store and what they survive, and the
+      process group.
+    - `resume_from_checkpoint`: a stored checkpoint where the first attempt of a new run begins.
+    - `backend`: `Kubernetes(...)` for pods; absent: processes of this machine.
+    - `datasets`, `dataset_config`, `metadata`: Ray Train's names; datasets are refused with the way out, the others
+      have no effect.
+
+    Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    result = TorchTrainer(
+        train,
+        train_loop_config={"lr": 1e-3},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="digits", failure_config=FailureConfig(max_failures=3)),
+    ).fit()
+    print(result.metrics["loss"], result.checkpoint.path)
+    ```
+    """
 
     def __init__(
         self,
@@ -58,9 +81,6 @@ class TorchTrainer:
         metadata: Mapping[str, Any] | None = None,
         backend: Kubernetes | None = None,
     ) -> None:
-        """`train_loop_per_worker` is `f()`, `f(config)`, or a class or object that is called like that; it runs in
-        every rank.
-        """
         worker.check_loop(train_loop_per_worker)
         if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
             raise ConfigError("train_loop_config", train_loop_config, "give a dict")

@@ -70,11 +70,25 @@ def report(
 ) -> None:
     """A barrier of all ranks that carries metrics (rank 0's are the job's) and, from any rank, a checkpoint's files.
 
-    `step`, `total_steps` and `epoch` feed progress and the time left. `checkpoint_upload_mode` is ASYNC unless given.
-    `delete_local_checkpoint_after_upload` lets the files be moved instead of copied; absent, they may go only when the
-    mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
+    Every rank calls it, as often as the others. It returns when all have called it and the files are safe as the mode
+    promises.
 
-    Raises RankGoneError, BarrierTimeoutError, BarrierMismatchError, CheckpointError, ValueError (metrics).
+    - `metrics`: names to numbers, texts, and lists and dicts of these; tensors and arrays of one element count as
+      numbers.
+    - `checkpoint`: the files of any one rank, of some, or of all; they are merged into one checkpoint.
+    - `checkpoint_upload_mode`: a CheckpointUploadMode or its name; ASYNC unless given.
+    - `delete_local_checkpoint_after_upload`: True lets the files be moved instead of copied. Absent, they may go only
+      when the mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
+    - `step`, `total_steps`, `epoch`: whole numbers, for the progress that is shown and the time left.
+    - `checkpoint_dir_name`: accepted for Ray Train's sake, without effect.
+
+    Raises RankGoneError when another rank has ended, BarrierTimeoutError, BarrierMismatchError when ranks call
+    different things, CheckpointError, StorageError (`on_upload_failure="Fail"`), ValueError (metrics).
+
+    ```python
+    state = {"model": model.state_dict(), "epoch": epoch}
+    trainjob.report({"loss": loss.item()}, checkpoint=trainjob.Checkpoint.from_dict(state), step=epoch + 1)
+    ```
     """
     line = link()
     values = plain(metrics)
@@ -112,8 +126,14 @@ def report(
 
 
 def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
-    """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's. Lost only
-    if the rank is killed within 0.2 s.
+    """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's.
+
+    `metrics` as for `report()`; `step`: a whole number, the x axis of their curves. A row is lost only if the rank is
+    killed within 0.2 s. Raises ValueError for what `report()` would not take as metrics.
+
+    ```python
+    trainjob.log({"loss": loss.item(), "lr": schedule.get_last_lr()[0]}, step=step)
+    ```
     """
     line = link()
     row, whole = plain(metrics, "log"), step if step is None else _whole("step", step)
@@ -122,7 +142,15 @@ def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
 
 
 def get_context() -> TrainContext:
-    """This rank's place in the job: world size, ranks, job name, attempt, storage."""
+    """This rank's place in the job: world size, ranks, job name, attempt, storage.
+
+    Raises NotInWorkerError in a process that no job started.
+
+    ```python
+    if trainjob.get_context().get_world_rank() == 0:
+        print("only once")
+    ```
+    """
     return link().context
 
 
@@ -130,7 +158,12 @@ def get_checkpoint() -> Optional[Checkpoint]:
     """The newest checkpoint: the one this attempt resumes from, or None; after a report() with a checkpoint, that one.
 
     The first call also brings back this rank's state (data position, random numbers) from the checkpoint that is
-    resumed.
+    resumed. Raises CheckpointError when it cannot be read.
+
+    ```python
+    if checkpoint := trainjob.get_checkpoint():
+        model.load_state_dict(checkpoint.to_dict()["model"])
+    ```
     """
     line = link()
     if not _position.asked:
@@ -171,8 +204,10 @@ def barrier(timeout_s: Optional[float] = None) -> None:
 
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
-    """Rank 0's `data` on every rank (what the others pass is ignored). Pickled: meant for small things, warns over 1
-    MiB. Raises ValueError over 16 MiB.
+    """Rank 0's `data` on every rank (what the others pass is ignored), also without torch.distributed.
+
+    Pickled: meant for small things, warns over 1 MiB. Raises ValueError over 16 MiB, and as barrier() does.
+    `timeout_s` as there.
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""

@@ -34,6 +34,12 @@ _S3 = "s3://"
 class Checkpoint:
     """A folder with a training state.
 
+    ```python
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+        trainjob.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+    ```
+
     `path` is local (a plain or file:// path), or an s3:// URI for one that was opened outside of a job. For one that
     came from get_checkpoint() or a Result, `id` names it ("run-attempt-index") and `step`, `epoch`, `metrics`,
     `world_size` say where it was taken; else these are None.

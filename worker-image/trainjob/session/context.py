@@ -24,16 +24,27 @@ class TrainContext:
     """This rank's place in the job. The getters are Ray Train's names; all values are fixed for the attempt."""
 
     rank: int
+    """0 .. world size - 1; 0 is the one whose metrics are the job's."""
     world_size: int
+    """Ranks of the job in this attempt."""
     local_rank: int
+    """This rank within its worker (pod), from 0: the number of its first GPU where the ranks share the pod's."""
     local_world_size: int
+    """Ranks in this worker (pod)."""
     node_rank: int
+    """Index of this rank's worker among the attempt's members, from 0."""
     job: str
+    """The TrainJob's name."""
     namespace: str
+    """The TrainJob's namespace; `local` on one machine."""
     run: Optional[int]
+    """Number of this run of the job's name, from 1; None under a launcher that does not pass it on."""
     attempt: int
+    """Number of this attempt, from 1; raised by each start, restart, resize and resume."""
     storage: Optional[str]
+    """The job's own folder on storage, or None when checkpoints are only staged."""
     agent_socket: str
+    """Path of the socket on which the worker's agent listens."""
 
     def get_world_size(self) -> int:
         """Ranks of the job in this attempt."""

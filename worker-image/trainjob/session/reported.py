@@ -18,7 +18,9 @@ class ReportedCheckpoint(NamedTuple):
     """A checkpoint and the metrics of its report (rank 0's)."""
 
     checkpoint: Checkpoint
+    """Its handle: files are read when they are asked for."""
     metrics: Dict[str, Any]
+    """Of the report() that it came with."""
 
 
 def get_all_reported_checkpoints(

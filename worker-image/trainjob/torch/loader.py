@@ -37,6 +37,10 @@ def prepare_data_loader(
 ) -> DataLoader[Any]:
     """A DataLoader that gives this rank its share, moves batches to its device, and goes on where a checkpoint left it.
 
+    `data_loader` itself is left as it is: use what is returned. `add_dist_sampler=False` gives each rank all the data.
+    `move_to_device=False` leaves batches on the CPU; `auto_transfer` copies the next batch to the GPU while this one is
+    computed.
+
     The order: a sequential or shuffled loader gets a DistributedSampler (shuffled if it was), a sampler of your own is
     dealt out in turn; IterableDatasets and distributed samplers stay as they are. set_epoch() is called for you before
     each iteration: the epochs are 0, 1, 2, ...; a number that you set yourself wins.

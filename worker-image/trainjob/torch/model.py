@@ -25,7 +25,7 @@ def prepare_model(
     parallel_strategy: Optional[str] = "ddp",
     parallel_strategy_kwargs: Optional[Mapping[str, Any]] = None,
 ) -> torch.nn.Module:
-    """Move `model` to this rank's device (or the one given, or leave it) and make it parallel.
+    """Move `model` to this rank's device and make it parallel. `move_to_device`: another device, or False to leave it.
 
     "ddp" returns it in DistributedDataParallel (as it is when the job has one rank). Its `state_dict()` has the model's
     own names, without DDP's `module.`, so that it loads at any number of ranks and without this library;

@@ -40,6 +40,8 @@ _state = _State()
 def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) -> None:
     """Seed python, numpy and torch, choose deterministic algorithms, and keep random states with each checkpoint.
 
+    `seed`: any whole number, the same on all ranks.
+
     Until the model is prepared all ranks draw the same numbers (weights, random_split()); from then on each rank draws
     its own (dropout, random batches), rank 0 as if it were alone. `same_on_all_ranks=True`: all draw the same for good.
 
