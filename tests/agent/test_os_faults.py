@@ -77,6 +77,7 @@ SOME = [
     OsFaults("fork", "EAGAIN", "storing/storage.py", times=FOR_EVER),
     OsFaults("epoll", "ENOSPC", "processes/output.py"),
     OsFaults("thread", "EAGAIN", "", after=1),
+    OsFaults("unlink", "EIO", "/run/a2.sock"),
 ]
 
 

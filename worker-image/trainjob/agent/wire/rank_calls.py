@@ -7,6 +7,7 @@ Called by `attempt`. Knows who called; what a call means is for `member`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import os
 import shutil
@@ -120,7 +121,8 @@ class RankServer:
             self._server.close()
         for connection in list(self._connections.values()):
             connection.abort()
-        if os.path.exists(self.path):
+        # Its folder goes with the agent; nobody can connect to what is left of it.
+        with contextlib.suppress(OSError):
             os.unlink(self.path)
 
     def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
