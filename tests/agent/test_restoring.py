@@ -50,6 +50,8 @@ names = found.files()
 good = all(same(found, name) for name in names)
 with found.as_directory() as d:
     whole = all(pathlib.Path(d, name).read_bytes() == body(name, found.step) for name in names)
+    for there in (d, found.to_directory()):
+        whole &= sorted(os.path.relpath(p, there) for p in pathlib.Path(there).rglob("*") if p.is_file()) == names
 say(id=found.id, files=len(names), good=good and whole, world=states["world"])
 """
 

@@ -87,10 +87,20 @@ def test_as_directory_brings_what_lacks_and_leaves_what_is_here(uri: str, any_st
                 assert os.stat(os.path.join(path, "layers ü/0.bin")).st_ino == first
             else:  # what lies on a mounted path is copied: the folder is the loop's own
                 assert Path(path, "layers ü/0.bin").read_bytes() == FILES["layers ü/0.bin"][0]
+
+
+def test_what_the_library_keeps_beside_them_is_no_file_of_the_users(uri: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(uri)
     with checkpoint.as_directory() as path:
-        own = Path(path, ".trainjob/rank-0.state")
-        # What the library keeps beside the user's files is no part of a folder that is made for the loop.
-        assert own.read_bytes() == b"state" if uri.startswith("s3://") else not own.exists()
+        assert listing(path) == checkpoint.files() == ["layers ü/0.bin", "layers ü/1.bin", "model.pt"]
+    assert listing(checkpoint.to_directory(str(tmp_path / "copy"))) == checkpoint.files()
+    overwrite(uri, ".trainjob/rank-0.state", None)
+    with Checkpoint(uri).as_directory() as path:
+        assert listing(path) == checkpoint.files()
+
+
+def listing(folder: str) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
 
 
 def test_many_threads_ask_for_one_file(uri: str) -> None:

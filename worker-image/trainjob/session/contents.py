@@ -45,7 +45,7 @@ class Contents(Protocol):
         ...
 
     def read_folder(self) -> str:
-        """A local folder with all of them, in which nothing may be changed."""
+        """A local folder with all of them, in which nothing may be changed; on a path the library's own lie beside."""
         ...
 
     def folder(self) -> str:
@@ -158,8 +158,8 @@ class Committed:
         return os.path.join(self._place(), path)
 
     def read_folder(self) -> str:
-        """All files, those brought that have not been."""
-        self._once(self._entries(), self._bring)
+        """All of the user's, those brought that have not been."""
+        self._once(self.files(), self._bring)
         return self._place()
 
     def folder(self) -> str:
