@@ -18,8 +18,19 @@ from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
 from trainjob import ClusterRun, Kubernetes, RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.handover.returned import new_key, sealed
 
 pytestmark = on_apiserver
+
+
+class Trap:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "sprung"
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
 
 
 class Operator:
@@ -193,11 +204,22 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
     assert result_of(stored).metrics is None  # its own: read from there, and there was no report
     assert result_of(stored).path == str(folder)
     assert result_of(stored).return_value is None
-    (folder / "runs" / "2.returned.pkl").write_bytes(cloudpickle.dumps({"loss": 0.25}))
-    assert result_of(stored).return_value == {"loss": 0.25}
+    key = run.return_key(stored)
+    assert key is not None and ClusterRun(run._api, run.namespace, run.name).return_key(job) == key
+    file = folder / "runs" / "2.returned.pkl"
+    file.write_bytes(sealed(key, cloudpickle.dumps({"loss": 0.25})))
+    assert result_of(stored, return_key=key).return_value == {"loss": 0.25}
     capsys.readouterr()
-    (folder / "runs" / "2.returned.pkl").write_bytes(b"of another version")
+    for foreign in (cloudpickle.dumps(Trap(tmp_path)), sealed(new_key(), cloudpickle.dumps(Trap(tmp_path))), b""):
+        file.write_bytes(foreign)
+        assert result_of(stored, return_key=key).return_value is None
+        assert "is not read: it does not come from this job's ranks" in capsys.readouterr().err
+    file.write_bytes(sealed(key, cloudpickle.dumps(Trap(tmp_path))))
     assert result_of(stored).return_value is None
+    assert "is not read: this launcher has no key for it" in capsys.readouterr().err
+    assert not (tmp_path / "sprung").exists(), "a stranger's code ran"
+    file.write_bytes(sealed(key, b"of another version"))
+    assert result_of(stored, return_key=key).return_value is None
     assert f"the return value in {folder} cannot be read here" in capsys.readouterr().err
     history = folder / "history"
     history.mkdir()

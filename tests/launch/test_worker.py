@@ -12,6 +12,8 @@ import pytest
 
 from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError
+from trainjob.launch.handover.payload import Header
+from trainjob.launch.handover.returned import new_key, opened
 from trainjob_api import contract
 
 
@@ -84,13 +86,16 @@ def test_a_return_value_is_left_for_the_agent(
     file = tmp_path / "returned"
     monkeypatch.setenv(contract.ENV_STORAGE, "s3://bucket/job")
     monkeypatch.setenv(contract.ENV_RETURN_FILE, str(file))
-    worker._hand_over(None, {"loss": 0.5})
-    assert pickle.loads(file.read_bytes()) == {"loss": 0.5}
-    worker._hand_over(None, "x" * (worker.RETURN_LIMIT + 1))
+    header = Header(return_key=new_key())
+    worker._hand_over(header, {"loss": 0.5})
+    assert pickle.loads(opened(str(header.return_key), file.read_bytes()) or b"") == {"loss": 0.5}
+    assert opened(new_key(), file.read_bytes()) is None
+    assert opened(str(header.return_key), file.read_bytes() + b"x") is None
+    worker._hand_over(header, "x" * (worker.RETURN_LIMIT + 1))
     assert not file.exists(), "that of an earlier attempt does not count"
     assert "16 MiB are more than 16 MiB; save it in a checkpoint" in capsys.readouterr().err
-    worker._hand_over(None, 1)
-    worker._hand_over(None, None)
+    worker._hand_over(Header(), 1)
+    worker._hand_over(Header(), None)
     assert not file.exists()
 
 
@@ -99,8 +104,8 @@ def test_without_storage_one_line_says_that_it_is_lost(
 ) -> None:
     monkeypatch.setenv(contract.ENV_STORAGE, "")
     monkeypatch.setenv(contract.ENV_RETURN_FILE, str(tmp_path / "returned"))
-    worker._hand_over(None, None)
+    worker._hand_over(Header(), None)
     assert capsys.readouterr().err == ""
-    worker._hand_over(None, {"loss": 0.5})
+    worker._hand_over(Header(), {"loss": 0.5})
     assert "not kept: the job has no storage" in capsys.readouterr().err
     assert not (tmp_path / "returned").exists()

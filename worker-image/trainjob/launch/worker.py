@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
     install_stop(content.stop)
     returned = call(content.train_loop, content.config)
     if os.environ.get("RANK", "0") == "0":
-        _hand_over(header.return_path, returned)
+        _hand_over(header, returned)
     stop_process_group()
 
 
@@ -187,12 +187,12 @@ def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[
     return lambda metrics: bool(criterion(metrics))
 
 
-def _hand_over(launchers: str | None, returned: Any) -> None:
+def _hand_over(header: payload.Header, returned: Any) -> None:
     """Rank 0's return value: to the launcher on this machine, else to the agent, which brings it to the job's
     storage with the end of the run.
     """
-    if launchers is not None:
-        _leave(launchers, returned)
+    if header.return_path is not None:
+        _leave(header.return_path, returned)
     elif not os.environ.get(contract.ENV_STORAGE):
         if returned is not None:
             print(
@@ -204,16 +204,18 @@ def _hand_over(launchers: str | None, returned: Any) -> None:
         # Another attempt's must not count.
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
-        _leave(path, returned, RETURN_LIMIT)
+        _leave(path, returned, RETURN_LIMIT, header.return_key)
 
 
-def _leave(path: str, returned: Any, limit: int | None = None) -> None:
+def _leave(path: str, returned: Any, limit: int | None = None, key: str | None = None) -> None:
     """What rank 0's function returned, for Result.return_value; an object that cannot travel is left out with a
     line.
     """
     if returned is None:
         return
     import cloudpickle
+
+    from trainjob.launch.handover import returned as seals
 
     try:
         body = cloudpickle.dumps(returned)
@@ -228,7 +230,7 @@ def _leave(path: str, returned: Any, limit: int | None = None) -> None:
         )
         return
     with open(path + ".part", "wb") as file:
-        file.write(body)
+        file.write(body if key is None else seals.sealed(key, body))
     os.replace(path + ".part", path)
 
 

@@ -16,6 +16,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket
+from trainjob.launch.handover import returned
 from trainjob.launch.outcome import result as results
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import defaults
@@ -27,14 +28,14 @@ _BUCKET_S = 5.0
 """So long a bucket is tried that only the pods may have a way to."""
 
 
-def result_of(job: TrainJob, error: Exception | None = None) -> results.Result:
+def result_of(job: TrainJob, error: Exception | None = None, return_key: str | None = None) -> results.Result:
     """From the job's storage where this machine sees it (a bucket, the same path on a shared file system), else from
-    its status.
+    its status. `return_key`: without it what the function returned is not read.
     """
     folder, store = defaults.job_storage(job), own_folder(job)
     if folder is not None and store is not None:
-        returned = None if error else _returned(store, folder)
-        return results.read(folder, error=error, return_value=returned, environ=bucket.environ(job, os.environ))
+        value = None if error else _returned(store, folder, return_key)
+        return results.read(folder, error=error, return_value=value, environ=bucket.environ(job, os.environ))
     if folder is not None and error is None:
         _say(
             f"this machine does not see {folder}, where the metrics history and the function's return value are: "
@@ -106,8 +107,10 @@ class Reports:
         return [row for row in rows if row.get("kind") == "report" and int(row["position"]) > self._position]
 
 
-def _returned(store: Store, folder: str) -> Any:
-    """What rank 0's function returned; None when it returned nothing, or nothing that can be read here."""
+def _returned(store: Store, folder: str, key: str | None) -> Any:
+    """What rank 0's function returned; None when it returned nothing, or nothing that can be read here. Nothing is
+    unpickled that the job's own ranks did not seal.
+    """
     try:
         body = store.read(layout.returned_key(catalogue.latest_run(store) or 0))
     except StoreError as error:
@@ -115,10 +118,15 @@ def _returned(store: Store, folder: str) -> Any:
         return None
     if body is None:
         return None
+    mine = None if key is None else returned.opened(key, body)
+    if mine is None:
+        why = "this launcher has no key for it" if key is None else "it does not come from this job's ranks"
+        _say(f"the return value in {folder} is not read: {why}")
+        return None
     import cloudpickle
 
     try:
-        return cloudpickle.loads(body)
+        return cloudpickle.loads(mine)
     except Exception as error:  # whatever the import of the user's modules raises
         _say(f"the return value in {folder} cannot be read here ({type(error).__name__}: {error})")
         return None

@@ -6,6 +6,7 @@ name.
 
 from __future__ import annotations
 
+import base64
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from trainjob.launch.cluster import follow, jobs_api, kubernetes
 from trainjob.launch.cluster.api import Api, ApiError, Manifest
 from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
-from trainjob.launch.handover import carry, payload
+from trainjob.launch.handover import carry, payload, returned
 from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
@@ -82,7 +83,21 @@ class ClusterRun:
         """Wait for the end and read what the job left. Raises TrainingFailedError with the first cause when it
         failed.
         """
-        return conclude(self.wait(timeout_s))
+        job = self.wait(timeout_s)
+        return conclude(job, self.return_key(job))
+
+    def return_key(self, job: TrainJob) -> str | None:
+        """By which what the function returned is known, as the cluster keeps it with the function; None: it is not
+        there (a job of no trainer), or may not be read.
+        """
+        name = carry.payload_map(job)
+        if name is None:
+            return None
+        try:
+            found = self._api.get(jobs_api.core(self.namespace, "configmaps", name))
+            return payload.header_of(base64.b64decode(found["binaryData"][carry.PAYLOAD])).return_key
+        except (ApiError, KeyError, TypeError, ValueError):
+            return None
 
     def cancel(self) -> None:
         """Stop it for good, keep its checkpoints; `tj resume` would let it go on."""
@@ -130,7 +145,10 @@ def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -
         content = payload.Payload(train_loop=settings.loop, config=settings.config, stop=settings.run.stop)
         body = payload.dumps(content, limit=carry.LIMIT_BYTES)
     header = payload.Header(
-        backend=settings.torch.backend, timeout_s=settings.torch.timeout_s, use_gpu=settings.scaling.use_gpu
+        backend=settings.torch.backend,
+        timeout_s=settings.torch.timeout_s,
+        use_gpu=settings.scaling.use_gpu,
+        return_key=returned.new_key(),
     )
     files = {carry.PAYLOAD: payload.header_line(header) + body, worker.CLOUDPICKLE: kubernetes.cloudpickle_archive()}
     trainer = jobs.TrainerJob(
@@ -204,7 +222,7 @@ def fit(settings: Settings, backend: Kubernetes) -> results.Result:
         )
         raise
     assert last is not None
-    return conclude(last)
+    return conclude(last, run.return_key(last))
 
 
 class _Narrator:
@@ -250,10 +268,10 @@ class _Narrator:
                 callback.after_report(self._context, [metrics], None)
 
 
-def conclude(job: TrainJob) -> results.Result:
+def conclude(job: TrainJob, return_key: str | None) -> results.Result:
     """What a finished job left, or the error that says why it failed."""
     if job.status.holds("Complete"):
-        return result_of(job)
+        return result_of(job, return_key=return_key)
     error = verdict.of_failed(job)
     error.result = result_of(job, error)
     raise error

@@ -10,9 +10,12 @@ import base64
 import copy
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainjob_api import contract
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
 
 Manifest = dict[str, Any]
 
@@ -88,6 +91,15 @@ def with_payload(document: Manifest, config_map_name: str) -> Manifest:
     _append(spec, "volumes", {"name": PAYLOAD_VOLUME, "configMap": {"name": config_map_name}})
     _append(trainer(found), "volumeMounts", {"name": PAYLOAD_VOLUME, "mountPath": PAYLOAD_DIR, "readOnly": True})
     return found
+
+
+def payload_map(job: TrainJob) -> str | None:
+    """The ConfigMap whose files a job's trainer finds in PAYLOAD_DIR; None: it has none."""
+    for volume in job.spec.template.get("spec", {}).get("volumes") or []:
+        if volume.get("name") == PAYLOAD_VOLUME:
+            name = (volume.get("configMap") or {}).get("name")
+            return None if name is None else str(name)
+    return None
 
 
 def trainer(document: Manifest) -> Manifest:

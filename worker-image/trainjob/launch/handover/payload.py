@@ -38,6 +38,8 @@ class Header:
     use_gpu: bool = False
     return_path: str | None = None
     """Where rank 0 leaves what the function returned; None: nowhere."""
+    return_key: str | None = None
+    """Of what goes to the launcher through storage: see `returned`."""
     python: str = field(default_factory=lambda: ".".join(map(str, sys.version_info[:2])))
     sys_path: list[str] = field(default_factory=list)
     """Import paths of the launcher."""
@@ -86,9 +88,14 @@ def read_header(path: str) -> Header:
     """The header alone. Raises LaunchError when the file is missing or no payload."""
     try:
         with open(path, "rb") as file:
-            return Header(**json.loads(file.readline()))
+            return header_of(file.readline())
     except (OSError, ValueError, TypeError) as error:
         raise LaunchError(f"{path} is no payload of a TorchTrainer: {error}") from error
+
+
+def header_of(content: bytes) -> Header:
+    """Of a payload file's bytes. Raises ValueError, TypeError."""
+    return Header(**json.loads(content.split(b"\n", 1)[0]))
 
 
 def read(path: str) -> Payload:
