@@ -43,6 +43,12 @@ def incident(w: World) -> Incident:
         ),
         (ended(1, contract.END_EXIT, exit_code=3), contract.REASON_EXIT, "ended with exit code 3", True),
         (ended(1, contract.END_SIGNAL, signal=9), contract.REASON_SIGNAL, "was killed by SIGKILL", True),
+        (
+            ended(1, contract.END_OOM, signal=9, error={"type": "OutOfMemory", "message": "its limit of 2 GiB"}),
+            contract.REASON_OOM,
+            "rank 1 on digits-1 was killed by SIGKILL: OutOfMemory: its limit of 2 GiB",
+            True,
+        ),
         (ended(1, contract.END_SIGNAL, signal=99), contract.REASON_SIGNAL, "was killed by signal 99", True),
         (ended(1, contract.END_START, exit_code=1), contract.REASON_START, "cannot start", True),
         (ended(1, contract.END_DAMAGED), contract.REASON_DAMAGED, "damaged", False),

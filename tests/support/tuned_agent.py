@@ -13,7 +13,7 @@ AGENT = "trainjob.agent.__main__"
 LOCAL = "trainjob.launch.local.pod"
 
 
-def entry(main: str = AGENT, /, **times: float) -> tuple[str, ...]:
+def entry(main: str = AGENT, /, **times: float | str) -> tuple[str, ...]:
     """For `Rig(entry=...)`: dots of the module's name are written as two underscores, from `trainjob.agent` on."""
     settings = [f"trainjob.agent.{name.replace('__', '.')}={value}" for name, value in times.items()]
     return str(Path(__file__)), main, *settings
@@ -24,8 +24,9 @@ def tune(setting: str) -> None:
     place, _, value = setting.partition("=")
     module, _, name = place.rpartition(".")
     found = importlib.import_module(module)
-    assert isinstance(getattr(found, name), float), f"{place} is no time"
-    setattr(found, name, float(value))
+    kind = type(getattr(found, name))
+    assert kind in (float, str), f"{place} is neither a time nor a place"
+    setattr(found, name, kind(value))
 
 
 if __name__ == "__main__":

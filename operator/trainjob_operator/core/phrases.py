@@ -15,6 +15,7 @@ _BEFORE_ERROR = {
     contract.END_START: "cannot start: ",
     contract.END_EARLY: "left others waiting: ",
     contract.END_SIGNAL: "did not end well: ",
+    contract.END_OOM: "was killed by SIGKILL: ",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
     contract.END_STORAGE: "cannot use the job's storage: ",
     contract.END_NOT_SHARED: "was not started: ",

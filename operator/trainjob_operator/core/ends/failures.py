@@ -169,6 +169,7 @@ def _reason_of_rank(turn: Turn, end: RankEnd) -> str:
         contract.END_INTERNAL: contract.REASON_INTERNAL,
         contract.END_LOST: contract.REASON_CONTAINER_RESTARTED,
         contract.END_SIGNAL: contract.REASON_SIGNAL,
+        contract.END_OOM: contract.REASON_OOM,
         contract.END_STOPPED: contract.REASON_INTERRUPTED,
     }
     if kind != contract.END_EXCEPTION and end.pod is not None and end.pod.reason == OOM_KILLED:

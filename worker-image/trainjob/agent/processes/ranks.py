@@ -17,6 +17,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent import steady
 from trainjob.agent.background import Background
+from trainjob.agent.processes import memory
+from trainjob.agent.processes.memory import OomKills
 from trainjob.agent.processes.output import Console, LogFile, RankOutput
 from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.processes.reaper import Reaper, group_gone, handles, kill_group, signal_group, signal_process
@@ -183,6 +185,18 @@ class Rank:
             if plain and not self.greeted:
                 self._look_for_wrong_python()
 
+    def explain_kill(self, kills: OomKills) -> None:
+        """By the kernel, for its memory, or by somebody else: of an end by SIGKILL that was not our doing, also of what
+        spoke behind a shell or a launcher.
+        """
+        killed = signal.SIGKILL in (self.signal, (self.exit_code or 0) - 128)
+        was_killed = any(kind == contract.END_SIGNAL for kind, _, _ in self._broken.values())
+        if self.kind not in (contract.END_SIGNAL, contract.END_EXIT) or not (killed or was_killed):
+            return
+        message = kills.claim()
+        if message is not None:
+            self.kind, self.error = contract.END_OOM, bounded({"type": memory.ERROR_TYPE, "message": message})
+
     def _look_for_wrong_python(self) -> None:
         """The library greets before it touches the user's script: what cannot be imported before is the
         interpreter's lack.
@@ -260,6 +274,7 @@ class RankGroup:
         self._reaper = reaper
         self._console = console
         self._plain = plain
+        self._kills = OomKills()
         self._on_change = on_change
         self.ranks: List[Rank] = []
         self.last_words: Callable[[Rank], asyncio.Future[Any]] = _no_words
@@ -312,6 +327,7 @@ class RankGroup:
         await asyncio.wait(words, timeout=LAST_WORDS_S)
         rank.output.close()
         rank.decide(self._plain)
+        rank.explain_kill(self._kills)
         self._on_change(rank)
         if not await group_gone(rank.pid):
             self._console.say(

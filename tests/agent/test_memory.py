@@ -1,0 +1,121 @@
+"""A rank that the kernel killed for its memory is told as that: counters of cgroup v1 and v2, in made-up trees."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from support.tuned_agent import entry
+from trainjob.agent.processes import memory
+from trainjob_api import contract
+
+V1 = "11:cpu,cpuacct:/kubepods/pod1/c1\n5:memory:/kubepods/pod1/c1\n0::/kubepods/pod1/c1\n"
+V2 = "0::/kubepods.slice/c1.scope\n"
+GIB = 1 << 30
+
+
+class Tree:
+    """proc and sys of a container."""
+
+    def __init__(self, root: Path, version: int, limit: str, below: str = "") -> None:
+        proc, folder = root / "proc/self", root / "sys/fs/cgroup" / ("memory" if version == 1 else "") / below
+        proc.mkdir(parents=True)
+        folder.mkdir(parents=True)
+        (proc / "cgroup").write_text(V1 if version == 1 else V2)
+        (folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")).write_text(f"{limit}\n")
+        self._counter = folder / ("memory.oom_control" if version == 1 else "memory.events")
+        self._version = version
+        self.count(0)
+
+    def count(self, kills: int) -> None:
+        """So many were killed so far."""
+        before = "oom_kill_disable 0\nunder_oom 0\n" if self._version == 1 else "low 0\nhigh 0\nmax 7\noom 3\n"
+        self._counter.write_text(f"{before}oom_kill {kills}\n")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(memory, "ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("version", "below"), [(1, ""), (1, "kubepods/pod1/c1"), (2, ""), (2, "kubepods.slice/c1.scope")]
+)
+def test_each_kill_explains_one_end(root: Path, version: int, below: str) -> None:
+    tree = Tree(root, version, str(3 * GIB // 2), below)
+    tree.count(4)
+    kills = memory.OomKills()
+    assert kills.claim() is None, "what was killed before is none of ours"
+    tree.count(6)
+    said = kills.claim()
+    assert said is not None and "its memory limit of 1.5 GiB" in said and "resources.limits.memory" in said
+    assert kills.claim() == said and kills.claim() is None
+
+
+@pytest.mark.parametrize(("version", "limit"), [(1, "9223372036854771712"), (2, "max")])
+def test_without_a_limit_it_is_the_node(root: Path, version: int, limit: str) -> None:
+    tree = Tree(root, version, limit)
+    kills = memory.OomKills()
+    tree.count(1)
+    assert "its node, or its pod, had no memory left" in (kills.claim() or "")
+
+
+@pytest.mark.parametrize("content", [None, "", "oom_kill\n", "oom_kill x\n", "oom 3\n", "\xff\xfe"])
+def test_a_group_that_tells_nothing_explains_nothing(root: Path, content: str | None) -> None:
+    if content is not None:
+        Tree(root, 2, "max")
+        (root / "sys/fs/cgroup/memory.events").write_text(content)
+    assert memory.OomKills().claim() is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_v1s_controller_counts_where_both_are_mounted(root: Path, version: int) -> None:
+    if version == 1:
+        tree = Tree(root, 1, "max")
+        (root / "sys/fs/cgroup/unified").mkdir()
+    else:
+        tree = Tree(root, 2, "max")
+        (root / "proc/self/cgroup").write_text("1:name=systemd:/\n" + V2)
+    kills = memory.OomKills()
+    tree.count(1)
+    assert kills.claim() is not None
+
+
+FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(3600)\n"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_rank_that_the_kernel_killed_says_so(tmp_path: Path, version: int) -> None:
+    tree = Tree(tmp_path / "root", version, str(2 * GIB))
+    tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
+    with Rig(tmp_path, script=FOREVER, agents=1, processes=2, entry=tuned) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1))
+        tree.count(1)
+        rig.kill_rank(1)
+        rig.wait(lambda: rig.ended(1), "the rank has ended")
+        rank = rig.rank(1)
+        assert (rank["kind"], rank["signal"]) == (contract.END_OOM, signal.SIGKILL)
+        assert "its memory limit of 2 GiB" in rank["error"]["message"]
+        rig.kill_rank(0)
+        rig.wait(lambda: rig.ended(0), "the other one too")
+        assert rig.rank(0)["kind"] == contract.END_SIGNAL, "the kernel killed one"
+
+
+def test_behind_a_shell_too(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root", 2, str(2 * GIB))
+    tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
+    command = ["bash", "-c", "python3 -c 'import os; os.kill(os.getpid(), 9)'; exit $?"]
+    with Rig(
+        tmp_path, agents=1, entry=tuned, command=["bash", "-c", f"while [ ! -e go ]; do sleep 0.02; done; {command[2]}"]
+    ) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.rank(0).get("pid"))
+        tree.count(1)
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.ended(0))
+        assert (rig.rank(0)["kind"], rig.rank(0)["exit_code"]) == (contract.END_OOM, 137)
