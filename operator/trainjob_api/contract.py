@@ -346,6 +346,19 @@ FAIL_STAGING = "staging"
 FAIL_DAMAGED = "damaged"
 FAIL_STORAGE = "storage"
 
+LOST_PEER_TEXT = (
+    r"Connection closed by peer|Connection reset by peer|gloo.*(Broken pipe|Connection refused|timed? "
+    r"?out)|Application timeout caused pair closure|"
+    r"Timed out waiting \d+ ?ms for (recv|send)|Socket Timeout|client socket has (timed out|failed to "
+    r"connect)|failed to recv, got 0 bytes|"
+    r"NCCL (communicator was "
+    r"aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
+    r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting "
+    r"for clients|"
+    r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out"
+)
+"""A pattern (dots match line ends): what the back-ends say when a peer or the store went away."""
+
 # --- Acknowledgement levels and upload modes --------------------------------------------------------------------------
 STAGED = "STAGED"
 DURABLE = "DURABLE"

@@ -12,6 +12,7 @@ from trainjob_api import contract
 from trainjob_api.contract import RankReport
 from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S, find_incident
 from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.turn import Turn
 
@@ -292,6 +293,7 @@ def test_a_rank_that_broke_before_another_pod_failed_is_the_cause() -> None:
 def test_plain_mode_reads_the_container(exit_code: int, fields: dict[str, Any], reason: str) -> None:
     w = World.of(workers=2, runtime={"agent": "Disabled"}).run()
     w.fail_pod(1, exit_code, **fields)
+    w.tick(KUBELETS_WAIT_S)
     assert (incident(w).reason, incident(w).counted, incident(w).exit_code) == (reason, True, exit_code)
 
 
@@ -410,6 +412,7 @@ def test_without_an_agent_every_exit_code_is_the_scripts_own() -> None:
     rules = {"maxFailures": 9, "rules": [{"exitCodes": [82], "action": "Fail"}]}
     world = World.of(workers=2, runtime={"agent": "Disabled"}, failure_policy=rules).run().tick(60)
     world.fail_pod(1, contract.EXIT_REMOVED)
+    world.tick(KUBELETS_WAIT_S)
     world.turn()
     failed = world.status.condition("Failed")
     assert failed is not None and failed.reason == contract.REASON_RULE

@@ -11,6 +11,7 @@ from support.core import TEMPLATE, World, is_steady, make_job, make_spec, raised
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Rendezvous, Runtime
 from trainjob_operator.core import make
+from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeletePod, PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
 
@@ -206,6 +207,7 @@ def test_workers_with_agents_begin_when_the_group_without_is_gone() -> None:
     world = World.of(workers=2, runtime={"agent": "Disabled"}).run().tick(60)
     world.change_spec(runtime=Runtime())
     world.fail_pod(1)
+    world.tick(KUBELETS_WAIT_S)
     for _ in range(4):
         world.turn()
         world.start_pods()

@@ -9,6 +9,7 @@ import pytest
 
 from support.core import World, is_steady, raised
 from trainjob_api import contract
+from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.size.pod_actions import KEPT_FINISHED
@@ -260,6 +261,7 @@ def test_plain_mode_pods_that_were_not_created_yet_are_no_loss() -> None:
 def test_plain_mode_recreates_the_group_when_the_old_one_is_gone() -> None:
     world = plain().run().tick(60)
     world.fail_pod(1)
+    world.tick(KUBELETS_WAIT_S)
     decision = world.turn()
     assert decision.actions == (DeletePod("digits-0", "uid-1", 5),)
     assert (world.attempt.state, world.status.slots) == ("Ended", "")
@@ -393,6 +395,7 @@ def test_a_lost_workers_sidecar_does_not_keep_its_node() -> None:
 def test_plain_mode_a_sidecar_does_not_hold_the_next_group() -> None:
     world = World.of(workers=2, runtime={"agent": "Disabled"}).run().tick(60)
     world.fail_pod(1, 1, lingers=True)
+    world.tick(KUBELETS_WAIT_S)
     world.settle()
     assert world.pod(0).deleting and world.pod(1).deleting
     world.finish_deletions()

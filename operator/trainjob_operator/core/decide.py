@@ -156,7 +156,7 @@ def something_broke(turn: Turn) -> Answer:
     if found is None:
         return None
     if isinstance(found, Undecided):
-        return Hold(why=found.sentence, until=found.until, event=Waker.AGENT)
+        return Hold(why=found.sentence, until=found.until, event=found.event)
     until = _leaders_word_until(turn, found)
     if until is not None and turn.now < until:
         why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"

@@ -32,18 +32,7 @@ _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 
 # What the back-ends say when a peer or the store went away. OSError itself is no sign: user code has sockets too.
 _COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
-_COMMUNICATION_TEXT = re.compile(
-    r"Connection closed by peer|Connection reset by peer|gloo.*(Broken pipe|Connection refused|timed? "
-    r"?out)|Application timeout caused pair closure|"
-    r"Timed out waiting \d+ ?ms for (recv|send)|Socket Timeout|client socket has (timed out|failed to "
-    r"connect)|failed to recv, got 0 bytes|"
-    r"NCCL (communicator was "
-    r"aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
-    r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting "
-    r"for clients|"
-    r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out",
-    re.DOTALL,
-)
+_COMMUNICATION_TEXT = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
 def is_communication(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.plain_ends import first_end
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
     impostor_slot,
@@ -54,6 +55,8 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     impostor = impostor_slot(turn)
     if impostor is not None:
         return of_impostor(turn, impostor)
+    if turn.plain:
+        return first_end(turn)
     ends = sorted(broken_ranks(turn), key=lambda end: (end.time, end.rank))
     lost = sorted((lost_at(turn, slot), slot) for slot in turn.members() if is_lost(turn, slot))
     first = next((end for end in ends if not end.communication), None)

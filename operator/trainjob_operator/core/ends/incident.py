@@ -7,6 +7,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
+from trainjob_operator.core.answers import Waker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +59,5 @@ class Undecided:
 
     until: datetime
     sentence: str
+    event: Waker = Waker.AGENT
+    """Who brings it."""

@@ -1,0 +1,103 @@
+"""Without agents: the kubelet that speaks first does not decide who broke first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.core import World, seconds
+from trainjob_api import contract
+from trainjob_operator.core.ends.failures import find_incident
+from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
+from trainjob_operator.core.model import PodPhase
+from trainjob_operator.core.turn import Turn
+
+LOST_PEER = (
+    "Traceback (most recent call last):\n"
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.4]:7000\n"
+)
+
+
+def plain(workers: int = 3, **fields: Any) -> World:
+    return World.of(workers=workers, runtime={"agent": "Disabled"}, **fields).run().tick(60)
+
+
+def find(world: World) -> Incident | Undecided | None:
+    return find_incident(Turn.of(world.observe(), world.now))
+
+
+def test_who_ended_first_is_the_cause_however_late_its_kubelet_is() -> None:
+    world = plain()
+    first = world.now
+    world.tick(0.4).fail_pod(0, 1)
+    found = find(world)
+    assert isinstance(found, Undecided) and found.until == world.now + seconds(KUBELETS_WAIT_S)
+    decision = world.turn()
+    assert world.attempt.state == "Running" and decision.requeue_after is not None
+    assert decision.requeue_after <= seconds(KUBELETS_WAIT_S) and not decision.actions
+    world.tick(1.5).fail_pod(1, 3)
+    world.set_pod(1, finished_at=first)
+    world.tick(KUBELETS_WAIT_S).turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.exit_code) == ("digits-1", 3)
+    assert world.status.failures.counted == 1
+
+
+def test_nobody_is_waited_for_once_all_have_ended() -> None:
+    world = plain()
+    for slot in range(3):
+        world.fail_pod(slot, slot + 1)
+    found = find(world)
+    assert isinstance(found, Incident) and found.slot == 0
+
+
+def test_nor_for_those_that_have_succeeded() -> None:
+    world = plain()
+    world.set_pod(2, phase=PodPhase.SUCCEEDED, exit_code=0)
+    world.fail_pod(0, 1)
+    world.fail_pod(1, 1)
+    assert isinstance(find(world), Incident)
+
+
+def test_of_the_same_second_the_one_that_speaks_of_no_lost_peer_is_the_cause() -> None:
+    """A kubelet's moments are whole seconds."""
+    world = plain()
+    for slot in (0, 2):
+        world.fail_pod(slot, 1, message=LOST_PEER)
+    world.fail_pod(1, 1, message="this failure is on purpose")
+    found = find(world)
+    assert isinstance(found, Incident) and found.slot == 1
+
+
+def test_where_all_speak_of_a_lost_peer_the_first_is_the_cause() -> None:
+    world = plain()
+    for slot in (2, 1, 0):
+        world.fail_pod(slot, 1, message=LOST_PEER)
+        world.tick(0.5)
+    found = find(world)
+    assert isinstance(found, Incident) and found.slot == 2
+
+
+def test_a_pod_that_is_taken_away_is_the_cause_of_its_peers_ends() -> None:
+    world = plain()
+    world.fail_pod(0, 1, message=LOST_PEER)
+    world.tick(0.5).set_pod(1, deleting=True, disrupted=True)
+    found = find(world)
+    assert isinstance(found, Incident) and (found.slot, found.reason) == (1, contract.REASON_PREEMPTED)
+
+
+def test_a_kubelet_whose_clock_is_ahead_does_not_put_off_the_end() -> None:
+    world = plain()
+    world.fail_pod(0, 1)
+    world.set_pod(0, finished_at=world.now + seconds(3600))
+    assert isinstance(find(world), Incident)
+
+
+def test_a_deadline_that_passes_meanwhile_waits_for_the_cause() -> None:
+    world = plain(active_deadline_seconds=62)
+    world.fail_pod(0, 1)
+    world.tick(2.5).turn()
+    assert world.attempt.state == "Running" and not world.status.finished
+    world.tick(KUBELETS_WAIT_S).turn()
+    assert world.status.finished and world.status.history[-1].end_cause == contract.REASON_EXIT
+    assert world.status.failures.counted == 1
