@@ -17,10 +17,11 @@ from typing import Any
 
 from benchmarks.figures import Figure
 from trainjob.agent.attempts.leader import Leader
-from trainjob.agent.wire import peer_protocol
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob.agent.wire.messages import Arrive, Callers, Held
-from trainjob_api import contract, wire
+from trainjob.agent.wire.from_leader import FromLeader, Joined, Persist, Release, Stage
+from trainjob.agent.wire.from_member import FROM_MEMBER, Arrive, Callers, Join, Persisted, Staged
+from trainjob.agent.wire.packed import Held, pack
+from trainjob_api import contract
 
 WORKERS, PROCESSES = 512, 8
 FILES = 3
@@ -43,8 +44,12 @@ def measure(rounds: int) -> list[Figure]:
     ]
 
 
-def _listing(rank: int) -> list[list[Any]]:
-    return [[f"shards/rank-{rank:05d}/part-{part}.safetensors", 1 << 30] for part in range(FILES)]
+def _listing(rank: int) -> tuple[tuple[str, int], ...]:
+    return tuple((f"shards/rank-{rank:05d}/part-{part}.safetensors", 1 << 30) for part in range(FILES))
+
+
+def _staged(n: int, index: int) -> Staged:
+    return Staged(n, {rank: _listing(rank) for rank in range(index * PROCESSES, (index + 1) * PROCESSES)}, ())
 
 
 def _note() -> dict[str, Any]:
@@ -59,17 +64,14 @@ def _said(what: str, n: int) -> list[list[bytes]]:
     if what == "join":
         note = _note()
         mine = [[f[0] for f in note["files"] if f[2] // PROCESSES == index] for index in range(1, WORKERS)]
-        rows = [Held.of(note, paths).to_row() for paths in mine]
-        message = {"op": peer_protocol.JOIN, "started": False}
-        return [[wire.encode({**message, "address": f"10.0.0.1:{i}", "held": [row]}) for i, row in enumerate(rows, 1)]]
+        joins = [Join(f"10.0.0.1:{i}", (Held.of(note, paths),)) for i, paths in enumerate(mine, 1)]
+        return [[FROM_MEMBER.encode(join) for join in joins]]
     callers = [Callers(tuple(range(i * PROCESSES, (i + 1) * PROCESSES)), None, mode) for i in range(1, WORKERS)]
-    arrivals = [wire.encode(Arrive(n, "report", (one,)).to_message()) for one in callers]
+    arrivals = [FROM_MEMBER.encode(Arrive(n, "report", (one,), 0.0)) for one in callers]
     if what == "report":
         return [arrivals]
-    staged = {"op": peer_protocol.STAGED, "n": n, "warnings": []}
-    files = [{str(r): _listing(r) for r in range(i * PROCESSES, (i + 1) * PROCESSES)} for i in range(WORKERS)]
-    stages = [wire.encode({**staged, "files": files[i]}) for i in range(1, WORKERS)]
-    return [arrivals, stages, [wire.encode({"op": peer_protocol.PERSISTED, "n": n})] * (WORKERS - 1)]
+    stages = [FROM_MEMBER.encode(_staged(n, index)) for index in range(1, WORKERS)]
+    return [arrivals, stages, [FROM_MEMBER.encode(Persisted(n))] * (WORKERS - 1)]
 
 
 def _members(ends: list[socket.socket], orders: multiprocessing.connection.Connection) -> None:
@@ -95,31 +97,31 @@ async def _round() -> dict[str, list[float]]:
     orders, ordered = multiprocessing.Pipe()
     members = multiprocessing.get_context("fork").Process(target=_members, args=([b for _, b in pairs], ordered))
     members.start()
-    told: list[wire.Message] = []
+    told: list[FromLeader] = []
     heard = asyncio.Event()
 
-    def own(message: wire.Message, blob: bytes = b"") -> None:
-        told.append(message)
+    def own(word: FromLeader) -> None:
+        told.append(word)
         heard.set()
 
     leader = Leader(_site(_note()), 1, WORKERS, PROCESSES, own)
     for index, (mine, theirs) in enumerate(pairs, 1):
         theirs.close()
 
-        def take(c: FrameConnection, m: wire.Message, b: bytes, index: int = index) -> None:
-            leader.take(index, m, b)
+        def take(c: FrameConnection, m: dict[str, Any], b: bytes, index: int = index) -> None:
+            leader.take(index, FROM_MEMBER.parse(m, b))
 
         _, connection = await loop.create_connection(lambda take=take: FrameConnection(take, lambda c: None), sock=mine)
         leader.attach(index, connection)
-    everyone = list(leader._links.values())
+    everyone = list(leader._links._links.values())
 
-    async def step(frames: list[bytes], own_word: Callable[[], Any], answer: str) -> tuple[float, int]:
+    async def step(frames: list[bytes], own_word: Callable[[], Any], answer: type) -> tuple[float, int]:
         """CPU milliseconds from the members' word to the end of the answer's way out, and how memory grew."""
         before, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0
         await loop.run_in_executor(None, orders.send, frames)
         cpu = time.process_time()
         own_word()
-        while not told or told[-1]["op"] != answer:
+        while not told or type(told[-1]) is not answer:
             heard.clear()
             await heard.wait()
         told.clear()
@@ -129,22 +131,16 @@ async def _round() -> dict[str, list[float]]:
 
     out: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
     (frames,) = _said("join", 0)
-    join = {"op": peer_protocol.JOIN, "address": "10.0.0.1:0", "held": [], "started": False}
-    spent, grown = await step(frames, lambda: leader.take(0, join), peer_protocol.JOINED)
+    spent, grown = await step(frames, lambda: leader.take(0, Join("10.0.0.1:0")), Joined)
     out["join_ms"].append(spent)
     out["join_mib"].append(grown / 1024)
     for n in range(1, CALLS + 1):
         what = "save" if n == CALLS else "report"
         mode = contract.UPLOAD_ASYNC if what == "save" else None
         mine = Arrive(n, "report", (Callers(tuple(range(PROCESSES)), None, mode),), 0.0, {"metrics": {"loss": 0.5}})
-        words: list[tuple[Any, str]] = [(mine.to_message(), peer_protocol.RELEASE)]
+        words: list[tuple[Any, type]] = [(mine, Release)]
         if what == "save":
-            files = {str(rank): _listing(rank) for rank in range(PROCESSES)}
-            words = [
-                (mine.to_message(), peer_protocol.STAGE),
-                ({"op": peer_protocol.STAGED, "n": n, "files": files, "warnings": []}, peer_protocol.PERSIST),
-                ({"op": peer_protocol.PERSISTED, "n": n}, peer_protocol.RELEASE),
-            ]
+            words = [(mine, Stage), (_staged(n, 0), Persist), (Persisted(n), Release)]
         spent = 0.0
         for frames, (word, answer) in zip(_said(what, n), words, strict=True):
             spent += (await step(frames, lambda word=word: leader.take(0, word), answer))[0]
@@ -157,8 +153,6 @@ async def _round() -> dict[str, list[float]]:
 
 
 def _site(note: dict[str, Any]) -> Any:
-    from trainjob.agent.wire.messages import pack
-
     spec = SimpleNamespace(
         storage="/store",
         keep=None,

@@ -315,6 +315,7 @@ END_INTERNAL = "internal"
 KIND_REPORT = "report"
 KIND_BARRIER = "barrier"
 KIND_BROADCAST = "broadcast"
+KINDS = (KIND_REPORT, KIND_BARRIER, KIND_BROADCAST)
 
 # Operations on the rank's socket (see wire.py for the framing).
 OP_HELLO = "hello"
@@ -365,6 +366,7 @@ DURABLE = "DURABLE"
 UPLOAD_ASYNC = "ASYNC"
 UPLOAD_SYNC = "SYNC"
 UPLOAD_NONE = "NO_UPLOAD"
+UPLOAD_MODES = (UPLOAD_ASYNC, UPLOAD_SYNC, UPLOAD_NONE)
 CONTINUE = "Continue"
 """spec.checkpoint.onUploadFailure: training goes on, status says it."""
 FAIL = "Fail"

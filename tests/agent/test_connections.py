@@ -14,6 +14,7 @@ from trainjob.agent.config import Endpoint
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError
 from trainjob.agent.wire import handshake, peers
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.from_member import FromMember, Persisted
 from trainjob.agent.wire.peers import LeaderLink, PeerServer
 from trainjob_api import wire
 
@@ -25,14 +26,14 @@ class Guest:
 
     def __init__(self) -> None:
         self.members: list[int] = []
-        self.frames: list[tuple[int, wire.Message]] = []
+        self.words: list[tuple[int, FromMember]] = []
         self.left: list[int] = []
 
     def attach(self, index: int, connection: FrameConnection) -> None:
         self.members.append(index)
 
-    def take(self, index: int, message: wire.Message, blob: bytes) -> None:
-        self.frames.append((index, message))
+    def take(self, index: int, word: FromMember) -> None:
+        self.words.append((index, word))
 
     def detach(self, index: int, connection: FrameConnection) -> None:
         self.left.append(index)
@@ -102,8 +103,8 @@ def test_who_knows_the_secret_is_let_in_and_nobody_has_sent_it() -> None:
         server.know("right", 3, guest)
         caller = await Caller.at(server)
         assert await caller.prove("right", 3) == {"op": "hello"} and guest.members == [1]
-        caller.say({"op": "arrive"})
-        await until(lambda: guest.frames == [(1, {"op": "arrive"})])
+        caller.say({"op": "persisted", "n": 7})
+        await until(lambda: guest.words == [(1, Persisted(7))])
         caller.close()
 
     with_server(test)
@@ -131,7 +132,7 @@ def test_who_does_not_know_the_secret_is_sent_away_unheard() -> None:
         other = await Caller.at(server)
         with pytest.raises(ValueError, match="does not know the secret of this attempt"):
             await other.prove("wrong", 1)
-        assert guest.members == [] and guest.frames == []
+        assert guest.members == [] and guest.words == []
 
     with_server(test)
 
@@ -170,7 +171,7 @@ def test_nothing_is_told_to_one_that_is_not_of_this_attempt() -> None:
         link = LeaderLink(
             peers.Caller("right", 2, 1),
             lambda: heard.append({"up": True}),
-            lambda message, blob: heard.append(message),
+            lambda word: heard.append({"word": word}),
             lambda lost: None,
             lambda text, lasting: said.append(text),
         )
@@ -284,7 +285,7 @@ def test_a_leader_that_takes_connections_and_says_nothing_is_missed(monkeypatch:
         link = LeaderLink(
             peers.Caller("right", 1, 1),
             lambda: None,
-            lambda message, blob: None,
+            lambda word: None,
             since.append,
             lambda why, lasting: None,
         )
@@ -333,7 +334,7 @@ def test_a_leader_of_an_older_version_is_named_after_a_while(monkeypatch: pytest
         link = LeaderLink(
             peers.Caller("right", 1, 1),
             lambda: None,
-            lambda message, blob: None,
+            lambda word: None,
             lambda lost: None,
             lambda text, lasting: said.append((text, lasting)),
         )

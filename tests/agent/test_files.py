@@ -29,9 +29,10 @@ from trainjob.agent.restoring.files import (
     joined,
     make_room,
     pieces_of,
+    say,
 )
 from trainjob.agent.storing.saving import Saving
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.for_files import FROM_FETCHER, FROM_SERVER, End, File, FromServer, Refused
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.peers import PeerServer
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -67,7 +68,7 @@ def giving(source: Path, asked: list[int] | None = None) -> Answer:
     def answer(connection: FrameConnection, message: wire.Message) -> None:
         if asked is not None:
             asked.append(int(message["offset"]))
-        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), message)))
+        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), FROM_FETCHER.parse(message))))
 
     return answer
 
@@ -84,10 +85,10 @@ def fetch(address: str, target: Path, size: int, stop: Stop | None = None) -> in
 
 def send_bytes(connection: FrameConnection, size: int, data: bytes, crc32: int | None) -> None:
     """As an agent answers a GET for a whole file."""
-    connection.send({"op": peer_protocol.FILE, "size": size, "count": len(data), "algorithm": "crc32"})
+    say(connection, File(size, len(data), "crc32"))
     assert connection._transport is not None
     connection._transport.write(data)
-    connection.send({"op": peer_protocol.END, "sum": crc32})
+    say(connection, End(crc32))
 
 
 @pytest.mark.parametrize("algorithm", [None, *digest.ALGORITHMS])
@@ -170,7 +171,7 @@ def test_a_peer_that_gives_no_byte_is_given_up(tmp_path: Path) -> None:
 
     def answer(connection: FrameConnection, message: wire.Message) -> None:
         asked.append(int(message["offset"]))
-        connection.send({"op": peer_protocol.FILE, "size": 100, "count": 100, "algorithm": "crc32"})
+        say(connection, File(100, 100, "crc32"))
         connection.close()
 
     def test(address: str) -> None:
@@ -219,7 +220,7 @@ def test_a_file_that_shrinks_while_it_is_sent_does_not_come_torn(tmp_path: Path)
         async def send() -> None:
             with open(tmp_path / "source", "rb") as file:  # noqa: ASYNC230 - a test
                 left = 100 - int(message["offset"])
-                connection.send({"op": peer_protocol.FILE, "size": 100, "count": left, "algorithm": "crc32"})
+                say(connection, File(100, left, "crc32"))
                 await connection.send_file(file, 100 - left, left)
 
         tasks.append(asyncio.ensure_future(send()))
@@ -259,7 +260,7 @@ def test_a_file_that_does_not_come_is_said(tmp_path: Path, fault: str) -> None:
         if fault == "gone":
             connection.abort()
         elif fault == "refused":
-            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+            say(connection, Refused("it does not lie here"))
         else:
             data = b"" if fault == "nothing" else content
             send_bytes(
@@ -353,17 +354,17 @@ def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
 def test_a_request_that_makes_no_sense_is_refused_and_no_fault_of_ours(
     tmp_path: Path, nonsense: dict[str, Any]
 ) -> None:
-    sent: list[dict[str, Any]] = []
+    sent: list[FromServer] = []
 
     class Connection:
-        def send(self, message: dict[str, Any]) -> None:
-            sent.append(message)
+        def send_frame(self, frame: bytes) -> None:
+            sent.extend(FROM_SERVER.parse(*found) for found in wire.Decoder().feed(frame))
 
     async def run() -> None:
         saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None, no_fault)
         connection: Any = Connection()
-        await files.FileServer(saving).give(connection, {"op": peer_protocol.GET, **nonsense})
+        await files.FileServer(saving).give(connection, {"op": "get", "start": 0, "length": 1, "offset": 0, **nonsense})
         saving.close()
 
     asyncio.run(run())
-    assert [m["op"] for m in sent] == [peer_protocol.REFUSED]
+    assert [type(word) for word in sent] == [Refused]

@@ -17,10 +17,10 @@ import pytest
 from support.checkpoint import note_of, read_tree, write_tree
 from support.reading import committed, overwrite, store_shares
 from trainjob.agent.restoring import files
-from trainjob.agent.restoring.files import Peer
+from trainjob.agent.restoring.files import Peer, say
 from trainjob.agent.restoring.gathering import Damaged, Gathering, Sources
 from trainjob.agent.storing.storage import StorageError
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.for_files import End, File, Refused
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.peers import PeerServer
 from trainjob.checkpoint.errors import CheckpointError
@@ -76,13 +76,13 @@ class PeerAgent:
         path = str(message["path"])
         self.asked.append(path)
         if path not in self.held:
-            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+            say(connection, Refused("it does not lie here"))
             return
         data = self.held[path]
-        connection.send({"op": peer_protocol.FILE, "size": len(data), "count": len(data), "algorithm": "crc32"})
+        say(connection, File(len(data), len(data), "crc32"))
         assert connection._transport is not None
         connection._transport.write(data)
-        connection.send({"op": peer_protocol.END, "sum": zlib.crc32(data)})
+        say(connection, End(zlib.crc32(data)))
 
 
 Test = Callable[[Gathering, PeerAgent, "Child | None"], Awaitable[None]]

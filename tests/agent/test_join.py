@@ -6,10 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.agent.attempts.join import ANSWERED, GATHERING, Answer, Join, Refuse, Request, Settle, holders, staged
-from trainjob.agent.wire.messages import Held
+from trainjob.agent.wire.from_leader import Joined, Resume
+from trainjob.agent.wire.packed import Held
 from trainjob_api import contract
 
 NOTE = {"id": "1-1-3", "files": [["a", 1, 0], ["b", 1, 1]]}
+
+
+def answer(run: int = 1) -> Joined:
+    return Joined(run, False, (), "10.0.0.0", 29500, None, Resume(None, {}, ()))
 
 
 def request(index: int, *held: str) -> Request:
@@ -21,7 +26,7 @@ def test_the_last_member_starts_the_settling() -> None:
     assert join.asked(request(1)) == []
     assert join.missing() == (0,)
     assert join.asked(request(0)) == [Settle((request(0), request(1)))]
-    assert join.settled({"run": 1}) == [Answer((0, 1), {"run": 1})]
+    assert join.settled(answer()) == [Answer((0, 1), answer())]
 
 
 def test_a_member_that_left_before_all_were_here_is_waited_for_again() -> None:
@@ -37,16 +42,16 @@ def test_a_member_that_asks_again_gets_the_same_answer_alone() -> None:
     join = Join(2)
     join.asked(request(0))
     join.asked(request(1))
-    join.settled({"run": 4})
+    join.settled(answer(4))
     join.left(1)
-    assert join.asked(request(1)) == [Answer((1,), {"run": 4})]
+    assert join.asked(request(1)) == [Answer((1,), answer(4))]
 
 
 def test_a_member_that_is_lost_while_it_is_settled_can_come_back_for_the_answer() -> None:
     join = Join(1)
     join.asked(request(0))
     join.left(0)
-    assert join.settled({"run": 1}) == [Answer((0,), {"run": 1})]
+    assert join.settled(answer()) == [Answer((0,), answer())]
 
 
 def test_a_refusal_reaches_all_and_latecomers() -> None:
@@ -55,7 +60,7 @@ def test_a_refusal_reaches_all_and_latecomers() -> None:
     join.asked(request(1))
     assert join.failed("storage", "read-only") == [Refuse((0, 1), "storage", "read-only")]
     assert join.asked(request(1)) == [Refuse((1,), "storage", "read-only")]
-    assert join.settled({"run": 1}) == []
+    assert join.settled(answer()) == []
 
 
 def test_a_member_that_began_by_an_answer_which_is_forgotten_ends_the_attempt() -> None:
@@ -72,9 +77,9 @@ def test_a_member_that_comes_back_to_whom_answered_it_changes_nothing() -> None:
     join = Join(1)
     join.asked(request(0))
     assert join.began() == [], "it is being settled"
-    join.settled({"run": 1})
+    join.settled(answer())
     assert join.began() == []
-    assert join.asked(request(0)) == [Answer((0,), {"run": 1})]
+    assert join.asked(request(0)) == [Answer((0,), answer())]
 
 
 def test_an_index_outside_the_attempt_is_refused() -> None:
@@ -115,7 +120,7 @@ def test_all_orders_settle_exactly_once_and_answer_everyone(
             if isinstance(output, Settle):
                 settles += 1
                 assert [m.member for m in output.members] == list(range(workers))
-                (told,) = join.settled({"run": 1}) if works else join.failed("storage", "no")
+                (told,) = join.settled(answer()) if works else join.failed("storage", "no")
                 assert not isinstance(told, Settle)
                 answered |= set(told.indices)
             else:

@@ -11,7 +11,8 @@ import pytest
 from support.background import no_fault
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.from_leader import Joined, Persist, Release, Resume
+from trainjob.agent.wire.from_member import Bye, Join
 
 NOTE = {
     "id": "1-1-1",
@@ -25,8 +26,8 @@ NOTE = {
 
 def leader(site: Any) -> Leader:
     """Rank 0's agent of two workers, with a released checkpoint that lacks worker 1's share."""
-    made = Leader(site, 1, 2, 1, lambda message, blob=b"": None)
-    made._begin({"run": 1, "checkpoint": None, "adopt": []})
+    made = Leader(site, 1, 2, 1, lambda word: None)
+    made._begin(Joined(1, False, (), "127.0.0.1", 1, None, Resume(None, {}, ())))
     assert made.commits is not None
     made.commits.released(NOTE, [0, 1])
     made.commits.shared(0, "1-1-1")
@@ -93,7 +94,7 @@ def test_the_end_waits_for_the_shares_of_those_who_are_there(left: bool, ends: b
     async def scene() -> bool:
         made = leader(site())
         if left:
-            made.take(1, {"op": peer_protocol.BYE})
+            made.take(1, Bye())
         return await finished(made)
 
     assert asyncio.run(scene()) is ends
@@ -102,8 +103,8 @@ def test_the_end_waits_for_the_shares_of_those_who_are_there(left: bool, ends: b
 def test_one_that_comes_back_is_waited_for_again() -> None:
     async def scene() -> bool:
         made = leader(site())
-        made.take(1, {"op": peer_protocol.BYE})
-        made.take(1, {"op": peer_protocol.JOIN, "address": "127.0.0.1:1", "held": [], "started": True})
+        made.take(1, Bye())
+        made.take(1, Join("127.0.0.1:1", started=True))
         return await finished(made)
 
     assert asyncio.run(scene()) is False
@@ -112,11 +113,13 @@ def test_one_that_comes_back_is_waited_for_again() -> None:
 def test_what_is_persisted_is_stored_although_its_release_did_not_come() -> None:
     async def scene() -> tuple[list[str], list[str]]:
         here = site()
-        member = Member(here, SimpleNamespace(), lambda message, blob=b"": None)
-        await member._persist(4, NOTE)
+        told = asyncio.Event()
+        member = Member(here, SimpleNamespace(joined=None), lambda word: told.set())
+        member.take(Persist(4, NOTE))
+        await asyncio.wait_for(told.wait(), 30)
         await member.hand_in()
         first = list(here.saving.stored)
-        member.take({"op": peer_protocol.RELEASE, "n": 4, "ranks": None, "stop": False})
+        member.take(Release(4, False))
         await asyncio.sleep(0)
         member.close()
         return first, here.saving.stored

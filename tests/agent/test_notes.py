@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.frames import came
 from trainjob.agent.attempts import notes
 from trainjob.agent.attempts.join import Request
 from trainjob.agent.attempts.notes import Notes
-from trainjob.agent.wire import messages
-from trainjob.agent.wire.messages import Held, joined, pack, parse_joined, unpack
+from trainjob.agent.wire import packed
+from trainjob.agent.wire.from_leader import FROM_LEADER, Chosen, Joined, Resume
+from trainjob.agent.wire.from_member import NoteIs
+from trainjob.agent.wire.packed import Held, pack, unpack
 
 NOTE = {"id": "1-1-3", "files": [[f"part-{n}", 1, n] for n in range(20)], "metrics": {"loss": float("nan")}}
 TELLABLE = unpack(pack(NOTE))
@@ -24,18 +27,18 @@ TELLABLE = unpack(pack(NOTE))
 @given(st.sets(st.integers(0, 19)))
 def test_the_files_that_are_held_come_back(places: set[int]) -> None:
     held = Held.of(TELLABLE, [f"part-{n}" for n in places])
-    assert Held.parse(held.to_row()) == held
+    assert Held.of_json(held.to_json()) == held
     assert held.paths(TELLABLE) == [f"part-{n}" for n in sorted(places)]
 
 
 @pytest.mark.parametrize("row", [[], ["1-1-1"], [1, "0" * 32, "0"], ["1-1-1", "short", "0"], ["1-1-1", "0" * 32, "x"]])
 def test_what_is_no_held_checkpoint_is_refused(row: list[Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        Held.parse(row)
+        Held.of_json(row)
 
 
 def test_a_packed_blob_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "PACKED_LIMIT", 1000)
+    monkeypatch.setattr(packed, "PACKED_LIMIT", 1000)
     assert unpack(pack(["x" * 900])) == ["x" * 900]
     for wrong in (pack(["x" * 1001]), pack([1])[:-3], b"nonsense", b""):
         with pytest.raises(ValueError, match=r"blob"):
@@ -43,13 +46,12 @@ def test_a_packed_blob_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_answer_of_the_join_comes_back() -> None:
-    chosen = {"id": "1-1-3", "source": "staged", "note": TELLABLE}
-    answer = {"run": 1, "checkpoint": chosen, "holders": {"a:1": 0b101}, "adopt": [TELLABLE], "members": ["a:1"]}
-    back = parse_joined(*joined(answer))
-    assert back["checkpoint"] == chosen and back["adopt"] == [TELLABLE] and back["run"] == 1
-    assert back["holders"] == {"a:1": ["part-0", "part-2"]}
-    none = parse_joined(*joined({"run": 1, "checkpoint": None, "holders": {}, "adopt": [], "members": []}))
-    assert none["checkpoint"] is None and none["holders"] == {}
+    chosen = Chosen("1-1-3", "staged", None, TELLABLE, ("part-7",))
+    answer = Joined(1, False, ("a:1",), "a", 29500, None, Resume(chosen, {"a:1": 0b101}, (TELLABLE,)))
+    back = came(FROM_LEADER, answer)
+    assert back == answer and back.resume.holder_paths() == {"a:1": ["part-0", "part-2"]}
+    none = answer._replace(resume=Resume(None, {}, ()))
+    assert came(FROM_LEADER, none) == none and none.resume.holder_paths() == {}
 
 
 class Members:
@@ -61,11 +63,12 @@ class Members:
         saving: Any = SimpleNamespace(shown_note=lambda sha: own)
         self.notes = Notes(saving, self._tell)
 
-    def _tell(self, index: int, message: dict[str, Any]) -> None:
+    def _tell(self, index: int | None, word: Any) -> None:
+        assert index is not None
         self.asked.append(index)
         blob = self._answers[index]
         if blob is not None:
-            asyncio.get_running_loop().call_soon(self.notes.came, {"sha": message["sha"]}, blob)
+            asyncio.get_running_loop().call_soon(self.notes.came, NoteIs(word.sha, blob))
 
     def candidates(self, *requests: Request) -> list[dict[str, Any]]:
         return asyncio.run(self.notes.candidates(requests))
@@ -105,10 +108,10 @@ def test_bits_follow_the_note_that_was_chosen() -> None:
     here.candidates(*members)
     stored = {**TELLABLE, "files": TELLABLE["files"][::-1]}
     for note in (TELLABLE, stored):
-        bits = here.notes.holders(members, {"id": "1-1-3", "note": note})
-        assert {a: messages.paths_of(note, found) for a, found in bits.items()} == {
+        bits = here.notes.holders(members, Chosen("1-1-3", "staged", None, note))
+        assert {a: packed.paths_of(note, found) for a, found in bits.items()} == {
             "10.0.0.0:1": ["part-1"],
             "10.0.0.1:1": ["part-2"],
         }
     assert here.notes.holders(members, None) == {}
-    assert here.notes.holders(members, {"id": "1-1-2", "note": TELLABLE}) == {}
+    assert here.notes.holders(members, Chosen("1-1-2", "staged", None, TELLABLE)) == {}

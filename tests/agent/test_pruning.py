@@ -30,7 +30,7 @@ async def persisted(saving: Saving, index: int) -> dict[str, Any]:
 
 
 async def held(saving: Saving) -> list[str]:
-    return [str(h["note"]["id"]) for h in await saving.held()]
+    return [one.id for one in await saving.shown()]
 
 
 def test_only_the_newest_stays_without_storage(tmp_path: Path) -> None:

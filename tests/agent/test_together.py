@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from support.frames import as_sent
 from trainjob.agent.attempts import member
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob.agent.wire.messages import Arrive, Callers
+from trainjob.agent.wire.from_member import FROM_MEMBER, Arrive, Callers, Ended, FromMember
 from trainjob_api import contract, wire
+from trainjob_api.rank_messages import Collective, Offer
+from trainjob_api.typed import BadMessage
 
 
 class Rank:
@@ -32,22 +35,22 @@ class Here:
 
     def __init__(self) -> None:
         self.ranks = [Rank(number) for number in range(8, 12)]
-        self.said: list[wire.Message] = []
+        self.said: list[FromMember] = []
         self.heard = asyncio.Event()
         site = SimpleNamespace(saving=SimpleNamespace(tell_shared=lambda: None), on_fault=lambda *_: None)
-        duties: Any = SimpleNamespace(ranks=self.ranks)
+        duties: Any = SimpleNamespace(ranks=self.ranks, joined=None)
         self.member = Member(site, duties, self._say)  # type: ignore[arg-type]
 
-    def _say(self, message: wire.Message, blob: bytes = b"") -> None:
-        self.said.append(message)
+    def _say(self, word: FromMember) -> None:
+        self.said.append(word)
         self.heard.set()
 
     def call(self, rank: int, n: int = 1, kind: str = "report", **fields: Any) -> None:
-        self.member.called(rank, {"op": contract.OP_COLLECTIVE, "n": n, "kind": kind, **fields}, b"")
+        self.member.called(rank, Collective(n, kind, **fields))
 
     @property
     def arrivals(self) -> list[Arrive]:
-        return [Arrive.parse(message) for message in self.said if message["op"] == "arrive"]
+        return [word for word in self.said if isinstance(word, Arrive)]
 
 
 def test_all_ranks_of_an_agent_arrive_in_one_message() -> None:
@@ -67,11 +70,11 @@ def test_all_ranks_of_an_agent_arrive_in_one_message() -> None:
 def test_what_differs_is_told_apart_and_metadata_of_the_lowest_rank_alone() -> None:
     async def scene() -> None:
         here = Here()
-        offer = {"path": "/p", "mode": contract.UPLOAD_SYNC}
+        offer = Offer("/p", contract.UPLOAD_SYNC)
         here.call(8, timeout_s=5.0)
-        here.call(9, checkpoint={**offer, "metadata": {"by": 9}})
+        here.call(9, checkpoint=offer._replace(metadata={"by": 9}))
         here.call(10, stop=True)
-        here.call(11, checkpoint={**offer, "metadata": {"by": 11}})
+        here.call(11, checkpoint=offer._replace(metadata={"by": 11}))
         (arrive,) = here.arrivals
         assert set(arrive.callers) == {
             Callers((8,), 5.0),
@@ -107,7 +110,7 @@ def test_who_came_is_told_before_the_end_of_one_that_will_not_come() -> None:
         here.call(8)
         here.call(10)
         here.member.ended(here.ranks[1])  # type: ignore[arg-type]
-        assert [message["op"] for message in here.said] == ["arrive", "ended"]
+        assert [type(word) for word in here.said] == [Arrive, Ended]
         here.call(11)
         assert here.arrivals[-1].callers == (Callers((11,)),), "nobody waits for one that has ended"
         here.member.close()
@@ -144,10 +147,11 @@ def test_after_a_lost_connection_all_who_wait_are_told_once_more() -> None:
     ],
 )
 def test_an_arrival_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    good = Arrive(1, "report", (Callers((0,)),), 0.5, {"metrics": {}}, {0: {"a": 1}}, 4).to_message()
-    assert Arrive.parse(good).to_message() == good
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        Arrive.parse({**good, **wrong})
+    arrive = Arrive(1, "report", (Callers((0,)),), 0.5, {"metrics": {}}, {0: {"a": 1}}, 4)
+    good, blob = as_sent(FROM_MEMBER, arrive)
+    assert FROM_MEMBER.parse(good, blob) == arrive
+    with pytest.raises(BadMessage, match=f"'arrive' makes no sense: {next(iter(wrong))}|no collective"):
+        FROM_MEMBER.parse({**good, **wrong})
 
 
 def receivers(count: int, scene: Callable[[list[FrameConnection], list[socket.socket]], Any]) -> None:

@@ -16,6 +16,7 @@ from trainjob.agent.storing import uploads
 from trainjob.agent.storing.commits import HOPELESS_TRIES, Commits
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageError
+from trainjob.agent.wire.from_leader import Drop
 from trainjob_api import contract
 
 NOTE = {"id": "1-1-1", "files": [["part-0", 10, 0]], "metrics": {}, "step": 1, "time": 0.0, "position": 1}
@@ -37,8 +38,8 @@ class Storage:
         return {"committed": True, "count": 1, "deleted": [], "warnings": []}
 
 
-def commits(policy: str, error: StorageError | None = None) -> tuple[Commits, list[dict[str, Any]]]:
-    told: list[dict[str, Any]] = []
+def commits(policy: str, error: StorageError | None = None) -> tuple[Commits, list[Any]]:
+    told: list[Any] = []
     spec = SimpleNamespace(
         storage="/store", keep=None, score_attribute=None, score_order="max", on_upload_failure=policy
     )
@@ -88,7 +89,7 @@ def test_a_commit_that_cannot_succeed_is_given_up_after_a_few_tries() -> None:
         made.shared(0, "1-1-1")
         await asyncio.sleep(60)
         assert made._site.storage.calls == ["commit"] * HOPELESS_TRIES  # type: ignore[union-attr]
-        assert [m["op"] for m in told] == ["drop"] and made.drained
+        assert [type(word) for word in told] == [Drop] and made.drained
         assert made.trouble is not None and "was dropped: model.pt was stored" in made.trouble and made.failed is None
 
     virtual_time.run_virtual(story())

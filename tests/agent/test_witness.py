@@ -11,6 +11,7 @@ import pytest
 
 from support.agent_rig import Rig
 from trainjob.agent.attempts.witness import Witnesses, is_needed
+from trainjob.agent.wire.from_member import Seen
 from trainjob.checkpoint.stores import mounts
 from trainjob_api import contract
 
@@ -72,9 +73,9 @@ def test_only_paths_on_other_hosts_are_looked_at(storage: str | None, host: str,
 
 def test_the_verdict_names_who_sees_it_and_who_does_not() -> None:
     witnesses = Witnesses()
-    assert not witnesses.said(2, "job-2", True, "")
-    assert witnesses.said(1, "job-1", False, "an emptyDir volume, which every pod has for itself")
-    assert not witnesses.said(3, "job-3", False, "an emptyDir volume, which every pod has for itself")
+    assert not witnesses.said(2, Seen("job-2", True, ""))
+    assert witnesses.said(1, Seen("job-1", False, "an emptyDir volume, which every pod has for itself"))
+    assert not witnesses.said(3, Seen("job-3", False, "an emptyDir volume, which every pod has for itself"))
     text = witnesses.verdict("/checkpoints", "job-0")
     assert (
         "seen by job-0, job-2 and not by job-1, job-3, where it is an emptyDir volume, which every pod has for itself."

@@ -16,7 +16,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support import messages
+from support.frames import as_sent, came
 from support.trainjobs import document
+from trainjob.agent.wire.for_files import FROM_FETCHER, FROM_SERVER
+from trainjob.agent.wire.from_leader import FROM_LEADER, Resume
+from trainjob.agent.wire.from_member import FROM_MEMBER
+from trainjob.agent.wire.packed import pack
 from trainjob.checkpoint.publishing.shares import ShareRecord
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.reading.runs import Claim
@@ -26,6 +32,8 @@ from trainjob.checkpoint.records.manifest import FileEntry, Manifest, NoteFile, 
 from trainjob.checkpoint.records.sealed import seal, unseal
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob_api import last_word, wire
+from trainjob_api.rank_messages import FROM_RANK, TO_RANK
+from trainjob_api.typed import TEXT_LIMIT, BadMessage, Vocabulary
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 from trainjob_operator.agents.reports import BadReport, parse_report
 
@@ -235,3 +243,62 @@ def test_frames(pieces: list[bytes]) -> None:
     except wire.WireError:
         pass
     assert decoder.pending <= sum(map(len, pieces))
+
+
+# --- Between agents, and between a rank and its agent -----------------------------------------------------------------
+
+VOCABULARIES: dict[str, Vocabulary[Any]] = {
+    "a rank says": FROM_RANK,
+    "a rank is told": TO_RANK,
+    "a member says": FROM_MEMBER,
+    "a member is told": FROM_LEADER,
+    "who fetches says": FROM_FETCHER,
+    "who serves says": FROM_SERVER,
+}
+WORDS = [(side, op) for side, vocabulary in VOCABULARIES.items() for op in vocabulary.words]
+
+
+@pytest.mark.parametrize(("side", "op"), WORDS, ids=[f"{side}: {op}" for side, op in WORDS])
+def test_every_message_comes_as_it_was_sent(side: str, op: str) -> None:
+    word = messages.example_of(VOCABULARIES[side].words[op])
+    assert came(VOCABULARIES[side], word) == word
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=list(VOCABULARIES))
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_message_that_makes_no_sense_is_refused_by_name(vocabulary: Vocabulary[Any], data: st.DataObject) -> None:
+    op = data.draw(st.sampled_from(sorted(vocabulary.words)))
+    whole, blob = as_sent(vocabulary, messages.example_of(vocabulary.words[op]))
+    fields = {name: value for name, value in whole.items() if name != "op"}
+    told = data.draw(one_thing_changed(fields) | st.dictionaries(st.sampled_from(sorted(whole)), anything))
+    given_blob = data.draw(st.just(blob) | st.binary(max_size=40))
+    try:
+        word = vocabulary.parse({**told, "op": op}, given_blob)
+    except BadMessage as error:
+        assert op in str(error) and len(str(error)) <= TEXT_LIMIT
+        return
+    sent = came(vocabulary, word)  # NaN in what is passed on unseen has become a word
+    assert came(vocabulary, sent) == sent and type(sent) is vocabulary.words[op]
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=list(VOCABULARIES))
+@settings(max_examples=25)
+@given(value=st.dictionaries(st.text(max_size=8) | st.just("op"), anything))
+def test_a_message_that_nobody_knows(vocabulary: Vocabulary[Any], value: dict[str, Any]) -> None:
+    if value.get("op") not in list(vocabulary.words):
+        with pytest.raises(BadMessage, match="unknown message"):
+            vocabulary.parse(value)
+
+
+@settings(max_examples=60)
+@given(anything | one_thing_changed(messages.RESUME))
+@example({"checkpoint": None, "holders": {"a": "-1"}, "adopt": []})
+@example({"checkpoint": None, "holders": {"a": "9" * 5000}, "adopt": []})
+def test_what_a_join_packs(value: Any) -> None:
+    try:
+        found = Resume.parse(pack(value))
+    except BadMessage:
+        return
+    sent = Resume.parse(found.packed())
+    assert Resume.parse(sent.packed()) == sent and sent.holder_paths().keys() <= found.holders.keys()

@@ -18,8 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from trainjob_api import contract, wire
+from trainjob_api.rank_messages import FROM_RANK
 
 WAIT_S = 60.0
+
+
+def plain(word: Any) -> Any:
+    """A message as plain data, with everything that was left out."""
+    if hasattr(word, "_asdict"):
+        return {name: plain(value) for name, value in word._asdict().items() if name != "blob"}
+    return [plain(item) for item in word] if isinstance(word, tuple) else word
 
 
 @dataclass
@@ -126,6 +134,7 @@ class FakeAgent:
         try:
             while True:
                 message, blob = wire.receive(sock)
+                message = {"op": message["op"], **plain(FROM_RANK.parse(message, blob))}
                 if message["op"] == contract.OP_HELLO:
                     rank = message["rank"]
                 answer = self._take(rank, message, blob)

@@ -21,7 +21,7 @@ from trainjob.agent.processes import strays
 from trainjob.agent.processes.output import Console
 from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.processes.reaper import Reaper
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.addresses import join_address
 from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import contract, wire
 
@@ -118,7 +118,7 @@ class Agent:
             "pod_uid": config.pod_uid,
             "boot": self._boot,
             "clock": steady.now(),
-            "address": peer_protocol.join_address(config.host, self._peers.port),
+            "address": join_address(config.host, self._peers.port),
             "acknowledged": dict(self._instruction) if self._instruction is not None else None,
             "attempt": attempt.number if attempt is not None else 0,
             "quiet": attempt is None or not attempt.alive,
@@ -401,11 +401,10 @@ class Agent:
 
     def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
         from trainjob.agent.restoring import files
+        from trainjob.agent.wire.for_files import Refused
 
-        if message["op"] != peer_protocol.GET:
-            raise ValueError("only files are served on this connection")
         if self._site is None:
-            connection.send({"op": peer_protocol.REFUSED, "message": "nothing lies here"})
+            files.say(connection, Refused("nothing lies here"))
             return
         self._files = self._files or files.FileServer(self._site.saving)
         self._background.spawn(self._files.give(connection, message))

@@ -14,6 +14,8 @@ from trainjob.agent.processes.output import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.storing.code import JobCode
 from trainjob.agent.storing.storage import StorageChild
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
 
 if TYPE_CHECKING:
     from trainjob.agent.storing.saving import Saving
@@ -44,7 +46,7 @@ class Site:
         """Where rank 0 leaves what its function returned."""
         return os.path.join(self.config.work_dir, "returned")
 
-    def uri(self, checkpoint: str) -> Optional[str]:
+    def uri(self, checkpoint: CheckpointId) -> Optional[str]:
         """Where a checkpoint is, or will be, on storage."""
         storage = self.config.spec.storage
-        return None if storage is None else f"{storage}/checkpoints/{checkpoint}"
+        return None if storage is None else f"{storage}/{layout.folder(checkpoint)}"

@@ -7,11 +7,12 @@ rank makes the same calls in the same order.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import warnings
 from enum import Enum
-from typing import Any, Dict, List, Mapping, Optional, Set, TypeVar, Union
+from typing import Any, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
 from trainjob.session import rank_state
@@ -22,6 +23,8 @@ from trainjob.session.errors import CheckpointError
 from trainjob.session.link import link
 from trainjob.session.metrics import plain
 from trainjob_api import contract
+from trainjob_api.rank_messages import Collective, Offer
+from trainjob_api.typed import WHOLE_LIMIT
 
 T = TypeVar("T")
 
@@ -93,35 +96,34 @@ def report(
     line = link()
     values = plain(metrics)
     who = line.context
-    fields: Dict[str, Any] = {
-        "timeout_s": _timeout(None),
-        "metrics": values,
-        "step": _whole("step", step),
-        "total_steps": _whole("total_steps", total_steps),
-        "epoch": _whole("epoch", epoch),
-        "checkpoint": None,
-        "stop": bool(session.stop_criterion(dict(values)))
-        if session.stop_criterion is not None and who.rank == 0
-        else False,
-    }
+    call = Collective(
+        0,
+        contract.KIND_REPORT,
+        _timeout(None),
+        values,
+        _whole("step", step),
+        _whole("total_steps", total_steps),
+        _whole("epoch", epoch),
+        stop=session.stop_criterion is not None and who.rank == 0 and bool(session.stop_criterion(dict(values))),
+    )
     if checkpoint is not None:
-        fields["checkpoint"] = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
+        offer = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
+        call = call._replace(checkpoint=offer)
     if checkpoint_dir_name is not None:
         _warn_once(
             "checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none "
             "is ever overwritten."
         )
-    _position.epoch = fields["epoch"]
+    _position.epoch = call.epoch
     line.flush()
-    reply, _ = line.collective(contract.KIND_REPORT, fields, rank_state.collect(who.world_size))
-    for text in reply.get("warnings") or ():
-        warnings.warn(str(text), stacklevel=2)
-    saved = reply.get("checkpoint")
-    if saved:
-        _position.released_id = str(saved["id"])
+    reply = line.collective(call._replace(blob=rank_state.collect(who.world_size)))
+    for text in reply.warnings:
+        warnings.warn(text, stacklevel=2)
+    if reply.checkpoint is not None:
+        _position.released_id = reply.checkpoint.id
     if session.after_report is not None:
         session.after_report()
-    if reply.get("stop"):
+    if reply.stop:
         raise SystemExit(0)
 
 
@@ -200,7 +202,7 @@ def barrier(timeout_s: Optional[float] = None) -> None:
     """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit),
     BarrierMismatchError.
     """
-    link().collective(contract.KIND_BARRIER, {"timeout_s": _timeout(timeout_s)})
+    link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
 
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
@@ -211,7 +213,7 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
-    _, answer = line.collective(contract.KIND_BROADCAST, {"timeout_s": _timeout(timeout_s)}, blob)
+    answer = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob)).blob
     if line.context.rank == 0:
         return data
     received: T = pickle.loads(answer)
@@ -225,9 +227,7 @@ def reset() -> None:
     _warned.clear()
 
 
-def _offer(
-    checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]
-) -> Dict[str, Any]:
+def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]) -> Offer:
     if not isinstance(checkpoint, Checkpoint):
         raise CheckpointError(
             f"report(checkpoint=...) needs a Checkpoint, got {type(checkpoint).__name__}: use "
@@ -236,7 +236,7 @@ def _offer(
     chosen = _mode(mode)
     if delete is None:
         delete = checkpoint.owned or (mode is not None and chosen == contract.UPLOAD_ASYNC)
-    return {"path": checkpoint.path, "delete": bool(delete), "mode": chosen, "metadata": checkpoint.get_metadata()}
+    return Offer(checkpoint.path, chosen, bool(delete), checkpoint.get_metadata())
 
 
 def _mode(mode: Union[CheckpointUploadMode, str, None]) -> str:
@@ -281,18 +281,18 @@ def _timeout(timeout_s: Optional[float]) -> Optional[float]:
             raise ValueError(f"{contract.ENV_BARRIER_TIMEOUT_S}={text!r} is no number of seconds") from None
     if not timeout_s > 0:
         raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds above 0 (None: wait without a limit)")
-    return float(timeout_s)
+    return None if math.isinf(timeout_s) else float(timeout_s)
 
 
 def _whole(name: str, value: Optional[int]) -> Optional[int]:
-    if value is None or type(value) is int:
+    if value is None or (type(value) is int and abs(value) < WHOLE_LIMIT):
         return value
     try:
         whole = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}={value!r} must be a whole number") from None
-    if whole != value:
-        raise ValueError(f"{name}={value!r} must be a whole number")
+    if whole != value or not abs(whole) < WHOLE_LIMIT:
+        raise ValueError(f"{name}={value!r} must be a whole number below 2**63")
     return whole
 
 

@@ -22,10 +22,31 @@ import time
 from collections import deque
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Deque, Dict, List, NoReturn, Optional, Sequence, Tuple, Type
+from typing import Any, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, Type, TypeVar
 
 from trainjob.session import context, errors, stacks
 from trainjob_api import contract, wire
+from trainjob_api.rank_messages import (
+    FROM_RANK,
+    TO_RANK,
+    Collective,
+    Error,
+    Failed,
+    Farewell,
+    Fetch,
+    Fetched,
+    FromRank,
+    Hello,
+    Leaving,
+    Log,
+    LogRow,
+    Released,
+    Reported,
+    ReportedAre,
+    Restore,
+    Restored,
+)
+from trainjob_api.typed import BadMessage
 
 CONNECT_TIMEOUT_S = 30.0
 FLUSH_INTERVAL_S = 0.2
@@ -34,7 +55,7 @@ ROWS_PER_MESSAGE = 500
 LOG_ROWS_KEPT = 65536
 """Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
 
-Row = Tuple[Dict[str, Any], Optional[int], float]
+Answer = TypeVar("Answer", Released, Restored, Fetched, ReportedAre)
 
 
 class Link:
@@ -49,31 +70,23 @@ class Link:
         self._left: Optional[str] = None
         """The call that an exception of the user's left before it was answered."""
         self._collectives = 0
-        self._rows: Deque[Row] = deque(maxlen=LOG_ROWS_KEPT)
+        self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
         self._flusher: Optional[threading.Thread] = None
         self._sock = self._greet()
 
     def _greet(self) -> socket.socket:
         sock, who = _connect(self.context.agent_socket), self.context
-        hello = {
-            "op": contract.OP_HELLO,
-            "rank": who.rank,
-            "local_rank": who.local_rank,
-            "world_size": who.world_size,
-            "attempt": who.attempt,
-            "pid": os.getpid(),
-            "made": self._collectives,
-        }
+        hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), self._collectives)
         try:
-            sock.sendall(wire.encode(hello))
+            sock.sendall(FROM_RANK.encode(hello))
         except OSError as error:
             sock.close()
             raise _lost(contract.OP_HELLO, error) from None
         return sock
 
-    def post(self, message: wire.Message, blob: bytes = b"") -> None:
+    def post(self, word: FromRank) -> None:
         """Send without an answer. Raises AgentLostError."""
-        self._send(wire.encode(message, blob), str(message["op"]))
+        self._send(FROM_RANK.encode(word), type(word).__name__.lower())
 
     def _send(self, frame: bytes, operation: str) -> None:
         with self._sending:
@@ -88,82 +101,77 @@ class Link:
                 raise _lost(operation, error) from None
             self._torn = False
 
-    def collective(self, kind: str, fields: Dict[str, Any], blob: bytes = b"") -> wire.Frame:
+    def collective(self, call: Collective) -> Released:
         """One call that all ranks make together: sends it with its number, waits for the release. Raises
         CollectiveError, AgentLostError.
         """
         with self._calling:
-            message: wire.Message = {"op": contract.OP_COLLECTIVE, "n": self._collectives + 1, "kind": kind}
-            message.update(fields)
-            return self._exchange(message, blob)
+            return self._exchange(call._replace(n=self._collectives + 1), call.kind, Released)
 
-    def restore(self, checkpoint_id: Optional[str]) -> Optional[Dict[str, Any]]:
+    def restore(self, checkpoint_id: Optional[str]) -> Optional[Mapping[str, Any]]:
         """The attempt's own checkpoint (None) or a released one, its files to be fetched; None: there is none."""
         with self._calling:
-            reply, _ = self._exchange({"op": contract.OP_RESTORE, "id": checkpoint_id}, b"")
-        found: Optional[Dict[str, Any]] = reply.get("checkpoint")
-        return found
+            return self._exchange(Restore(checkpoint_id), contract.OP_RESTORE, Restored).checkpoint
 
     def fetch(self, checkpoint_id: str, paths: Optional[Sequence[str]], apart: bool = False) -> str:
         """The local folder in which these files of a restored checkpoint (None: all) are now, verified: to be read, or
         (`apart`) to be handed to user code, which may write to them.
         """
-        request = {"op": contract.OP_FETCH, "id": checkpoint_id, "paths": paths, "apart": apart}
+        wanted = Fetch(checkpoint_id, None if paths is None else tuple(paths), apart)
         with self._calling:
-            reply, _ = self._exchange(request, b"")
-        return str(reply["folder"])
+            return self._exchange(wanted, contract.OP_FETCH, Fetched).folder
 
-    def reported(self, timeout_s: Optional[float]) -> List[Dict[str, Any]]:
+    def reported(self, timeout_s: Optional[float]) -> Sequence[Mapping[str, Any]]:
         """The run's checkpoints on storage, once those that were reported before are there, or the time is over."""
         with self._calling:
-            reply, _ = self._exchange({"op": contract.OP_REPORTED, "timeout_s": timeout_s}, b"")
-        return list(reply["checkpoints"])
+            return self._exchange(Reported(timeout_s), contract.OP_REPORTED, ReportedAre).checkpoints
 
-    def _exchange(self, message: wire.Message, blob: bytes) -> wire.Frame:
-        frame, n = wire.encode(message, blob), message.get("n")
+    def _exchange(self, word: FromRank, name: str, answer: Type[Answer]) -> Answer:
+        frame, n = FROM_RANK.encode(word), word.n if isinstance(word, Collective) else None
         if self._left is not None:
             raise errors.CollectiveError(
                 f"An exception (of a signal handler?) left '{self._left}' before it was answered. Whether that call "
                 "counts for the other ranks cannot be known here, so this rank can make no further calls. Let the "
                 "handler set a flag and return, and look at the flag after the call."
             )
-        self._left = str(message.get("kind") or message["op"])
-        self._collectives = self._collectives if n is None else int(n)
+        self._left = name
+        self._collectives = self._collectives if n is None else n
         try:
-            self._send(frame, str(message["op"]))
-            reply, answer = wire.receive(self._sock)
-            while n is not None and "n" in reply and int(reply["n"]) < n:
-                reply, answer = wire.receive(self._sock)  # of a call that was given up before
-        except OSError as error:
+            self._send(frame, name)
+            reply = TO_RANK.parse(*wire.receive(self._sock))
+            while n is not None and isinstance(reply, (Released, Failed)) and reply.n is not None and reply.n < n:
+                reply = TO_RANK.parse(*wire.receive(self._sock))  # of a call that was given up before
+        except (OSError, BadMessage) as error:
             self._left = None
-            raise _lost(message["op"], error) from None
+            raise _lost(name, error) from None
         except errors.AgentLostError:
             self._left = None
             raise
         self._left = None
-        if reply.get("op") == contract.OP_FAILED:
-            raise errors.from_agent(str(reply.get("reason", "")), str(reply.get("message", "")), reply.get("ranks"))
-        return reply, answer
+        if isinstance(reply, Failed):
+            raise errors.from_agent(reply.reason, reply.message, reply.ranks)
+        if not isinstance(reply, answer):
+            raise _lost(name, BadMessage(f"it answers with {type(reply).__name__}"))
+        return reply
 
     def add_row(self, metrics: Dict[str, Any], step: Optional[int]) -> None:
         """Keep one log row for the flusher thread, which the first row starts."""
-        self._rows.append((metrics, step, time.time()))
+        self._rows.append(LogRow(metrics, step, time.time()))
         if self._flusher is None:
             self._start_flusher()
 
     def flush(self) -> None:
         """Send the rows that wait, in order. Raises AgentLostError."""
         while self._rows:
-            rows: List[Dict[str, Any]] = []
+            rows: List[LogRow] = []
             # popleft is atomic: two flushing threads share the rows, none is sent twice.
             while len(rows) < ROWS_PER_MESSAGE:
                 try:
-                    metrics, step, at = self._rows.popleft()
+                    rows.append(self._rows.popleft())
                 except IndexError:
                     break
-                rows.append({"metrics": metrics, "step": step, "time": at})
             if rows:
-                self.post({"op": contract.OP_LOG, "rows": rows})
+                self.post(Log(tuple(rows)))
 
     def _start_flusher(self) -> None:
         with self._sending:
@@ -187,7 +195,7 @@ class Link:
             try:
                 self._sock.settimeout(EXIT_FLUSH_S)
                 self.flush()
-                self.post({"op": contract.OP_FAREWELL, "code": _left_with if code is None else code})
+                self.post(Farewell(_left_with if code is None else code))
             except errors.AgentLostError:
                 pass
         self.abandon()
@@ -211,7 +219,7 @@ def _connect(path: str) -> socket.socket:
     return sock
 
 
-def _lost(operation: str, error: OSError) -> errors.AgentLostError:
+def _lost(operation: str, error: Exception) -> errors.AgentLostError:
     return errors.AgentLostError(
         f"The agent of this worker closed the connection during '{operation}' ({error}): the pod is being stopped, "
         "or the agent died. Its own log says why."
@@ -332,10 +340,10 @@ def tell_leaving(code: Optional[int]) -> None:
     threads = [t.name for t in threading.enumerate() if t is not here and not t.daemon]
     processes = sys.modules.get("multiprocessing")
     children = [] if processes is None else [p.name for p in processes.active_children() if not p.daemon]
-    message = {"op": contract.OP_LEAVING, "code": code, "threads": threads[:16], "children": children[:16]}
+    word = Leaving(code, tuple(threads[:16]), tuple(children[:16]))
     try:
         line.flush()
-        line.post(message)
+        line.post(word)
     except errors.AgentLostError:
         pass
 
@@ -348,11 +356,12 @@ def tell_agent(kind: str, error: BaseException) -> None:
 
     if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):
         kind = contract.END_STORAGE
-    message = {"op": contract.OP_ERROR, "kind": kind, **failure.describe(error)}
+    told = failure.describe(error)
+    word = Error(kind, told["type"], told["message"], told["traceback"], told["communication"])
     try:
         line = link()
         line.flush()
-        line.post(message)
+        line.post(word)
     except errors.NotInWorkerError:
         pass
     except (errors.AgentLostError, ValueError) as trouble:

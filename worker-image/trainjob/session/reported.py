@@ -6,6 +6,7 @@ ask, alone.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from trainjob.session import calls
@@ -39,7 +40,7 @@ def get_all_reported_checkpoints(
         raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds from 0 (None: wait without a limit)")
     line = link()
     out: List[ReportedCheckpoint] = []
-    for row in line.reported(timeout_s):
+    for row in line.reported(None if timeout_s == math.inf else timeout_s):
         metrics = nonfinite.numbers(row["metrics"])
         if row.get("path"):
             out.append(ReportedCheckpoint(Checkpoint.from_restored(row), metrics))

@@ -12,7 +12,7 @@ import asyncio
 import os
 import shutil
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent.attempts import course, forking, witness
 from trainjob.agent.attempts.course import Course
@@ -29,11 +29,15 @@ from trainjob.agent.processes.reaper import Process
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.addresses import join_address
+from trainjob.agent.wire.from_leader import Joined
+from trainjob.agent.wire.from_member import FromMember, Join
+from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
 from trainjob.agent.wire.rank_calls import RankServer
-from trainjob_api import contract, wire
+from trainjob_api import contract
 from trainjob_api.contract import RankError
+from trainjob_api.rank_messages import Error, Farewell, FromRank, Hello, Leaving
 
 _TYPES = {
     contract.END_START: "CannotStart",
@@ -69,7 +73,7 @@ class Attempt:
         self._link: Optional[LeaderLink] = None
         self._server: Optional[RankServer] = None
         self._starting: Optional[asyncio.Task[None]] = None
-        self._held: List[List[str]] = []
+        self._held: Tuple[Held, ...] = ()
         self._told: Dict[int, bool] = {}
         self._leavers: Dict[int, asyncio.Future[None]] = {}
         """Programs behind a launcher whose scripts have ended: done when they are gone."""
@@ -170,7 +174,7 @@ class Attempt:
         for part in (self._link, self.leader, self._member, self._server, self.restore):
             if part is not None:
                 part.close()
-        self._site.saving.to_leader = lambda message: None
+        self._site.saving.to_leader = lambda word: None
 
     async def finish(self) -> None:
         """What is staged gets stored, what was reported gets written. As long as it takes; the caller has the clock."""
@@ -181,7 +185,7 @@ class Attempt:
 
     # -- the course ----------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, outputs: Sequence[course.Output], answer: Optional[Mapping[str, Any]] = None) -> None:
+    def _carry_out(self, outputs: Sequence[course.Output], answer: Optional[Joined] = None) -> None:
         for output in outputs:
             if isinstance(output, course.Ask):
                 self._starting = self._background.task(self._ask_to_join())
@@ -247,21 +251,15 @@ class Attempt:
         caller = Caller(self._secret, self.number, self._shape.index)
         return LeaderLink(caller, self._link_up, self._member.take, self._link_lost, self._link_refused, self.fault)
 
-    def _to_leader(self, message: wire.Message, blob: bytes = b"") -> None:
+    def _to_leader(self, word: FromMember) -> None:
         if self.leader is not None:
-            self.leader.take(0, message, blob)
+            self.leader.take(0, word)
         elif self._link is not None:
-            self._link.send(message, blob)
+            self._link.send(word)
 
     def _ask(self) -> None:
-        self._to_leader(
-            {
-                "op": peer_protocol.JOIN,
-                "address": peer_protocol.join_address(self._site.config.host, self._peers.port),
-                "held": self._held,
-                "started": self.joined_at_leader,
-            }
-        )
+        address = join_address(self._site.config.host, self._peers.port)
+        self._to_leader(Join(address, self._held, self.joined_at_leader))
 
     def _link_up(self) -> None:
         self._ask()
@@ -279,14 +277,13 @@ class Attempt:
         if (since is None) != (before is None):
             self._site.changed(True)
 
-    def joined(self, answer: Mapping[str, Any]) -> None:
+    def joined(self, answer: Joined) -> None:
         """The join's answer (perhaps once more)."""
         if self._course.phase != course.ASKING:
             return
-        self.run = int(answer["run"])
-        checkpoint = answer["checkpoint"]
-        self.resumed_from = None if checkpoint is None else str(checkpoint["id"])
-        self._carry_out(self._course.answered(bool(answer["completed"])), answer)
+        self.run, chosen = answer.run, answer.resume.checkpoint
+        self.resumed_from = None if chosen is None else chosen.id
+        self._carry_out(self._course.answered(answer.completed), answer)
         self._site.changed(True)
 
     def refused(self, kind: str, message: str) -> None:
@@ -321,16 +318,16 @@ class Attempt:
 
     # -- the ranks -----------------------------------------------------------------------------------------------------
 
-    async def _start(self, answer: Mapping[str, Any]) -> None:
+    async def _start(self, answer: Joined) -> None:
         site = self._site
         if not await witness.sees(site, self._background, answer, self._shape.index, self._to_leader):
             return
         try:
-            await site.code.bring()
+            await site.code.unpack()
         except StorageError as error:
             self._fail(contract.END_STORAGE, str(error))
             return
-        await site.saving.adopt(answer["adopt"], self.resumed_from)
+        await site.saving.adopt(answer.resume.adopt, self.resumed_from)
         await self._prepare_restore(answer)
         await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, self.number)
         self._server = self._member.server = RankServer(
@@ -352,12 +349,12 @@ class Attempt:
         shared = forking.place_of(site, self._shape, self.run or 1, answer, self._server.path)
         self._fork(argv, shared)
 
-    async def _prepare_restore(self, answer: Mapping[str, Any]) -> None:
+    async def _prepare_restore(self, answer: Joined) -> None:
         site = self._site
         origin = Origin(
-            answer["checkpoint"],
-            answer["holders"],
-            tuple(answer["members"]),
+            answer.resume.checkpoint,
+            answer.resume.holder_paths(),
+            answer.members,
             self._shape.processes,
             self._secret,
             self.number,
@@ -388,30 +385,30 @@ class Attempt:
                 return rank
         raise ValueError(f"rank {number} is none of this worker's")
 
-    def _greeted(self, number: int, message: wire.Message) -> None:
-        self.process_of(number).greet(number, is_new=not message.get("made"))
+    def _greeted(self, hello: Hello) -> None:
+        self.process_of(hello.rank).greet(hello.rank, is_new=not hello.made)
         if not self._shape.plain:
-            self._member.world_size = int(message["world_size"])
+            self._member.launched(hello.world_size)
         self._site.changed(False)
 
-    def _called(self, number: int, message: wire.Message, blob: bytes) -> None:
+    def _called(self, number: int, word: FromRank) -> None:
         self.process_of(number).calls += 1
-        if message["op"] == contract.OP_ERROR:
-            self._raised(number, message)
-        elif message["op"] == contract.OP_LEAVING:
-            self._leaving(number, message)
+        if isinstance(word, Error):
+            self._raised(number, word)
+        elif isinstance(word, Leaving):
+            self._leaving(number, word)
         else:
-            self._member.called(number, message, blob)
+            self._member.called(number, word)
 
-    def _raised(self, number: int, message: wire.Message) -> None:
+    def _raised(self, number: int, word: Error) -> None:
         error: RankError = {
-            "type": message.get("type", ""),
-            "message": message.get("message", ""),
-            "traceback": message.get("traceback", ""),
-            "communication": bool(message.get("communication")),
+            "type": word.type,
+            "message": word.message,
+            "traceback": word.traceback,
+            "communication": word.communication,
         }
         process, speaker = self.process_of(number), None
-        process.accuse(number, str(message.get("kind")), error)
+        process.accuse(number, word.kind, error)
         self._site.changed(True)
         if self._shape.plain:
             self._member.ending(number, f"raised {error['type']}: {error['message'][:200]}")
@@ -422,23 +419,23 @@ class Attempt:
         say = self._site.console.say
         self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))
 
-    def _leaving(self, number: int, message: wire.Message) -> None:
+    def _leaving(self, number: int, word: Leaving) -> None:
         """Its script has ended."""
         process, site = self.process_of(number), self._site
         if not self._shape.plain:
             parted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._leavers[number] = parted
-            self._background.spawn(leaving.say_it_stays(number, message, parted, site.console.say))
+            self._background.spawn(leaving.say_it_stays(number, word, parted, site.console.say))
             return
-        process.leaving = int(message["code"])
+        process.leaving = word.code or 0
         if process.leaving:
-            self._member.ending(number, leaving.how(message))
+            self._member.ending(number, leaving.how(word))
             site.changed(True)
         variables = leaving.rank_variables(site.config.pod_uid, number)
         self._background.spawn(
             leaving.see_it_leave(
                 process,
-                message,
+                word,
                 lambda: self._member.owes(number),
                 variables,
                 site.socket_folder,
@@ -447,7 +444,7 @@ class Attempt:
             )
         )
 
-    def _parted(self, number: int, speaker: Process, farewell: Optional[wire.Message]) -> None:
+    def _parted(self, number: int, speaker: Process, farewell: Optional[Farewell]) -> None:
         """What spoke as a rank behind a launcher has closed its connection. One that became another program lives."""
         said = self._leavers.pop(number, None)
         if said is not None and not said.done():

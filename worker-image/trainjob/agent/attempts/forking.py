@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from typing import Any, List, Mapping
+from typing import List
 
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
 from trainjob.agent.processes.ranks import Rank, RankGroup
 from trainjob.agent.site import Site
+from trainjob.agent.wire.from_leader import Joined
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def place_of(site: Site, shape: Shape, run: int, answer: Mapping[str, Any], socket: str) -> AttemptPlace:
+def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) -> AttemptPlace:
     """What all ranks of the attempt on this agent share."""
     return AttemptPlace(
         shape.number,
         run,
         site.config.spec.storage,
-        str(answer["master_addr"]),
-        int(answer["master_port"]),
+        answer.master_addr,
+        answer.master_port,
         socket,
         site.socket_folder,
         tmp_of(site, shape.number),

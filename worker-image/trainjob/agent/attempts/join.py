@@ -8,9 +8,10 @@ away.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
-from trainjob.agent.wire.messages import Held
+from trainjob.agent.wire.from_leader import Joined
+from trainjob.agent.wire.packed import Held
 from trainjob_api import contract
 
 
@@ -33,7 +34,7 @@ class Answer(NamedTuple):
     """Tell these members how the attempt begins."""
 
     indices: Tuple[int, ...]
-    answer: Mapping[str, Any]
+    answer: Joined
 
 
 class Refuse(NamedTuple):
@@ -62,7 +63,7 @@ class Join:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._members: Dict[int, Request] = {}
-        self._answer: Optional[Mapping[str, Any]] = None
+        self._answer: Optional[Joined] = None
         self._refusal: Tuple[str, str] = ("", "")
         self.phase = GATHERING
 
@@ -98,7 +99,7 @@ class Join:
         self.phase, self._refusal = REFUSED, (contract.END_LOST, FORGOTTEN)
         return [Refuse((0,), *self._refusal)]
 
-    def settled(self, answer: Mapping[str, Any]) -> List[Output]:
+    def settled(self, answer: Joined) -> List[Output]:
         """Run, checkpoint and master port are known."""
         if self.phase != SETTLING:
             return []

@@ -7,18 +7,18 @@ Made by `leader`. The note of a large checkpoint has thousands of files: from ea
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from trainjob.agent.attempts.join import Request, Staged, holders, staged
 from trainjob.agent.storing.saving import Saving
-from trainjob.agent.wire import messages, peer_protocol
-from trainjob.agent.wire.messages import Held, Note, paths_of
-from trainjob_api import wire
+from trainjob.agent.wire.from_leader import AskNote, Chosen, Tell
+from trainjob.agent.wire.from_member import NoteIs
+from trainjob.agent.wire.packed import Held, Note, checked_note, note_sha, paths_of, unpack
+from trainjob_api.typed import BadMessage
 
 ANSWER_S = 5.0
 """For one member's answer; then the next is asked, and in the end the first once more."""
 ROUNDS = 3
-Tell = Callable[..., None]
 
 
 class Notes:
@@ -46,20 +46,20 @@ class Notes:
         """Of a candidate's note; empty for a checkpoint that no member holds."""
         return self._shas.get(id_, "")
 
-    def holders(self, members: Sequence[Request], chosen: Optional[Mapping[str, Any]]) -> Dict[str, int]:
+    def holders(self, members: Sequence[Request], chosen: Optional[Chosen]) -> Dict[str, int]:
         """Addresses of the members that hold files of the chosen checkpoint, with their bits in its note."""
-        sha = "" if chosen is None else self.sha(str(chosen["id"]))
+        sha = "" if chosen is None else self.sha(chosen.id)
         bits = holders(tuple(members), sha)
-        if chosen is None or not bits or messages.note_sha(chosen["note"]) == sha:
+        if chosen is None or not bits or note_sha(chosen.note) == sha:
             return bits
         # It came from its manifest, which has the files in another order than the note that the members have.
-        return {a: Held.of(chosen["note"], paths_of(self._notes[sha], found)).bits for a, found in bits.items()}
+        return {a: Held.of(chosen.note, paths_of(self._notes[sha], found)).bits for a, found in bits.items()}
 
-    def came(self, message: wire.Message, blob: bytes) -> None:
+    def came(self, word: NoteIs) -> None:
         """A member's answer."""
-        waiting = self._asked.get(str(message["sha"]))
+        waiting = self._asked.get(word.sha)
         if waiting is not None and not waiting.done():
-            waiting.set_result(blob)
+            waiting.set_result(word.blob)
 
     async def _note(self, one: Staged) -> Optional[Note]:
         own = self._saving.shown_note(one.held.sha)
@@ -67,7 +67,7 @@ class Notes:
             return _checked(own, one)
         for index in one.members * ROUNDS:
             asked = self._asked[one.held.sha] = asyncio.get_running_loop().create_future()
-            self._tell(index, {"op": peer_protocol.NOTE, "sha": one.held.sha})
+            self._tell(index, AskNote(one.held.sha))
             try:
                 note = _checked(await asyncio.wait_for(asked, ANSWER_S), one)
             except asyncio.TimeoutError:
@@ -80,7 +80,7 @@ class Notes:
 def _checked(blob: bytes, one: Staged) -> Optional[Note]:
     """The note, if it is the one of that hash."""
     try:
-        note: Note = messages.unpack(blob) if blob else {}
-        return note if note and messages.note_sha(note) == one.held.sha else None
-    except (ValueError, AttributeError, TypeError):
+        note = checked_note(unpack(blob)) if blob else None
+    except BadMessage:
         return None
+    return note if note is not None and note_sha(note) == one.held.sha else None

@@ -8,11 +8,14 @@ without, what the members hold.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageChild, StorageError, ask
+from trainjob.agent.wire.from_leader import Chosen
+from trainjob.agent.wire.packed import Note
 from trainjob.checkpoint.errors import FULL, LOST, READ_ONLY, UNREADABLE
+from trainjob.checkpoint.records.identity import CheckpointId
 
 Candidates = List[Dict[str, Any]]
 """Staged checkpoints with what the members hold of them together: {note, held: [path]}."""
@@ -24,8 +27,20 @@ RETRY_S = 5.0
 _PASSING = (UNREADABLE, READ_ONLY, FULL, LOST)
 
 
-async def settle(site: Site, attempt: int, candidates: Candidates) -> Dict[str, Any]:
-    """The storage child's `settle` reply, or the same made of what is staged. Raises StorageError."""
+class Settled(NamedTuple):
+    """The run, and what it resumes from."""
+
+    run: int
+    completed: bool
+    checkpoint: Optional[Chosen]
+    claim: Optional[Mapping[str, Any]] = None
+    """{run, nonce} in the storage path, for workers on other hosts to see."""
+    words: Tuple[str, ...] = ()
+    """Why this one, and what people should know of it."""
+
+
+async def settle(site: Site, attempt: int, candidates: Candidates) -> Settled:
+    """What the storage child settles, or the same made of what is staged. Raises StorageError."""
     if site.storage is None:
         return _of_staged(candidates)
     config = site.config
@@ -39,7 +54,7 @@ async def settle(site: Site, attempt: int, candidates: Candidates) -> Dict[str, 
     deadline = loop.time() + (OUTAGE_S if attempt > 1 else 0)
     while True:
         try:
-            settled = await _probe_and_settle(site.storage, request)
+            settled = _settled(await _probe_and_settle(site.storage, request))
         except StorageError as error:
             if error.kind not in _PASSING or loop.time() >= deadline:
                 raise
@@ -71,41 +86,39 @@ async def _probe(storage: StorageChild) -> None:
         storage.probed = True
 
 
-def adopted(candidates: Candidates, chosen: Optional[Mapping[str, Any]], run: int) -> List[Mapping[str, Any]]:
-    """Staged checkpoints of this run that go on to storage with this attempt, oldest first: complete, not newer than
-    the chosen one.
-    """
-    if chosen is None or chosen["source"] != "staged":
-        return []
-    whole = [
-        c["note"]
-        for c in candidates
-        if {f[0] for f in c["note"]["files"]}
-        <= {*c["held"], *(chosen.get("stored") or () if c["note"]["id"] == chosen["id"] else ())}
-    ]
-    key = order(str(chosen["id"]))
-    return sorted(
-        (n for n in whole if order(str(n["id"])) <= key and order(str(n["id"]))[0] == run),
-        key=lambda n: order(str(n["id"])),
+def _settled(reply: Mapping[str, Any]) -> Settled:
+    chosen, words = reply["checkpoint"], (reply.get("why"), *(reply.get("warnings") or ()))
+    return Settled(
+        int(reply["run"]),
+        bool(reply["completed"]),
+        None if chosen is None else Chosen.of(chosen),
+        reply.get("claim"),
+        tuple(str(text) for text in words if text),
     )
 
 
-def order(id_: str) -> Tuple[int, ...]:
-    """By which checkpoint identities compare."""
-    return tuple(int(part) for part in id_.split("-"))
+def adopted(candidates: Candidates, chosen: Optional[Chosen], run: int) -> Tuple[Note, ...]:
+    """Staged checkpoints of this run that go on to storage with this attempt, oldest first: complete, not newer than
+    the chosen one.
+    """
+    if chosen is None or chosen.source != "staged":
+        return ()
+    newest = CheckpointId.parse(chosen.id)
+    found: Dict[CheckpointId, Note] = {}
+    for candidate in candidates:
+        note, id_ = candidate["note"], CheckpointId.parse(candidate["note"]["id"])
+        there = {*candidate["held"], *(chosen.stored if id_ == newest else ())}
+        if id_ <= newest and id_.run == run and there.issuperset(f[0] for f in note["files"]):
+            found[id_] = note
+    return tuple(found[id_] for id_ in sorted(found))
 
 
-def _of_staged(candidates: Candidates) -> Dict[str, Any]:
+def _of_staged(candidates: Candidates) -> Settled:
     """Without storage: run 1, and the newest checkpoint that the members hold whole."""
     from trainjob.checkpoint.choice.choose import Candidate, choose_staged
     from trainjob.checkpoint.records.manifest import ReleaseNote
 
     choice = choose_staged([Candidate(ReleaseNote.from_json(c["note"]), frozenset(c["held"])) for c in candidates])
     if choice is None:
-        return {"run": 1, "completed": False, "checkpoint": None}
-    note = choice.note
-    return {
-        "run": 1,
-        "completed": False,
-        "checkpoint": {"id": str(note.id), "source": "staged", "uri": None, "note": note.to_json(), "stored": []},
-    }
+        return Settled(1, False, None)
+    return Settled(1, False, Chosen(str(choice.note.id), "staged", None, choice.note.to_json()))

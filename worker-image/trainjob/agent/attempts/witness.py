@@ -14,8 +14,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from trainjob.agent.background import Background
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageChild, StorageError
-from trainjob.agent.wire import peer_protocol
-from trainjob_api import wire
+from trainjob.agent.wire.addresses import split_address
+from trainjob.agent.wire.from_leader import Joined
+from trainjob.agent.wire.from_member import Seen
 
 PATIENCE_S = 2.0
 """A storage that does not even answer is no verdict: the ranks start, and the answer comes when it comes."""
@@ -30,7 +31,7 @@ def is_needed(storage: Optional[str], addresses: Sequence[str], index: int) -> b
     """Whether this member has to look: the storage is a path, and rank 0's worker is on another host."""
     if storage is None or ("://" in storage and not storage.startswith("file://")):
         return False
-    return peer_protocol.split_address(addresses[index])[0] != peer_protocol.split_address(addresses[0])[0]
+    return split_address(addresses[index])[0] != split_address(addresses[0])[0]
 
 
 async def look(storage: StorageChild, claim: Mapping[str, Any], answered: asyncio.Future[None]) -> Tuple[bool, str]:
@@ -56,20 +57,18 @@ async def look(storage: StorageChild, claim: Mapping[str, Any], answered: asynci
         tries += 1
 
 
-async def sees(
-    site: Site, background: Background, answer: Mapping[str, Any], index: int, tell: Callable[[wire.Message], None]
-) -> bool:
+async def sees(site: Site, background: Background, answer: Joined, index: int, tell: Callable[[Seen], None]) -> bool:
     """Whether the storage path is here what it is for rank 0's agent; if not, the word of that agent ends the
     attempt.
     """
-    storage, claim = site.storage, answer.get("claim")
-    if claim is None or storage is None or not is_needed(site.config.spec.storage, answer["members"], index):
+    storage, claim = site.storage, answer.claim
+    if claim is None or storage is None or not is_needed(site.config.spec.storage, answer.members, index):
         return True
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def look_and_tell(storage: StorageChild) -> bool:
         seen, where = await look(storage, claim, answered)
-        tell({"op": peer_protocol.SEEN, "pod": site.config.pod, "seen": seen, "where": where})
+        tell(Seen(site.config.pod, seen, where))
         return seen
 
     looking = background.task(look_and_tell(storage))
@@ -85,12 +84,12 @@ class Witnesses:
         self._seen: Dict[int, str] = {}
         self._blind: Dict[int, Tuple[str, str]] = {}
 
-    def said(self, index: int, pod: str, seen: bool, where: str) -> bool:
+    def said(self, index: int, word: Seen) -> bool:
         """A member's word; whether it is the first that sees nothing."""
-        if seen:
-            self._seen[index] = pod
+        if word.seen:
+            self._seen[index] = word.pod
             return False
-        self._blind[index] = (pod, where)
+        self._blind[index] = (word.pod, word.where)
         return len(self._blind) == 1
 
     def verdict(self, storage: str, own: str) -> str:

@@ -1,5 +1,5 @@
-"""Rank 0's agent: serves report(), barrier() and broadcast_from_rank_zero() of the attempt. The rules are `barrier`
-(pure); this carries them out.
+"""Rank 0's agent: serves report(), barrier() and broadcast_from_rank_zero() of the attempt. The rules are `barrier`, a
+report's checkpoint is `save`, what is shown of it `progress` (all pure); this carries them out.
 
 Made by `leader` when the join is answered. On the way of every report(): nothing here logs, waits or touches a disk
 unless a checkpoint came with it.
@@ -10,24 +10,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Arrival, Barrier
-from trainjob.agent.barriers.comparison import Comparison
 from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
+from trainjob.agent.barriers.progress import Progress
+from trainjob.agent.barriers.save import Head, Save
 from trainjob.agent.site import Site
-from trainjob.agent.storing.commits import Commits, shown_metrics
-from trainjob.agent.wire import peer_protocol
-from trainjob.agent.wire.messages import Arrive, pack
-from trainjob.checkpoint.records import names
+from trainjob.agent.storing.commits import Commits
+from trainjob.agent.wire import from_leader
+from trainjob.agent.wire.from_leader import FromLeader, Needed
+from trainjob.agent.wire.from_member import Arrive, Compared, Staged, StageFailed
 from trainjob.checkpoint.records.identity import CheckpointId
-from trainjob.checkpoint.records.manifest import ReleaseNote
-from trainjob.checkpoint.records.merge import merge
-from trainjob_api import contract, nonfinite, wire
+from trainjob_api import contract
+from trainjob_api.rank_messages import LogRow, Saved
+from trainjob_api.typed import Object
 
-Tell = Callable[..., None]
+TellEach = Callable[[Optional[Tuple[int, ...]], FromLeader], None]
+"""To these members; None: to all."""
 
 
 class Facts(NamedTuple):
@@ -39,29 +41,13 @@ class Facts(NamedTuple):
     processes: int
     plain: bool
     base_position: int
-    base_parent: Optional[str]
-
-
-class _Save:
-    """One report's checkpoint on its way to its release."""
-
-    def __init__(self, id_: CheckpointId) -> None:
-        self.id = id_
-        self.listings: Dict[int, List[Any]] = {}
-        self.staged_at: Dict[int, int] = {}
-        """The agent that staged a rank's files."""
-        self.warnings: List[str] = []
-        self.note: Optional[Dict[str, Any]] = None
-        self.comparison: Optional[Comparison] = None
-        """Goes on before anything is persisted (strict)."""
-        self.handed_over = False
-        """It is being committed while its ranks wait (SYNC)."""
+    base_parent: Optional[CheckpointId]
 
 
 class Collectives:
     """One per attempt."""
 
-    def __init__(self, site: Site, tell: Tell, facts: Facts, commits: Commits, history: History) -> None:
+    def __init__(self, site: Site, tell: TellEach, facts: Facts, commits: Commits, history: History) -> None:
         self._site = site
         self._tell = tell
         self._facts = facts
@@ -73,25 +59,28 @@ class Collectives:
         self._busy = False
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at = 0.0
-        self._row: Mapping[str, Any] = {}
-        self._metadata: Dict[int, Mapping[str, Any]] = {}
+        self._row: Object = {}
+        self._metadata: Dict[int, Object] = {}
         self._blob = b""
         self._answered = 0
         self._answer_blob = b""
-        self._save: Optional[_Save] = None
+        self._save: Optional[Save] = None
         self._reports = 0
-        self._parent = None if facts.base_parent is None else CheckpointId.parse(facts.base_parent)
-        self.needed: Dict[int, Dict[str, Any]] = {}
+        self._parent = facts.base_parent
+        self._progress = Progress(facts.base_position)
+        self.needed: Dict[int, Needed] = {}
         """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
-        self.missing = Missing(tell, site.on_fault)
-        self.progress: contract.ProgressReport = {
-            "position": facts.base_position,
-            "step": None,
-            "total_steps": None,
-            "epoch": None,
-            "metrics": {},
-            "time": 0.0,
-        }
+        self.missing = Missing(lambda index, word: tell(None if index is None else (index,), word), site.on_fault)
+
+    @property
+    def attempt(self) -> int:
+        """Its number."""
+        return self._facts.attempt
+
+    @property
+    def progress(self) -> contract.ProgressReport:
+        """How far the run is."""
+        return self._progress.report
 
     def close(self) -> None:
         """The attempt is over."""
@@ -101,8 +90,8 @@ class Collectives:
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
-    def arrived(self, index: int, message: Arrive, blob: bytes) -> None:
-        """Ranks of an agent have called a collective."""
+    def arrived(self, index: int, message: Arrive) -> None:
+        """Ranks of an agent have called a collective. Raises ValueError for ranks that are not its own."""
         if not self._facts.plain:
             self._resize(message.world_size or 0)
         else:
@@ -113,7 +102,7 @@ class Collectives:
         if message.n > self._answered:
             # Not of a call that is only repeated after a lost connection.
             if message.row is not None or any(callers.ranks[:1] == (0,) for callers in message.callers):
-                self._row, self._blob = message.row or {}, blob
+                self._row, self._blob = message.row or {}, message.blob
             self._metadata.update(message.metadata)
         now = self._loop.time()
         for callers in message.callers:
@@ -132,45 +121,31 @@ class Collectives:
         """A rank process has ended; under a launcher all ranks below it."""
         ranks: Sequence[int] = (rank,)
         if not self._facts.plain:
-            each = self._barrier.world_size // self._facts.workers
+            each = self._ranks_each
             ranks = range(index * each, (index + 1) * each)
         for one in ranks:
             self._carry_out(self._barrier.ended(one, how))
 
-    def staged(self, index: int, message: wire.Message) -> None:
+    def staged(self, index: int, word: Staged) -> None:
         """An agent has staged its part."""
-        save = self._save
-        if save is None or message["n"] != self._barrier.current:
-            return
-        for rank, files in message["files"].items():
-            if files:
-                save.listings[int(rank)] = [(str(path), int(size)) for path, size in files]
-                save.staged_at[int(rank)] = index
-        save.warnings += [str(w) for w in message["warnings"]]
-        self._carry_out(self._barrier.staged(index, message["n"]))
+        if self._save is not None and word.n == self._barrier.current:
+            self._save.staged(index, word)
+            self._carry_out(self._barrier.staged(index, word.n))
 
-    def stage_failed(self, index: int, message: wire.Message) -> None:
+    def stage_failed(self, index: int, word: StageFailed) -> None:
         """An agent cannot stage."""
-        self._carry_out(
-            self._barrier.stage_failed(
-                index, message["n"], f"Worker {index} cannot stage the checkpoint: {message['message']}"
-            )
-        )
+        text = f"Worker {index} cannot stage the checkpoint: {word.message}"
+        self._carry_out(self._barrier.stage_failed(index, word.n, text))
 
-    def compared(self, index: int, message: wire.Message) -> None:
+    def compared(self, index: int, word: Compared) -> None:
         """An agent has taken the checksums that were asked for."""
         save, n = self._save, self._barrier.current
-        if (
-            save is None
-            or save.comparison is None
-            or message["n"] != n
-            or not save.comparison.answered(index, message["sums"])
-        ):
+        if save is None or word.n != n:
             return
-        differences, save.comparison = save.comparison.differences(), None
-        if differences:
-            self._refuse(n, differences)
-        else:
+        refusal = save.compared(index, word.sums)
+        if refusal:
+            self._carry_out(self._barrier.stage_failed(0, n, refusal))
+        elif refusal is not None:
             self._persist(barrier.Persist(n, tuple(range(self._facts.workers))))
 
     def persisted(self, index: int, n: int) -> None:
@@ -194,23 +169,16 @@ class Collectives:
     def rejoined(self, index: int) -> None:
         """An agent's connection is new."""
         if index in self.needed:
-            self._tell(index, self.needed[index])
+            self._tell((index,), self.needed[index])
         if self._save is not None and self._save.handed_over:
-            self._tell(index, {"op": peer_protocol.UPLOAD, "n": self._barrier.current})
+            self._tell((index,), from_leader.Upload(self._barrier.current))
         self._carry_out(self._barrier.rejoined(index))
 
-    def logged(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def logged(self, rows: Sequence[LogRow]) -> None:
         """log() of rank 0."""
         for row in rows:
-            self._progress(row)
-            self._history.log(
-                {
-                    "position": self.progress["position"],
-                    "step": row.get("step"),
-                    "metrics": row["metrics"],
-                    "time": row["time"],
-                }
-            )
+            self._progress.seen(row.metrics, {"step": row.step}, row.time)
+            self._history.log({"position": self._progress.position, **row._asdict()})
         self._site.changed(False)
 
     def _resize(self, world_size: int) -> None:
@@ -247,9 +215,7 @@ class Collectives:
         elif isinstance(output, barrier.Commit):
             self._hand_over()
         else:
-            self.missing.name(
-                output, max(1, self._barrier.world_size // self._facts.workers), lambda: self._barrier.current
-            )
+            self.missing.name(output, self._ranks_each, lambda: self._barrier.current)
 
     def _arm(self) -> None:
         """One timer for time-outs and warnings; it is left standing when it is early, so that a report() does not
@@ -268,42 +234,45 @@ class Collectives:
         self._carry_out(self._barrier.tick(self._loop.time()))
 
     def _release(self, output: barrier.Release) -> None:
-        saved: Optional[Dict[str, Any]] = None
+        saved: Optional[Saved] = None
         warnings: List[str] = []
         if output.ranks is None:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
         if output.ranks is None and output.kind == contract.KIND_REPORT:
-            saved, warnings = self._released_report(output)
+            saved, warnings = self._released_report()
         elif output.saved and self._parent is not None:
-            saved = {"id": str(self._parent), "uri": self._site.uri(str(self._parent)), "level": contract.STAGED}
-        message = {
-            "op": peer_protocol.RELEASE,
-            "n": output.n,
-            "ranks": output.ranks,
-            "stop": output.stop,
-            "checkpoint": saved,
-            "warnings": warnings,
-        }
-        self._tell(None, message, self._answer_blob)
+            saved = self._saved(self._parent, contract.STAGED)
+        self._tell(
+            None,
+            from_leader.Release(output.n, output.stop, output.ranks, saved, tuple(warnings), self._answer_blob),
+        )
 
-    def _released_report(self, output: barrier.Release) -> tuple[Optional[Dict[str, Any]], List[str]]:
+    def _saved(self, id_: CheckpointId, level: str) -> Saved:
+        return Saved(str(id_), self._site.uri(id_), level)
+
+    def _released_report(self) -> Tuple[Optional[Saved], List[str]]:
         save, self._save = self._save, None
         if save is None:
             self._reports += 1
-        saved: Optional[Dict[str, Any]] = None
+        saved: Optional[Saved] = None
         warnings: List[str] = []
-        id_: Optional[str] = None
         if save is not None and save.note is not None:
-            id_, warnings, self._parent = str(save.id), save.warnings, save.id
+            warnings, self._parent = save.warnings, save.id
             durable = save.handed_over and self._site.storage is not None
-            saved = {"id": id_, "uri": self._site.uri(id_), "level": contract.DURABLE if durable else contract.STAGED}
+            saved = self._saved(save.id, contract.DURABLE if durable else contract.STAGED)
             if not save.handed_over:
-                self._commits.released(save.note, set(save.staged_at.values()))
-        now = time.time()
-        row = self._row
-        self.progress["position"] = position = self._facts.base_position + self._reports
-        self._progress({**row, "time": now})
-        self._history.report({"position": position, "index": self._reports, **row, "time": now, "checkpoint": id_})
+                self._commits.released(save.note, save.sharers)
+        now, id_ = time.time(), None if saved is None else saved.id
+        self._progress.reported(self._reports, self._row, now)
+        self._history.report(
+            {
+                "position": self._progress.position,
+                "index": self._reports,
+                **self._row,
+                "time": now,
+                "checkpoint": id_,
+            }
+        )
         self._metadata.clear()
         self._site.changed(False)
         return saved, warnings
@@ -313,96 +282,56 @@ class Collectives:
         self._save = None
         self._metadata.clear()
         self._commits.withdraw()
-        message = {
-            "op": peer_protocol.FAIL,
-            "n": output.n,
-            "ranks": output.ranks,
-            "reason": output.reason,
-            "message": output.message,
-            "about": output.about,
-        }
         if output.reason == contract.FAIL_RANK_GONE:
             # Before the refused are told: theirs are the ends that follow.
             self._note_needed(output)
-        self._tell(None, message)
+        self._tell(None, from_leader.Fail(*output))
 
     def _note_needed(self, output: barrier.Fail) -> None:
-        each = max(1, self._barrier.world_size // self._facts.workers)
+        each = self._ranks_each
         for index in sorted({rank // each for rank in output.about} - self.needed.keys()):
-            ranks = [rank for rank in output.about if rank // each == index]
-            self.needed[index] = {"op": peer_protocol.NEEDED, "ranks": ranks, "message": output.message}
-            self._tell(index, self.needed[index])
+            ranks = tuple(rank for rank in output.about if rank // each == index)
+            self.needed[index] = Needed(ranks, output.message)
+            self._tell((index,), self.needed[index])
+
+    @property
+    def _ranks_each(self) -> int:
+        return max(1, self._barrier.world_size // self._facts.workers)
 
     def _stage(self, output: barrier.Stage) -> None:
         if self._save is None:
             # Counted here, not at the release: an identity is used once, also when its report fails.
             self._reports += 1
-            self._save = _Save(CheckpointId(self._facts.run, self._facts.attempt, self._reports))
-        self._tell_agents(output.indices, {"op": peer_protocol.STAGE, "n": output.n, "id": str(self._save.id)})
+            self._save = Save(CheckpointId(self._facts.run, self._facts.attempt, self._reports))
+        self._tell(self._all_of(output.indices), from_leader.Stage(output.n, str(self._save.id)))
 
     def _persist(self, output: barrier.Persist) -> None:
         save = self._save
         assert save is not None
         if save.note is None:
-            note = self._make_note(save)
-            save.note = note.to_json()
-            size = sum(len(f.path) + 16 for f in note.files)
-            if size > names.LISTING_LIMIT:
-                self._carry_out(self._barrier.stage_failed(0, output.n, names.too_many(len(note.files), size)))
+            for refusal in save.make_note(self._head(), self._site.config.spec.strict):
+                self._carry_out(self._barrier.stage_failed(0, output.n, refusal))
                 return
-            if self._site.config.spec.strict and save.warnings:
-                self._refuse(output.n, save.warnings)
-                return
-            if self._site.config.spec.strict and note.duplicates:
-                save.comparison = Comparison(note, save.staged_at)
+        assert save.note is not None
         if save.comparison is None:
-            self._tell_agents(output.indices, {"op": peer_protocol.PERSIST, "n": output.n}, pack(save.note))
+            self._tell(self._all_of(output.indices), from_leader.Persist(output.n, save.note))
             return
         for index in output.indices:
             if index in save.comparison.waiting:
-                self._tell(
-                    index,
-                    {
-                        "op": peer_protocol.COMPARE,
-                        "n": output.n,
-                        "id": str(save.id),
-                        "paths": save.comparison.questions[index],
-                    },
-                )
+                question = save.comparison.question(index)
+                self._tell((index,), from_leader.Compare(output.n, str(save.id), question))
 
-    def _tell_agents(self, indices: Sequence[int], message: wire.Message, blob: bytes = b"") -> None:
-        """What is for all of them is encoded once."""
-        if len(indices) == self._facts.workers:
-            self._tell(None, message, blob)
-            return
-        for index in indices:
-            self._tell(index, message, blob)
+    def _all_of(self, indices: Tuple[int, ...]) -> Optional[Tuple[int, ...]]:
+        return None if len(indices) == self._facts.workers else indices
 
-    def _refuse(self, n: int, differences: Sequence[str]) -> None:
-        """strict: what would be a warning fails the report, before anybody was told that it is saved."""
-        self._carry_out(
-            self._barrier.stage_failed(
-                0, n, f"Nothing was saved, as spec.checkpoint.strict is set: {'; '.join(differences)}"
-            )
-        )
-
-    def _make_note(self, save: _Save) -> ReleaseNote:
-        merged = merge(save.listings)
-        save.warnings += merged.warnings
-        row = self._row
-        return ReleaseNote(
-            id=save.id,
-            parent=self._parent,
-            step=row.get("step"),
-            total_steps=row.get("total_steps"),
-            epoch=row.get("epoch"),
-            metrics=row.get("metrics") or {},
-            time=time.time(),
-            world_size=self._barrier.world_size,
-            position=self._facts.base_position + self._reports,
-            files=merged.files,
-            duplicates=merged.duplicates,
-            metadata=self._metadata[min(self._metadata)] if self._metadata else {},
+    def _head(self) -> Head:
+        return Head(
+            self._parent,
+            self._row,
+            self._metadata[min(self._metadata)] if self._metadata else {},
+            time.time(),
+            self._barrier.world_size,
+            self._facts.base_position + self._reports,
         )
 
     def _hand_over(self) -> None:
@@ -410,32 +339,7 @@ class Collectives:
         save = self._save
         assert save is not None and save.note is not None
         save.handed_over = True
-        self._tell(None, {"op": peer_protocol.UPLOAD, "n": self._barrier.current})
-        self._commits.released(save.note, set(save.staged_at.values()))
+        self._tell(None, from_leader.Upload(self._barrier.current))
+        self._commits.released(save.note, save.sharers)
         if self._site.storage is None:
             self._carry_out(self._barrier.committed(self._barrier.current))
-
-    def _progress(self, row: Mapping[str, Any]) -> None:
-        for name in ("step", "total_steps", "epoch"):
-            if row.get(name) is not None:
-                self.progress[name] = row[name]
-        self.progress["metrics"] = shown_metrics({**self.progress["metrics"], **(row.get("metrics") or {})})
-        self.progress["time"] = row["time"]
-        self._watch_for_nan(row)
-
-    def _watch_for_nan(self, row: Mapping[str, Any]) -> None:
-        """The first metric that is no number any more is kept for those who look on, and counted."""
-        found = nonfinite.first(row.get("metrics") or {})
-        if found is None:
-            return
-        seen = self.progress.get("non_finite")
-        if seen is not None:
-            self.progress["non_finite"] = {**seen, "count": seen["count"] + 1}
-            return
-        self.progress["non_finite"] = {
-            "metric": found[0],
-            "value": found[1],
-            "step": row.get("step"),
-            "position": self.progress["position"],
-            "count": 1,
-        }

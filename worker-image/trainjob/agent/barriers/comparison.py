@@ -20,19 +20,21 @@ class Comparison:
         self._owners = {f.path: f.rank for f in note.files}
         self._copies = [(f.path, f.rank) for f in note.duplicates]
         self._sums: Dict[Tuple[str, int], str] = {}
-        self.questions: Dict[int, Dict[str, List[str]]] = {}
+        self._questions: Dict[int, Dict[int, List[str]]] = {}
         """By agent: the paths, by rank, whose checksums are wanted."""
         for path, rank in sorted({*self._copies, *((path, self._owners[path]) for path, _ in self._copies)}):
-            self.questions.setdefault(at[rank], {}).setdefault(str(rank), []).append(path)
-        self.waiting: Set[int] = set(self.questions)
+            self._questions.setdefault(at[rank], {}).setdefault(rank, []).append(path)
+        self.waiting: Set[int] = set(self._questions)
 
-    def answered(self, index: int, sums: Mapping[str, Mapping[str, str]]) -> bool:
+    def question(self, index: int) -> Dict[int, Tuple[str, ...]]:
+        """By rank, the paths whose checksums are wanted of this agent."""
+        return {rank: tuple(paths) for rank, paths in self._questions[index].items()}
+
+    def answered(self, index: int, sums: Mapping[int, Mapping[str, str]]) -> bool:
         """An agent's checksums; whether they were the last ones."""
         if index not in self.waiting:
             return False
-        self._sums.update(
-            {(path, int(rank)): str(found) for rank, paths in sums.items() for path, found in paths.items()}
-        )
+        self._sums.update({(path, rank): found for rank, paths in sums.items() for path, found in paths.items()})
         self.waiting.discard(index)
         return not self.waiting
 

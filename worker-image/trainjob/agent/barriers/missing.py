@@ -10,8 +10,9 @@ from typing import Callable, Dict, List, Optional, Set
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import CALL_NAMES, Warn, ranks_text
-from trainjob.agent.wire import peer_protocol
-from trainjob_api import wire
+from trainjob.agent.wire import from_leader
+from trainjob.agent.wire.from_leader import Tell
+from trainjob.agent.wire.from_member import StacksAre
 
 STACKS_WAIT_S = 2.0
 """For the other agents' answers; each takes up to a second itself."""
@@ -22,12 +23,12 @@ NAMED = 8
 class Missing:
     """One warning at a time."""
 
-    def __init__(self, tell: Callable[..., None], on_fault: OnFault) -> None:
+    def __init__(self, tell: Tell, on_fault: OnFault) -> None:
         self._tell = tell
         self._background = Background(on_fault)
         self._task: Optional[asyncio.Task[None]] = None
         self._request = 0
-        self._stacks: Dict[str, str] = {}
+        self._stacks: Dict[int, str] = {}
         self._owing: Set[int] = set()
         self._came = asyncio.Event()
 
@@ -42,10 +43,10 @@ class Missing:
         if self._task is None or self._task.done():
             self._task = self._background.task(self._name(warning, ranks_each, current))
 
-    def stacks_are(self, index: int, message: wire.Message) -> None:
+    def stacks_are(self, index: int, word: StacksAre) -> None:
         """An agent's answer."""
-        if message["request"] == self._request:
-            self._stacks.update({str(rank): str(text) for rank, text in message["stacks"].items()})
+        if word.request == self._request:
+            self._stacks.update(word.stacks)
             self._owing.discard(index)
             self._came.set()
 
@@ -59,8 +60,8 @@ class Missing:
             f"{ranks_text(warning.waiting)} waited {warning.waited_s:.0f} s in {call} (collective {warning.n}) for "
             f"{ranks_text(warning.missing)}:"
         ]
-        lines += [f"rank {rank}: {self._stacks.get(str(rank), 'its agent does not answer')}" for rank in named]
-        self._tell(None, {"op": peer_protocol.MISSING, "ranks": list(warning.waiting), "text": "\n".join(lines)})
+        lines += [f"rank {rank}: {self._stacks.get(rank, 'its agent does not answer')}" for rank in named]
+        self._tell(None, from_leader.Missing(warning.waiting, "\n".join(lines)))
 
     async def _collect(self, ranks: tuple[int, ...], ranks_each: int) -> None:
         self._request += 1
@@ -69,14 +70,8 @@ class Missing:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STACKS_WAIT_S
         for index in sorted(self._owing):
-            self._tell(
-                index,
-                {
-                    "op": peer_protocol.STACKS,
-                    "request": self._request,
-                    "ranks": [r for r in ranks if r // ranks_each == index],
-                },
-            )
+            mine = tuple(rank for rank in ranks if rank // ranks_each == index)
+            self._tell(index, from_leader.Stacks(self._request, mine))
         while self._owing:
             self._came.clear()
             try:

@@ -5,7 +5,7 @@ With an exit code other than 0 it has broken, and ends like one that raised (`en
 script may train in a thread, or upload what it made. So it is ended only once it has done nothing for IDLE_S: no call
 of the library, none that waits for its answer, and hardly any work of its processor.
 
-Called by `attempt` with a rank's own word (OP_LEAVING). `Idle` is pure.
+Called by `attempt` with a rank's own word (`Leaving`). `Idle` is pure.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Callable, List, Optional
 
 from trainjob.agent.processes.ending import ENDING_S
 from trainjob.agent.processes.ranks import Rank
 from trainjob.agent.processes.reaper import kill_group
 from trainjob.agent.processes.stacks import stack_of
 from trainjob_api import contract
+from trainjob_api.rank_messages import Leaving
 
 SAY_S = 30.0
 IDLE_S = 300.0
@@ -46,15 +47,14 @@ class Idle:
         return now - self._since
 
 
-def how(message: Mapping[str, Any]) -> str:
+def how(word: Leaving) -> str:
     """`ended its script with exit code 3`."""
-    code = message.get("code")
-    return "ended its script" + ("" if code is None else f" with exit code {code}")
+    return "ended its script" + ("" if word.code is None else f" with exit code {word.code}")
 
 
 async def see_it_leave(
     rank: Rank,
-    message: Mapping[str, Any],
+    word: Leaving,
     waits: Callable[[], bool],
     variables: List[bytes],
     stack_folder: str,
@@ -62,13 +62,13 @@ async def see_it_leave(
     warn: Callable[[Optional[str]], None],
 ) -> None:
     """`variables`: by which the rank's processes are known. `waits`: whether a call of its is being answered."""
-    broken = bool(message["code"])
+    broken = bool(word.code)
     began = time.monotonic()
     await rank.until_gone(ENDING_S if broken else SAY_S)
     if rank.ended_at is not None or rank.verdict is not None:
         return
-    text = f"rank {rank.rank} {how(message)}, but its process lives on {int(time.monotonic() - began)} s later"
-    text += _kept_by(message)
+    text = f"rank {rank.rank} {how(word)}, but its process lives on {int(time.monotonic() - began)} s later"
+    text += _kept_by(word)
     if not broken:
         text += (
             f". It is ended once it has called nothing of the library, and used less than {BUSY_SHARE:.0%} of a core, "
@@ -81,27 +81,25 @@ async def see_it_leave(
         await _until_idle(rank, waits, variables)
         warn(None)
     if rank.ended_at is None and rank.verdict is None:
-        say(f"rank {rank.rank} {how(message)} and does nothing any more: its process is killed")
-        rank.leaves_with = int(message["code"])
+        say(f"rank {rank.rank} {how(word)} and does nothing any more: its process is killed")
+        rank.leaves_with = word.code or 0
         kill_group(rank.pid)
 
 
-async def say_it_stays(
-    rank: int, message: Mapping[str, Any], parted: asyncio.Future[None], say: Callable[[str], None]
-) -> None:
+async def say_it_stays(rank: int, word: Leaving, parted: asyncio.Future[None], say: Callable[[str], None]) -> None:
     """The same behind a launcher, which alone knows what its end means to it: nothing is killed."""
     await asyncio.wait([parted], timeout=SAY_S)
     if not parted.done():
         say(
-            f"rank {rank} {how(message)}, but its process lives on {SAY_S:g} s later{_kept_by(message)}. "
+            f"rank {rank} {how(word)}, but its process lives on {SAY_S:g} s later{_kept_by(word)}. "
             "What started it waits for it"
         )
 
 
-def _kept_by(message: Mapping[str, Any]) -> str:
+def _kept_by(word: Leaving) -> str:
     kept = [
-        f"{what} {', '.join(map(str, names))}"
-        for what, names in (("threads", message.get("threads")), ("child processes", message.get("children")))
+        f"{what} {', '.join(names)}"
+        for what, names in (("threads", word.threads), ("child processes", word.children))
         if names
     ]
     return ": Python waits for its " + " and ".join(kept) if kept else ", in a clean-up at exit"

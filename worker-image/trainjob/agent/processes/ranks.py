@@ -13,7 +13,7 @@ import errno
 import os
 import signal
 import subprocess
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainjob.agent import steady
 from trainjob.agent.background import Background
@@ -24,6 +24,7 @@ from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.processes.reaper import Reaper, group_gone, handles, kill_group, signal_group, signal_process
 from trainjob_api import command, contract
 from trainjob_api.contract import RankError, RankReport
+from trainjob_api.rank_messages import Farewell
 
 WRONG_PYTHON = ("No module named", "SyntaxError", "ImportError", "unknown option", "unrecognized")
 """What an interpreter that is not ours says last."""
@@ -112,11 +113,11 @@ class Rank:
             if self._told.pop(number, None) is not None and self.verdict is None:
                 self._believe()
 
-    def part(self, number: int, pid: int, farewell: Optional[Mapping[str, Any]]) -> None:
+    def part(self, number: int, pid: int, farewell: Optional[Farewell]) -> None:
         """The program that spoke as rank `number`, behind a shell or a launcher, is gone. Without a farewell it was
         killed.
         """
-        code = 0 if farewell is None else farewell.get("code")
+        code = 0 if farewell is None else farewell.code
         if farewell is None:
             text = (
                 f"the process {pid} that spoke as rank {number} is gone without a farewell (killed by the kernel for "
@@ -124,7 +125,7 @@ class Rank:
             )
             self._broken[number] = contract.END_SIGNAL, None, {"type": "Killed", "message": text}
         elif code:
-            self._broken[number] = contract.END_EXIT, int(code), None
+            self._broken[number] = contract.END_EXIT, code, None
 
     def accuse(self, number: int, kind: str, error: RankError) -> None:
         """Rank `number`'s own word about what is about to end it (OP_ERROR)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Mapping, Optional
+from typing import Dict, Mapping, Optional
 
 from trainjob.agent.processes.reaper import handles
 from trainjob_api import contract
@@ -49,10 +49,10 @@ async def stack_of(rank: int, pid: Optional[int], folder: str) -> str:
     return f"gives no stack within {WAIT_S:g} s: {_state(pid)}"
 
 
-async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> dict[str, str]:
+async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> Dict[int, str]:
     """Of several ranks at once."""
     texts = await asyncio.gather(*(stack_of(rank, pid, folder) for rank, pid in pids.items()))
-    return {str(rank): text for rank, text in zip(pids, texts)}
+    return dict(zip(pids, texts))
 
 
 def _size(path: str) -> int:

@@ -12,15 +12,18 @@ import os
 import socket
 import threading
 import weakref
-from typing import Any, Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.agent.storing.saving import Saving
-from trainjob.agent.wire import handshake, peer_protocol
+from trainjob.agent.wire import handshake
+from trainjob.agent.wire.addresses import split_address
+from trainjob.agent.wire.for_files import FROM_FETCHER, FROM_SERVER, End, File, FromServer, Get, Refused
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.staging.stamp import Stamp
 from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
+from trainjob_api.typed import BadMessage
 
 CHUNK = 1024 * 1024
 STREAMS = 4
@@ -57,23 +60,23 @@ class FileServer:
     async def give(self, connection: FrameConnection, message: wire.Message) -> None:
         """Answer a GET, also one that makes no sense: it comes from outside, and is no fault of ours."""
         try:
-            await self._give(connection, message)
-        except (KeyError, TypeError, ValueError, StagingError) as error:
-            connection.send({"op": peer_protocol.REFUSED, "message": f"this cannot be answered: {error!r}"})
+            await self._give(connection, FROM_FETCHER.parse(message))
+        except (BadMessage, ValueError, StagingError) as error:
+            say(connection, Refused(f"this cannot be answered: {error}"))
 
-    async def _give(self, connection: FrameConnection, message: wire.Message) -> None:
-        id_, path = str(message["id"]), str(message["path"])
+    async def _give(self, connection: FrameConnection, asked: Get) -> None:
+        id_, path = asked.id, asked.path
         known = self._held.get(connection)
         if known is None or known[0] != id_:
             held = await self._saving.held_of(id_)
             known = self._held[connection] = (id_, {} if held is None else held.stamps)
         if path in known[1]:
-            await serve(connection, os.path.join(self._saving.folder_of(id_), path), message, known[1][path])
+            await serve(connection, os.path.join(self._saving.folder_of(id_), path), asked, known[1][path])
         else:
-            connection.send({"op": peer_protocol.REFUSED, "message": "it does not lie here"})
+            say(connection, Refused("it does not lie here"))
 
 
-async def serve(connection: FrameConnection, path: str, message: wire.Message, stamp: Optional[Stamp] = None) -> None:
+async def serve(connection: FrameConnection, path: str, asked: Get, stamp: Optional[Stamp] = None) -> None:
     """Send what a GET asks for of one file; if it cannot be read, or does not look as its stamp says, say so."""
     loop = asyncio.get_running_loop()
 
@@ -83,25 +86,31 @@ async def serve(connection: FrameConnection, path: str, message: wire.Message, s
     try:
         with open(path, "rb") as file:  # noqa: ASYNC230 - opened once, its bytes are read by the kernel and by a thread
             if changed(file.fileno()):
-                connection.send({"op": peer_protocol.REFUSED, "message": f"{path} was changed after its release"})
+                say(connection, Refused(f"{path} was changed after its release"))
                 return
             size = os.fstat(file.fileno()).st_size
-            start, offset = int(message["start"]), int(message["offset"])
-            end = min(start + int(message["length"]), size)
-            count = max(0, end - offset)
-            algorithm = message["sum"] if digest.quick(str(message["sum"])) else digest.CRC32
-            summing = loop.run_in_executor(None, _sum, file.fileno(), start, end, algorithm) if message["sum"] else None
-            connection.send({"op": peer_protocol.FILE, "size": size, "count": count, "algorithm": algorithm})
+            end = min(asked.start + asked.length, size)
+            count = max(0, end - asked.offset)
+            algorithm = asked.sum if asked.sum and digest.quick(asked.sum) else digest.CRC32
+            summing = (
+                loop.run_in_executor(None, _sum, file.fileno(), asked.start, end, algorithm) if asked.sum else None
+            )
+            say(connection, File(size, count, algorithm))
             try:
-                await connection.send_file(file, offset, count)
+                await connection.send_file(file, asked.offset, count)
             finally:
                 checksum = None if summing is None else await summing
             if changed(file.fileno()):  # what was sent may be of both; the next GET is refused
-                connection.send({"op": peer_protocol.REFUSED, "message": f"{path} was changed while it was sent"})
+                say(connection, Refused(f"{path} was changed while it was sent"))
                 return
-        connection.send({"op": peer_protocol.END, "sum": checksum})
+        say(connection, End(checksum))
     except OSError as error:
-        connection.send({"op": peer_protocol.REFUSED, "message": f"{path}: {error.strerror or error}"})
+        say(connection, Refused(f"{path}: {error.strerror or error}"))
+
+
+def say(connection: FrameConnection, word: FromServer) -> None:
+    """Answer who fetches."""
+    connection.send_frame(FROM_SERVER.encode(word))
 
 
 def _sum(file: int, start: int, end: int, algorithm: str) -> int:
@@ -225,22 +234,14 @@ class Fetcher:
         got, checksum, idle = 0, 0, 0
         while True:
             before = got
-            request = {
-                "id": checkpoint,
-                "path": piece.path,
-                "start": piece.start,
-                "length": piece.length,
-                "offset": piece.start + got,
-            }
+            wanted = Get(checkpoint, piece.path, piece.start, piece.length, piece.start + got, by if compared else None)
             try:
-                first = self._ask(
-                    {"op": peer_protocol.GET, **request, "sum": by if compared else None}, piece, piece.length - got
-                )
-                if compared and first.get("algorithm") != by:
+                theirs_by = self._ask(wanted, piece, piece.length - got)
+                if compared and theirs_by != by:
                     by = digest.CRC32  # which everybody can
-                    if got or first.get("algorithm") != by:
+                    if got or theirs_by != by:
                         got, checksum = 0, 0
-                        raise _Broken(f"it takes checksums by {first.get('algorithm')}")
+                        raise _Broken(f"it takes checksums by {theirs_by}")
                 for chunk in self._blocks(piece.length - got):
                     _write(file, chunk, piece.start + got)
                     got, checksum = got + len(chunk), digest.update(by, chunk, checksum)
@@ -248,7 +249,7 @@ class Fetcher:
                 if not compared or theirs == checksum:
                     return checksum
                 got, checksum = 0, 0  # somewhere in what came: all of it again
-                trouble = f"it came damaged: its checksum is not {theirs:08x}"
+                trouble = f"it came damaged: its checksum is not {theirs or 0:08x}"
             except _Broken as error:
                 trouble = str(error)
             self._drop()
@@ -256,18 +257,18 @@ class Fetcher:
             if idle >= TRIES or self._stop.wait(PAUSE_S if idle else 0):
                 raise FetchError(f"{piece.path} of checkpoint {checkpoint} from {self._peer.address}: {trouble}")
 
-    def _ask(self, request: wire.Message, piece: Piece, left: int) -> wire.Message:
-        """What the peer says before the bytes. Raises _Broken, NotThere."""
-        first = self._exchange(request)
-        if first.get("op") != peer_protocol.FILE or first.get("size") != piece.size:
-            found = first.get("message") or f"{first.get('size')} bytes"
+    def _ask(self, wanted: Get, piece: Piece, left: int) -> str:
+        """The algorithm of the peer's checksum, before the bytes come. Raises _Broken, NotThere."""
+        first = self._exchange(wanted)
+        if not isinstance(first, File) or first.size != piece.size:
+            found = f"{first.size} bytes" if isinstance(first, File) else _why(first)
             raise NotThere(
-                f"{piece.path} of checkpoint {request['id']} at the agent {self._peer.address}: {found}, expected "
+                f"{piece.path} of checkpoint {wanted.id} at the agent {self._peer.address}: {found}, expected "
                 f"{piece.size} bytes"
             )
-        if first.get("count") != left:
-            raise _Broken(f"{first.get('count')} bytes are offered where {left} are asked for")
-        return first
+        if first.count != left:
+            raise _Broken(f"{first.count} bytes are offered where {left} are asked for")
+        return first.algorithm
 
     def _blocks(self, left: int) -> Iterator[memoryview]:
         """The bytes that are left, each block valid until the next. Raises _Broken."""
@@ -277,11 +278,11 @@ class Fetcher:
             left -= count
             yield room[:count]
 
-    def _end(self) -> Any:
-        message = self._receive()[0]
-        if message.get("op") != peer_protocol.END:
-            raise _Broken(str(message.get("message") or f"it ends with {message.get('op')}"))
-        return message.get("sum")
+    def _end(self) -> Optional[int]:
+        word = self._heard()
+        if not isinstance(word, End):
+            raise _Broken(_why(word))
+        return word.sum
 
     def _read_into(self, room: memoryview) -> int:
         assert self._sock is not None
@@ -293,26 +294,32 @@ class Fetcher:
             raise _Broken("the other side closed the connection")
         return count
 
-    def _exchange(self, request: wire.Message) -> wire.Message:
+    def _exchange(self, wanted: Get) -> FromServer:
         try:
             if self._sock is None:
-                self._sock = socket.create_connection(peer_protocol.split_address(self._peer.address), SOCKET_TIMEOUT_S)
+                self._sock = socket.create_connection(split_address(self._peer.address), SOCKET_TIMEOUT_S)
                 self._stop.opened(self._sock)
                 self._greet(self._sock)
-            wire.send(self._sock, request)
+            self._sock.sendall(FROM_FETCHER.encode(wanted))
         except OSError as error:
             raise _Broken(f"its agent does not answer: {error}") from error
-        return self._receive()[0]
+        return self._heard()
+
+    def _heard(self) -> FromServer:
+        try:
+            return FROM_SERVER.parse(*self._receive())
+        except BadMessage as error:
+            raise _Broken(str(error)) from error
 
     def _greet(self, sock: socket.socket) -> None:
         """Prove ourselves to the peer, once it has done so to us. Raises _Broken, OSError."""
         hello = handshake.hello(handshake.FILES, self._peer.attempt, 0)
         wire.send(sock, hello.to_message())
         try:
-            wire.send(sock, handshake.answer(self._peer.secret, hello, self._receive(peer_protocol.REFUSAL_LIMIT)[0]))
+            wire.send(sock, handshake.answer(self._peer.secret, hello, self._receive(handshake.REFUSAL_LIMIT)[0]))
         except ValueError as error:
             raise _Broken(str(error)) from error
-        welcome, _ = self._receive(peer_protocol.REFUSAL_LIMIT)
+        welcome, _ = self._receive(handshake.REFUSAL_LIMIT)
         if welcome.get("op") != handshake.HELLO:
             raise _Broken(str(welcome.get("message") or "it does not let us in"))
 
@@ -328,6 +335,10 @@ class Fetcher:
         if sock is not None:
             self._stop.closed(sock)
             sock.close()
+
+
+def _why(word: FromServer) -> str:
+    return word.message if isinstance(word, Refused) else f"it says {type(word).__name__.lower()}"
 
 
 def _write(file: int, data: memoryview, at: int) -> None:

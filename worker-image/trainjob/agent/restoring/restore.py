@@ -20,6 +20,8 @@ from trainjob.agent.restoring.files import Peer
 from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering, Sources
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError, ask
+from trainjob.agent.wire.from_leader import Chosen
+from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.layout import state_path
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.stamp import Stamp
@@ -37,8 +39,8 @@ class NotHere(Exception):
 class Origin(NamedTuple):
     """What the join said about the checkpoint that the attempt resumes from, and where its members are."""
 
-    checkpoint: Optional[Mapping[str, Any]]
-    """{id, source, uri, note, stored}; None: start from nothing."""
+    checkpoint: Optional[Chosen]
+    """None: start from nothing."""
     holders: Mapping[str, List[str]]
     """Addresses of agents that hold files of it, with the paths."""
     members: Tuple[str, ...]
@@ -65,7 +67,7 @@ class Restore:
         storage: Optional[StorageChild],
         folder: str,
         origin: Origin,
-        uri: Callable[[str], Optional[str]],
+        uri: Callable[[CheckpointId], Optional[str]],
     ) -> None:
         self._saving = saving
         self._storage = storage
@@ -81,17 +83,17 @@ class Restore:
         be ready. Trouble is told to who asks.
         """
         if self._origin.checkpoint is not None and self._storage is not None:
-            self._begin(str(self._origin.checkpoint["id"])).add_done_callback(
+            self._begin(self._origin.checkpoint.id).add_done_callback(
                 lambda found: found.cancelled() or found.exception()
             )
 
-    async def bring(self, id_: Optional[str], rank: int) -> Optional[Dict[str, Any]]:
+    async def given(self, id_: Optional[str], rank: int) -> Optional[Dict[str, Any]]:
         """The `restored` reply's checkpoint for a rank, its own state brought. Raises Damaged, StorageError."""
         chosen = self._origin.checkpoint
         if id_ is None:
             if chosen is None:
                 return None
-            id_ = str(chosen["id"])
+            id_ = chosen.id
         found = await self._find(id_)
         return self._reply(id_, found.gathering, await self._state(found.gathering, rank))
 
@@ -133,13 +135,13 @@ class Restore:
     async def _look(self, id_: str) -> _Found:
         chosen = (
             self._origin.checkpoint
-            if self._origin.checkpoint is not None and self._origin.checkpoint["id"] == id_
+            if self._origin.checkpoint is not None and self._origin.checkpoint.id == id_
             else None
         )
         held = await self._saving.held_of(id_)
         note = None if held is None else held.note
-        if note is None and chosen is not None and chosen.get("note"):
-            note = ReleaseNote.from_json(dict(chosen["note"]))
+        if note is None and chosen is not None:
+            note = ReleaseNote.from_json(dict(chosen.note))
         gathering = Gathering(
             await self._sources(id_, chosen, note, {} if held is None else held.stamps),
             self._storage,
@@ -154,15 +156,15 @@ class Restore:
         return _Found(gathering, lazy)
 
     async def _sources(
-        self, id_: str, chosen: Optional[Mapping[str, Any]], note: Optional[ReleaseNote], own: Mapping[str, Stamp]
+        self, id_: str, chosen: Optional[Chosen], note: Optional[ReleaseNote], own: Mapping[str, Stamp]
     ) -> Sources:
         staged = self._saving.folder_of(id_)
         is_stored = functools.partial(self._saving.is_committed, id_)
         if note is not None and set(own) >= {f.path for f in note.files}:
             # Nobody is asked: a storage that hangs does not hold up what lies here.
             return Sources(note, staged, own, {}, is_stored=is_stored)
-        stored = chosen is not None and chosen["source"] == "stored"
-        where = {"uri": chosen["uri"]} if chosen is not None and stored and chosen.get("uri") else {"checkpoint": id_}
+        stored = chosen is not None and chosen.source == "stored"
+        where = {"uri": chosen.uri} if chosen is not None and stored and chosen.uri else {"checkpoint": id_}
         manifest = await self._manifest(id_, where, needed=stored or note is None)
         if manifest is None:
             if note is None:
@@ -189,7 +191,7 @@ class Restore:
                 raise Damaged(id_, str(error)) from error
             raise
 
-    def _holders(self, note: ReleaseNote, chosen: Optional[Mapping[str, Any]]) -> Dict[str, Peer]:
+    def _holders(self, note: ReleaseNote, chosen: Optional[Chosen]) -> Dict[str, Peer]:
         """Who has which file in its staging: as the join said, or the agent of the rank that saved it."""
         secret, attempt, members = self._origin.secret, self._origin.attempt, self._origin.members
         if chosen is not None:
@@ -226,7 +228,7 @@ class Restore:
             "id": id_,
             "listing": self._listing(id_),
             "state": None if state is None else os.path.join(gathering.folder, state),
-            "uri": self._uri(id_),
+            "uri": self._uri(note.id),
             "step": note.step,
             "epoch": note.epoch,
             "metrics": dict(note.metrics),

@@ -1,4 +1,4 @@
-"""Brings the code that `tj submit` left in the job's storage to the working directory. Called by `attempt` before
+"""Unpacks the code that `tj submit` left in the job's storage into the working directory. Called by `attempt` before
 its ranks start; once per agent.
 """
 
@@ -20,7 +20,7 @@ class JobCode:
         self._console = console
         self._is_here = False
 
-    async def bring(self) -> None:
+    async def unpack(self) -> None:
         """Nothing happens where no code was left, or once it is here. Raises StorageError; an attempt later it is
         tried again.
         """

@@ -7,18 +7,19 @@ Made by `leader` when the join is answered. The queue's rules are `uploads` (pur
 from __future__ import annotations
 
 import asyncio
-import itertools
-import math
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from trainjob.agent.background import Background
 from trainjob.agent.site import Site
 from trainjob.agent.storing import uploads
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.storing.uploads import Uploads
-from trainjob.agent.wire import peer_protocol
+from trainjob.agent.wire.from_leader import Committed, Drop, ShareAgain, Tell
+from trainjob.agent.wire.packed import Note
 from trainjob.checkpoint import errors
+from trainjob.checkpoint.records import shown
+from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob_api import contract
 
 RETRY_S = 1.0
@@ -30,7 +31,6 @@ HOPELESS = (errors.CONFLICT, errors.INVALID, errors.DAMAGED, errors.LOST)
 show things late.
 """
 HOPELESS_TRIES = 4
-Tell = Callable[..., None]
 
 
 class Commits:
@@ -137,7 +137,7 @@ class Commits:
         """The report that asked has failed."""
         self._uploads.withdraw()
 
-    def released(self, note: Mapping[str, Any], sharers: Iterable[int], ranks: Optional[List[int]] = None) -> None:
+    def released(self, note: Note, sharers: Iterable[int], ranks: Optional[List[int]] = None) -> None:
         """A checkpoint is STAGED; its agents begin to store it."""
         id_ = str(note["id"])
         if self._site.storage is None:
@@ -150,7 +150,7 @@ class Commits:
         """An agent's share is stored."""
         if self._uploads.upload(id_) is None:
             # It missed how that ended (its connection was lost).
-            self._tell(index, {"op": peer_protocol.COMMITTED, "id": id_})
+            self._tell(index, Committed(id_))
         self._carry_out(self._uploads.shared(self._loop.time(), index, id_))
 
     def share_lost(self, index: int, id_: str, message: str) -> None:
@@ -182,7 +182,7 @@ class Commits:
         self.trouble = f"Checkpoint {dropped.id} was dropped: {dropped.why}"
         self._stored.set()
         self._site.changed(False)
-        self._tell(None, {"op": peer_protocol.DROP, "id": dropped.id, "why": dropped.why})
+        self._tell(None, Drop(dropped.id, dropped.why))
         self.on_trouble(dropped.id, dropped.why)
         self._fail_for_good(self.trouble)
         self._tell_drained()
@@ -236,7 +236,7 @@ class Commits:
         finally:
             self._committing.discard(id_)
 
-    def _after_commit(self, id_: str, note: Mapping[str, Any], reply: Mapping[str, Any]) -> bool:
+    def _after_commit(self, id_: str, note: Note, reply: Mapping[str, Any]) -> bool:
         now = self._loop.time()
         if reply["committed"]:
             for text in reply.get("warnings") or ():
@@ -245,9 +245,9 @@ class Commits:
                     self._site.console.say(f"checkpoint {id_}: {text} (said once)")
             self._troubles.clear()
             self.trouble = None
-            self.latest, self.count = _shown(note, self._site.uri(id_)), self.count + 1
+            self.latest, self.count = _shown(note, self._site.uri(CheckpointId.parse(id_))), self.count + 1
             self.on_committed(id_)
-            self._tell(None, {"op": peer_protocol.COMMITTED, "id": id_})
+            self._tell(None, Committed(id_))
             self._background.spawn(self._retain())
             self._carry_out(self._uploads.committed(now, id_))
             self._stored.set()
@@ -262,7 +262,7 @@ class Commits:
             f"Checkpoint {id_}: the storage does not show the files of rank {ranks} although its agent stored them. "
             "Is the same volume mounted in every pod?",
         )
-        self._tell(None, {"op": peer_protocol.SHARE, "id": id_})
+        self._tell(None, ShareAgain(id_))
         return False
 
     async def _retain(self) -> None:
@@ -319,30 +319,12 @@ class Commits:
             self._fail_for_good(f"{text} (no byte was stored for {self._uploads.still_for(self._loop.time()):.0f} s)")
 
 
-def shown_metrics(metrics: Mapping[str, Any]) -> Dict[str, float]:
-    """Numbers that JSON knows, nested ones under dotted names, and no more than status has room for."""
-    numbers = (
-        (name, value)
-        for name, value in _flat(metrics, "")
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _shown(note: Note, uri: Optional[str]) -> contract.CheckpointReport:
+    return shown.checkpoint(
+        CheckpointId.parse(note["id"]),
+        uri,
+        step=note.get("step"),
+        time=float(note["time"]),
+        total_bytes=sum(int(f[1]) for f in note["files"]),
+        reported=note["metrics"],
     )
-    return dict(itertools.islice(numbers, contract.METRICS_LIMIT))
-
-
-def _flat(metrics: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _shown(note: Mapping[str, Any], uri: Optional[str]) -> contract.CheckpointReport:
-    return {
-        "id": str(note["id"]),
-        "step": note.get("step"),
-        "uri": uri,
-        "time": float(note["time"]),
-        "bytes": sum(int(f[1]) for f in note["files"]),
-        "metrics": shown_metrics(note["metrics"]),
-    }

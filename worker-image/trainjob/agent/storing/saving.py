@@ -17,12 +17,13 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.storing.storage import StorageChild, StorageError
-from trainjob.agent.wire import messages, peer_protocol
+from trainjob.agent.wire import packed
+from trainjob.agent.wire.from_member import FromMember, Moved, Shared, ShareFailing, ShareLost
+from trainjob.agent.wire.packed import Note
 from trainjob.checkpoint.errors import CHANGED, CONFLICT, DAMAGED, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.area import Held, Source, Staging
-from trainjob_api import wire
 
 RETRY_S = 1.0
 RETRY_CAP_S = 10.0
@@ -73,7 +74,7 @@ class Saving:
         """
         self._furthest: Tuple[Tuple[str, int], int] = (("", -1), 0)
         """The share (checkpoint, rank) that is being stored, and how far any try has come."""
-        self.to_leader: Callable[[wire.Message], None] = lambda message: None
+        self.to_leader: Callable[[FromMember], None] = lambda word: None
         """Set by each attempt."""
 
     @property
@@ -94,24 +95,23 @@ class Saving:
 
     # -- staging ------------------------------------------------------------------------------------------------------
 
-    async def held(self) -> List[Dict[str, Any]]:
-        """Released checkpoints with what of them lies here: what a join tells."""
-        # Not behind what is being copied for an attempt that is over: a restart waits for this.
-        found = await asyncio.get_running_loop().run_in_executor(self._looking, self._staging.released)
-        return [{"note": h.note.to_json(), "held": list(h.paths)} for h in found]
+    async def shown(self) -> Tuple[packed.Held, ...]:
+        """What of released checkpoints lies here, newest first, as a join tells it. Whoever lacks a note asks for it by
+        its hash.
+        """
 
-    async def shown(self) -> List[List[str]]:
-        """What a join tells of that: rows of `messages.Held`. Whoever lacks a note asks for it by its hash."""
-        found = await self._in_thread(
-            lambda: [(messages.Held.of(one.note.to_json(), one.paths), one.note) for one in self._staging.released()]
-        )
-        self._shown = {held.sha: note for held, note in found}
-        return [held.to_row() for held, _ in found]
+        def look() -> Dict[packed.Held, ReleaseNote]:
+            return {packed.Held.of(one.note.to_json(), one.paths): one.note for one in self._staging.released()}
+
+        # Not behind what is being copied for an attempt that is over: a restart waits for this.
+        found = await asyncio.get_running_loop().run_in_executor(self._looking, look)
+        self._shown = {held.sha: note for held, note in found.items()}
+        return tuple(found)
 
     def shown_note(self, sha: str) -> Optional[bytes]:
         """A note that the last join told of, packed."""
         note = self._shown.get(sha)
-        return None if note is None else messages.pack(note.to_json())
+        return None if note is None else packed.pack(note.to_json())
 
     async def stage(
         self, id_: str, sources: Sequence[Tuple[int, str, bool]], states: Mapping[int, bytes]
@@ -139,7 +139,7 @@ class Saving:
         self._staged_ranks.pop(id_, None)
         await self._in_thread(self._staging.abandon, CheckpointId.parse(id_))
 
-    async def persist(self, note: Mapping[str, Any]) -> None:
+    async def persist(self, note: Note) -> None:
         """The release note onto disk. Raises StagingError."""
         await self._in_thread(self._staging.release, ReleaseNote.from_json(dict(note)))
 
@@ -157,14 +157,14 @@ class Saving:
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
-    async def released(self, note_json: Mapping[str, Any]) -> None:
+    async def released(self, note_json: Note) -> None:
         """A report that carried a checkpoint was released: it is the newest; store our share of it."""
         note = ReleaseNote.from_json(dict(note_json))
         self._newest, self._protected = note.id, None
         self._enqueue(note, self._staged_ranks.pop(str(note.id), ()))
         await self._prune()
 
-    async def adopt(self, notes: Sequence[Mapping[str, Any]], chosen: Optional[str]) -> None:
+    async def adopt(self, notes: Sequence[Note], chosen: Optional[str]) -> None:
         """A new attempt: these uncommitted checkpoints are stored from here on, oldest first; all others are
         forgotten.
         """
@@ -209,7 +209,7 @@ class Saving:
     def tell_shared(self) -> None:
         """To a new leader, or over a new connection."""
         for id_ in self._shared:
-            self.to_leader({"op": peer_protocol.SHARED, "id": id_})
+            self.to_leader(Shared(id_))
 
     async def committed(self, id_: str) -> None:
         """Its manifest is on storage."""
@@ -250,7 +250,7 @@ class Saving:
 
     def _tell_done(self, note: ReleaseNote) -> None:
         self._shared[str(note.id)] = note
-        self.to_leader({"op": peer_protocol.SHARED, "id": str(note.id)})
+        self.to_leader(Shared(str(note.id)))
 
     async def _store_all(self) -> None:
         try:
@@ -268,11 +268,9 @@ class Saving:
                 if error.kind in HOPELESS or (error.kind == LOST and not await self._is_whole(note, ranks)):
                     if self._queue.pop(id_, None) is not None:
                         self._changed(not self._queue)
-                    self.to_leader({"op": peer_protocol.SHARE_LOST, "id": id_, "message": str(error)})
+                    self.to_leader(ShareLost(id_, str(error)))
                     continue
-                self.to_leader(
-                    {"op": peer_protocol.SHARE_FAILING, "id": id_, "kind": error.kind, "message": str(error)}
-                )
+                self.to_leader(ShareFailing(id_, error.kind, str(error)))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_CAP_S)
                 continue
@@ -302,7 +300,7 @@ class Saving:
         if total - before > furthest:
             self._furthest = (share, total - before)
             self.moved += total - before - furthest
-            self.to_leader({"op": peer_protocol.MOVED, "bytes": self.moved})
+            self.to_leader(Moved(self.moved))
 
     async def _is_whole(self, note: ReleaseNote, ranks: Tuple[int, ...]) -> bool:
         """Whether what we are to store of it still lies here as it was released."""

@@ -31,6 +31,10 @@ PROOF = "proof"
 """{proof}: the caller's."""
 MEMBER = "member"
 FILES = "files"
+REFUSED = "refused"
+"""{kind, message}: the end of it, from the other side."""
+REFUSAL_LIMIT = 4096
+"""Bytes of a frame of one that has not proven itself to the caller."""
 FRAME_LIMIT = 2048
 """Bytes of a frame before its sender has proven who it is."""
 TEXT_LIMIT = 600

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
 from trainjob.agent.background import Background, OnFault, of_the_agent
-from trainjob.agent.wire import handshake, peer_protocol, pulse
+from trainjob.agent.wire import handshake, pulse
+from trainjob.agent.wire.addresses import join_address, split_address
 from trainjob.agent.wire.frames import FrameConnection
+from trainjob.agent.wire.from_leader import FROM_LEADER, FromLeader
+from trainjob.agent.wire.from_member import FROM_MEMBER, Bye, FromMember
 from trainjob.agent.wire.handshake import Hello
 from trainjob_api import wire
 
@@ -42,8 +45,8 @@ class Host(Protocol):
     def attach(self, index: int, connection: FrameConnection) -> None:
         """A member is connected."""
 
-    def take(self, index: int, message: wire.Message, blob: bytes) -> None:
-        """A frame from it."""
+    def take(self, index: int, word: FromMember) -> None:
+        """What it says. Raises ValueError."""
 
     def detach(self, index: int, connection: FrameConnection) -> None:
         """Its connection is gone."""
@@ -129,7 +132,7 @@ class PeerServer:
     def _refuse(self, connection: FrameConnection, why: str, kind: str = "") -> None:
         """With a word, so that the other side's log says what is wrong."""
         self._forget(connection)
-        connection.send({"op": peer_protocol.REFUSED, "kind": kind, "message": why})
+        connection.send({"op": handshake.REFUSED, "kind": kind, "message": why})
         connection.close()
 
     def _first(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
@@ -180,7 +183,7 @@ class PeerServer:
 
     def _attach(self, connection: FrameConnection, host: Host, index: int) -> None:
         self._admitted[connection] = (host, index)
-        connection.on_frame = lambda c, m, blob: host.take(index, m, blob)
+        connection.on_frame = lambda c, m, blob: host.take(index, FROM_MEMBER.parse(m, blob))
         host.attach(index, connection)
         connection.send({"op": handshake.HELLO})
 
@@ -211,7 +214,7 @@ class LeaderLink:
         self,
         caller: Caller,
         on_up: Callable[[], None],
-        on_frame: Callable[[wire.Message, bytes], None],
+        on_word: Callable[[FromLeader], None],
         on_lost: Callable[[Optional[float]], None],
         complain: Complain = _unheard,
         on_fault: OnFault = of_the_agent,
@@ -219,7 +222,7 @@ class LeaderLink:
         self.caller = caller
         self._background = Background(on_fault)
         self._on_up = on_up
-        self._on_frame = on_frame
+        self._on_word = on_word
         self._on_lost = on_lost
         self._complain = complain
         self._said = ""
@@ -237,16 +240,16 @@ class LeaderLink:
         self._stop()
         self._task = self._background.task(self._keep(address))
 
-    def send(self, message: wire.Message, blob: bytes = b"") -> None:
+    def send(self, word: FromMember) -> None:
         """Send; without a connection nothing (after the next hello everything is said again)."""
         if self._connection is not None:
-            self._connection.send(message, blob)
+            self._connection.send_frame(FROM_MEMBER.encode(word))
 
     def close(self) -> None:
         """Leave in good order."""
         self._closed = True
         self._beating.cancel()
-        self.send({"op": peer_protocol.BYE})
+        self.send(Bye())
         self._stop()
 
     def _beat(self) -> None:
@@ -271,7 +274,7 @@ class LeaderLink:
 
     async def _keep(self, address: str) -> None:
         loop = asyncio.get_running_loop()
-        host, port = peer_protocol.split_address(address)
+        host, port = split_address(address)
         lost_at, delay = loop.time(), RETRY_S
         while not self._closed:
             gone: asyncio.Future[None] = loop.create_future()
@@ -306,12 +309,12 @@ class LeaderLink:
                     connection.trust()
                     self._connection = connection
                     self._on_up()
-            elif self._connection is connection and message["op"] != peer_protocol.BEAT:
-                self._on_frame(message, blob)
+            elif self._connection is connection:
+                self._on_word(FROM_LEADER.parse(message, blob))
 
         try:
             _, connection = await asyncio.wait_for(
-                loop.create_connection(lambda: FrameConnection(greeted, lost, peer_protocol.REFUSAL_LIMIT), host, port),
+                loop.create_connection(lambda: FrameConnection(greeted, lost, handshake.REFUSAL_LIMIT), host, port),
                 CONNECT_S,
             )
         except (OSError, asyncio.TimeoutError):
@@ -326,7 +329,7 @@ class LeaderLink:
         except asyncio.CancelledError:
             connection.close()
             raise
-        where = f"{peer_protocol.join_address(host, port)}, where rank 0's agent should be"
+        where = f"{join_address(host, port)}, where rank 0's agent should be"
         self._silent = 0 if greeting.heard else self._silent + 1
         if refusal is not None:
             self._tell(f"{where}: {refusal}", greeting.other_version)
@@ -369,7 +372,7 @@ class _Greeting:
 
     def take(self, connection: FrameConnection, message: wire.Message) -> None:
         self.heard = True
-        if message.get("op") == peer_protocol.REFUSED:
+        if message.get("op") == handshake.REFUSED:
             self.other_version = message.get("kind") == handshake.OTHER_VERSION
             self.end(str(message.get("message"))[: handshake.TEXT_LIMIT])
         elif not self._answered:

@@ -11,16 +11,20 @@ anew.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from trainjob.agent.wire import peer_protocol
 from trainjob_api import wire
 
 BEAT_S = 5.0
 """Something is said on each link at least so often."""
 SILENT_S = 20.0
 """An agent is busy for seconds at most; only silence towards the coordinator too, for longer, makes it lost."""
-FRAME = wire.encode({"op": peer_protocol.BEAT})
+BEAT = "beat"
+FRAME = wire.encode({"op": BEAT})
+
+
+class Beat(NamedTuple):
+    """In both directions: nothing else was to be said, and the sender lives."""
 
 
 class Pulse:

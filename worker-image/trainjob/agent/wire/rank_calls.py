@@ -16,13 +16,24 @@ from typing import Any, Callable, Dict, List, Optional
 
 from trainjob.agent.processes.reaper import Process
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob_api import contract, wire
+from trainjob_api import wire
+from trainjob_api.rank_messages import (
+    FROM_RANK,
+    TO_RANK,
+    Collective,
+    Failed,
+    Farewell,
+    FromRank,
+    Hello,
+    Released,
+    ToRank,
+)
 
 SOCKET_PATH_LIMIT = 100
 SHORT_PREFIX = "/tmp/trainjob-"
-OnCall = Callable[[int, wire.Message, bytes], None]
-OnHello = Callable[[int, wire.Message], None]
-OnParted = Callable[[int, Process, Optional[wire.Message]], None]
+OnCall = Callable[[int, FromRank], None]
+OnHello = Callable[[Hello], None]
+OnParted = Callable[[int, Process, Optional[Farewell]], None]
 """A rank's last connection is gone: whose it was, and its farewell."""
 
 
@@ -62,7 +73,7 @@ class RankServer:
         self._on_call = on_call
         self._on_parted = on_parted
         self._processes: Dict[FrameConnection, Process] = {}
-        self._farewells: Dict[FrameConnection, wire.Message] = {}
+        self._farewells: Dict[FrameConnection, Farewell] = {}
         self._connections: Dict[int, FrameConnection] = {}
         self._ranks: Dict[FrameConnection, int] = {}
         self._closed: Dict[int, asyncio.Future[None]] = {}
@@ -80,13 +91,13 @@ class RankServer:
         self._server = await loop.create_unix_server(lambda: FrameConnection(self._frame, self._lost), self.path)
         os.chmod(self.path, 0o600)
 
-    def send(self, rank: int, message: wire.Message, blob: bytes = b"") -> None:
+    def send(self, rank: int, word: ToRank) -> None:
         """To a rank, if it is still connected."""
         connection = self._connections.get(rank)
         if connection is not None:
-            if "n" in message:
-                message = {**message, "n": message["n"] - self._before.get(rank, 0)}
-            connection.send(message, blob)
+            if isinstance(word, (Released, Failed)) and word.n is not None:
+                word = word._replace(n=word.n - self._before.get(rank, 0))
+            connection.send_frame(TO_RANK.encode(word))
 
     def pid_of(self, rank: int) -> Optional[int]:
         """The process that speaks as this rank, as the kernel saw it connect; None: nobody does."""
@@ -126,27 +137,28 @@ class RankServer:
             os.unlink(self.path)
 
     def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-        rank = self._ranks.get(connection)
+        rank, word = self._ranks.get(connection), FROM_RANK.parse(message, blob)
         if rank is not None:
-            if message["op"] == contract.OP_FAREWELL:
-                self._farewells[connection] = message
+            if isinstance(word, Farewell):
+                self._farewells[connection] = word
                 return
-            if message["op"] == contract.OP_COLLECTIVE:
-                message["n"] = self._made[rank] = int(message["n"]) + self._before.get(rank, 0)
-            self._on_call(rank, message, blob)
+            if isinstance(word, Collective):
+                self._made[rank] = word.n + self._before.get(rank, 0)
+                word = word._replace(n=self._made[rank])
+            self._on_call(rank, word)
             return
-        if message["op"] != contract.OP_HELLO or int(message["attempt"]) != self._attempt:
+        if not isinstance(word, Hello) or word.attempt != self._attempt:
             raise ValueError("the first frame of a rank is its hello, with this attempt's number")
-        rank = int(message["rank"])
+        rank = word.rank
         self._ranks[connection] = rank
         self._connections[rank] = connection
         if self._on_parted is not None and connection.peer_pid is not None:
             process = Process.of(connection.peer_pid)
             if process is not None:
                 self._processes[connection] = process
-        if not message.get("made"):
+        if not word.made:
             self._before[rank] = self._made.get(rank, 0)
-        self._on_hello(rank, message)
+        self._on_hello(word)
 
     def _lost(self, connection: FrameConnection) -> None:
         rank = self._ranks.pop(connection, None)

@@ -6,7 +6,7 @@ Called by staging, for each file. Pure.
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Callable, Iterable, Optional
 
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -30,6 +30,11 @@ def rule_for(storage: Optional[str]) -> NameProblem:
         return lambda _id, path: _everywhere(path)
     prefix = "/".join(storage.rstrip("/").split("/")[3:])
     return lambda id_, path: _everywhere(path) or _in_a_bucket(prefix, id_, path)
+
+
+def listing_size(paths: Iterable[str]) -> int:
+    """About the bytes of such a list."""
+    return sum(len(path) + 16 for path in paths)
 
 
 def too_many(count: int, size: int) -> str:

@@ -4,7 +4,6 @@ calls them.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from trainjob.checkpoint import errors
@@ -16,7 +15,7 @@ from trainjob.checkpoint.publishing import shares
 from trainjob.checkpoint.publishing.retention import Policy
 from trainjob.checkpoint.publishing.retire import Retainer, Summary
 from trainjob.checkpoint.reading import runs, stored
-from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records import layout, shown
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.stamp import Stamp
@@ -25,6 +24,7 @@ from trainjob.checkpoint.stores import mounts
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.checkpoint.stores.transfer import Progress
+from trainjob_api import contract
 
 Fields = Dict[str, Any]
 
@@ -180,24 +180,18 @@ class _Retention:
         }
 
 
-def _report(store: Store, summary: Optional[Summary]) -> Optional[Fields]:
-    """In the shape of contract.CheckpointReport: finite top-level numbers alone, as the API server takes no others."""
+def _report(store: Store, summary: Optional[Summary]) -> Optional[contract.CheckpointReport]:
+    """As contract.CheckpointReport."""
     if summary is None:
         return None
-    numbers = {
-        k: v
-        for k, v in summary.metrics.items()
-        if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
-    }
-    uri = store.uri(layout.folder(summary.id))
-    return {
-        "id": str(summary.id),
-        "step": summary.step,
-        "uri": uri,
-        "time": summary.time,
-        "bytes": summary.total_bytes,
-        "metrics": numbers,
-    }
+    return shown.checkpoint(
+        summary.id,
+        store.uri(layout.folder(summary.id)),
+        step=summary.step,
+        time=summary.time,
+        total_bytes=summary.total_bytes,
+        reported=summary.metrics,
+    )
 
 
 OPERATIONS: Dict[str, Operation] = {

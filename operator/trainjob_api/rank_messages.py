@@ -1,0 +1,201 @@
+"""What a rank and its agent say to each other on the rank's Unix socket, as types. Both ends import this.
+
+A rank makes one call at a time. Calls that all ranks make together (`Collective`) are numbered from 1 by each program;
+their answers (`Released`, `Failed`) carry that number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
+
+from trainjob_api import contract
+from trainjob_api.typed import Object, Vocabulary
+
+# --- A rank says ------------------------------------------------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    """The first frame of each connection."""
+
+    rank: int
+    attempt: int
+    world_size: int
+    local_rank: int = 0
+    pid: int = 0
+    made: int = 0
+    """Collectives that this program has made over connections before."""
+
+
+class Offer(NamedTuple):
+    """A checkpoint that a rank brings to report()."""
+
+    path: str
+    mode: str = contract.UPLOAD_ASYNC
+    delete: bool = False
+    """The files may be moved away."""
+    metadata: Optional[Object] = None
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        if self.mode not in contract.UPLOAD_MODES:
+            raise ValueError(f"mode: expected one of {', '.join(contract.UPLOAD_MODES)}, found {self.mode[:20]!r}")
+
+
+class Collective(NamedTuple):
+    """A call that all ranks make together. What only report() has: from `metrics` on; its blob is the rank's state, a
+    broadcast's what rank 0 sends.
+    """
+
+    n: int
+    kind: str
+    timeout_s: Optional[float] = None
+    metrics: Optional[Object] = None
+    step: Optional[int] = None
+    total_steps: Optional[int] = None
+    epoch: Optional[int] = None
+    checkpoint: Optional[Offer] = None
+    stop: bool = False
+    blob: bytes = b""
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        if self.kind not in contract.KINDS:
+            raise ValueError(f"kind: expected one of {', '.join(contract.KINDS)}, found {self.kind[:20]!r}")
+
+
+class LogRow(NamedTuple):
+    """One log()."""
+
+    metrics: Object
+    step: Optional[int]
+    time: float
+
+
+class Log(NamedTuple):
+    """Rows of log(), in order."""
+
+    rows: Tuple[LogRow, ...]
+
+
+class Error(NamedTuple):
+    """The exception that ends this rank: `contract.RankError`, and the kind of its end."""
+
+    kind: str
+    type: str
+    message: str
+    traceback: str
+    communication: bool
+
+
+class Leaving(NamedTuple):
+    """The script has ended, with this exit code where it is known. Threads that are no daemons, and children, may keep
+    the process.
+    """
+
+    code: Optional[int] = None
+    threads: Tuple[str, ...] = ()
+    children: Tuple[str, ...] = ()
+
+
+class Farewell(NamedTuple):
+    """The process ends of its own accord, with this exit code where it is known. Who closes without it was killed, or
+    became another.
+    """
+
+    code: Optional[int] = None
+
+
+class Restore(NamedTuple):
+    """Which checkpoint is there? None: the one that the attempt resumes from."""
+
+    id: Optional[str] = None
+
+
+class Fetch(NamedTuple):
+    """Bring these files of it (None: all); `apart`: for user code, which may write to them."""
+
+    id: str
+    paths: Optional[Tuple[str, ...]] = None
+    apart: bool = False
+
+
+class Reported(NamedTuple):
+    """Which checkpoints does the run have on storage?"""
+
+    timeout_s: Optional[float] = None
+
+
+FromRank = Union[Hello, Collective, Log, Error, Leaving, Farewell, Restore, Fetch, Reported]
+FROM_RANK: Vocabulary[FromRank] = Vocabulary(
+    {
+        contract.OP_HELLO: Hello,
+        contract.OP_COLLECTIVE: Collective,
+        contract.OP_LOG: Log,
+        contract.OP_ERROR: Error,
+        contract.OP_LEAVING: Leaving,
+        contract.OP_FAREWELL: Farewell,
+        contract.OP_RESTORE: Restore,
+        contract.OP_FETCH: Fetch,
+        contract.OP_REPORTED: Reported,
+    }
+)
+
+# --- Its agent answers ------------------------------------------------------------------------------------------------
+
+
+class Saved(NamedTuple):
+    """The checkpoint of a report() that was released."""
+
+    id: str
+    uri: Optional[str]
+    level: str
+
+
+class Released(NamedTuple):
+    """All ranks have called. The blob of a broadcast."""
+
+    n: int
+    stop: bool
+    checkpoint: Optional[Saved] = None
+    warnings: Tuple[str, ...] = ()
+    blob: bytes = b""
+
+
+class Failed(NamedTuple):
+    """The call cannot be answered; `ranks` are to blame."""
+
+    reason: str
+    message: str
+    ranks: Tuple[int, ...] = ()
+    n: Optional[int] = None
+    """Of a collective."""
+
+
+class Restored(NamedTuple):
+    """{id, listing, state, uri, step, epoch, metrics, world_size, position, metadata}; None: there is none."""
+
+    checkpoint: Optional[Object]
+
+
+class Fetched(NamedTuple):
+    """The files are here."""
+
+    folder: str
+
+
+class ReportedAre(NamedTuple):
+    """{id, path, metrics} of each, oldest first."""
+
+    checkpoints: Tuple[Mapping[str, Any], ...]
+
+
+ToRank = Union[Released, Failed, Restored, Fetched, ReportedAre]
+TO_RANK: Vocabulary[ToRank] = Vocabulary(
+    {
+        contract.OP_RELEASED: Released,
+        contract.OP_FAILED: Failed,
+        contract.OP_RESTORED: Restored,
+        contract.OP_FETCHED: Fetched,
+        contract.OP_REPORTED_ARE: ReportedAre,
+    }
+)
