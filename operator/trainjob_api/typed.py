@@ -35,8 +35,8 @@ from trainjob_api import wire
 T = TypeVar("T")
 Object = Mapping[str, Any]
 """A JSON object whose inside is not looked at."""
-WHOLE_LIMIT = 2**63
-"""No number that we send is larger; a float of one has no surprises."""
+WHOLE_LIMIT = 2**64
+"""No number that we send is larger: those of checksums are just below."""
 TEXT_LIMIT = 300
 """Characters of a refusal."""
 

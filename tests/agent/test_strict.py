@@ -72,9 +72,9 @@ def test_only_paths_that_two_agents_gave_are_asked_for() -> None:
         duplicates=(NoteFile("m", 4, 2), NoteFile("d", 1, 3))
     )
     comparison = Comparison(note, {0: 0, 1: 0, 2: 1, 3: 1})
-    assert comparison.questions == {0: {"0": ["d", "m"]}, 1: {"2": ["m"], "3": ["d"]}}
-    assert not comparison.answered(0, {"0": {"d": "a", "m": "b"}})
-    assert not comparison.answered(0, {"0": {"d": "other", "m": "other"}}), "told again after a lost connection"
-    assert comparison.answered(1, {"2": {"m": "b"}, "3": {"d": "c"}})
+    assert comparison.question(0) == {0: ("d", "m")} and comparison.question(1) == {2: ("m",), 3: ("d",)}
+    assert not comparison.answered(0, {0: {"d": "a", "m": "b"}})
+    assert not comparison.answered(0, {0: {"d": "other", "m": "other"}}), "told again after a lost connection"
+    assert comparison.answered(1, {2: {"m": "b"}, 3: {"d": "c"}})
     (said,) = comparison.differences()
     assert said.startswith("ranks 0 and 3 gave different files under one name ('d')")

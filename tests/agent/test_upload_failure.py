@@ -113,7 +113,7 @@ def test_bytes_that_are_moved_again_are_no_progress(tmp_path: Path) -> None:
         storage: Any = Storage(None)
         saving = Saving(str(tmp_path), storage, lambda drained: None, no_fault)
         told: list[int] = []
-        saving.to_leader = lambda message: told.append(message["bytes"])
+        saving.to_leader = lambda word: told.append(word.bytes)
         for share, progress in (
             (("1-1-1", 0), (50, 100)),
             (("1-1-1", 0), (50, 100)),

@@ -24,10 +24,11 @@ from trainjob.session.link import link
 from trainjob.session.metrics import plain
 from trainjob_api import contract
 from trainjob_api.rank_messages import Collective, Offer
-from trainjob_api.typed import WHOLE_LIMIT
 
 T = TypeVar("T")
 
+WHOLE_LIMIT = 2**63
+"""What the job's status can say of a step."""
 BROADCAST_WARN_BYTES = 1024 * 1024
 BROADCAST_LIMIT = 16 * 1024 * 1024
 """Each agent holds it in memory, beside the training."""
