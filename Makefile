@@ -62,6 +62,7 @@ docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python -m trainjob.cli.reference
 	@$(BIN)/python -m trainjob_operator.reference
 	@$(BIN)/python docs/python_page.py
+	@$(BIN)/python docs/ray_table.py
 
 bench: $(STAMP) ## Measure, one line a figure
 	@$(BIN)/python -m benchmarks

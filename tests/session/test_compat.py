@@ -81,14 +81,14 @@ def test_init_warns_once() -> None:
     ("module", "name", "words"),
     [
         ("ray", "remote", "tasks and actors"),
-        ("ray", "initi", "nearest thing is ray.init."),
+        ("ray", "initi", "did you mean ray.init?"),
         ("ray", "data", "prepare_data_loader"),
-        ("ray", "tune", "TrainJob per trial"),
-        ("ray.train", "reprot", "nearest thing is ray.train.report"),
+        ("ray", "tune", "one job per trial"),
+        ("ray.train", "reprot", "did you mean ray.train.report?"),
         ("ray.train", "get_dataset_shard", "prepare_data_loader"),
         ("ray.train", "zzzz", "ray.train has Checkpoint, "),
         ("ray.train.torch", "accelerate", "torch.autocast"),
-        ("ray.train.torch", "prepare_models", "nearest thing is ray.train.torch.prepare_model"),
+        ("ray.train.torch", "prepare_models", "did you mean ray.train.torch.prepare_model?"),
         ("ray.train.collective", "allreduce", "torch.distributed"),
     ],
 )
@@ -99,8 +99,9 @@ def test_what_is_absent_names_the_nearest_thing(module: str, name: str, words: s
 
 
 def test_import_forms_work() -> None:
-    from trainjob.compat.ray import train
     from trainjob.compat.ray.train import Checkpoint, report
     from trainjob.compat.ray.train.torch import TorchTrainer
+
+    from trainjob.compat.ray import train
 
     assert (train.report, Checkpoint, TorchTrainer) == (report, trainjob.Checkpoint, trainjob.TorchTrainer)

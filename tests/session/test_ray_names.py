@@ -1,0 +1,91 @@
+"""Every public name of Ray's training side is answered, or refused by the import in one sentence with the way out."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from support.isolation import ROOT
+from trainjob.compat.ray_names import ABSENT, ANSWERED, way_out
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ray_table", ROOT / "docs" / "ray_table.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ray_table = load()
+NAMES: dict[str, list[str]] = ray_table.ray_names()
+
+
+def test_the_list_is_that_of_a_whole_ray() -> None:
+    assert len(NAMES["ray.train"]) > 30 and len(NAMES["ray.tune"]) > 40 and len(NAMES["ray.train.torch"]) > 10
+
+
+@pytest.mark.parametrize("module", sorted({*NAMES, *ANSWERED}))
+def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) -> None:
+    for name in {*NAMES.get(module, ()), *ANSWERED.get(module, ())}:
+        if module == "ray.train.torch" and name in ANSWERED[module] and importlib.util.find_spec("torch") is None:
+            continue
+        try:
+            exec(f"from trainjob.compat.{module} import {name}", {})
+        except ImportError as error:
+            assert name not in ANSWERED.get(module, ())
+            assert "has no counterpart in TrainJob: " in str(error), str(error)
+            advice = way_out(f"{module}.{name}")
+            assert advice and str(error).endswith(advice)
+        else:
+            assert name in ANSWERED[module]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("import trainjob.compat.ray.train.lightning", "TorchElasticEnvironment"),
+        ("from trainjob.compat.ray.train.huggingface.transformers import prepare_trainer", "transformers.Trainer"),
+        ("from trainjob.compat.ray import tune", "one job per trial"),
+        ("from trainjob.compat.ray import data, train", "prepare_data_loader"),
+        ("from trainjob.compat.ray.train import SyncConfig", "RunConfig(storage_path=...)"),
+        ("from trainjob.compat.ray.train import reprot", "did you mean ray.train.report?"),
+        ("from trainjob.compat.ray.train import ValidationConfig", "validate in the loop"),
+        ("import trainjob.compat.ray.rllib.algorithms.ppo", "PyTorch loop of your own"),
+    ],
+)
+def test_what_is_not_there_is_said_by_the_import(line: str, words: str) -> None:
+    with pytest.raises(ImportError, match="has no counterpart in TrainJob") as caught:
+        exec(line, {})
+    assert words in str(caught.value)
+
+
+def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
+    """As pickled functions name them."""
+    code = "import trainjob.compat.ray.train.v2.api.config as c; from trainjob.compat.ray.air.session import report; "
+    code += "import trainjob; assert c.RunConfig is trainjob.RunConfig and report is trainjob.report; "
+    code += "from trainjob.compat.ray.train import *; assert ScalingConfig is trainjob.ScalingConfig; print('torch' in "
+    code += "__import__('sys').modules)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout.strip()) == (0, "False"), run.stderr
+
+
+def test_a_question_for_an_attribute_is_answered_with_no() -> None:
+    from trainjob.compat import ray
+
+    assert hasattr(ray.train, "report") and not hasattr(ray.train, "lightning") and not hasattr(ray, "tune")
+
+
+def test_every_way_out_is_of_a_name_that_is_not_here() -> None:
+    for theirs in ABSENT:
+        module, _, name = theirs.rpartition(".")
+        assert name not in ANSWERED.get(module, ()), theirs
+
+
+def test_the_table_of_the_page_is_the_generated_one() -> None:
+    text = ray_table.PAGE.read_text(encoding="utf-8")
+    assert text == ray_table.page(text), "the names and their page differ: run `make docs`"

@@ -1,0 +1,196 @@
+"""Which of Ray's public names are answered, by what, and what is said of the others: data alone.
+
+Read by `finder.py` (imports and attributes) and by docs/ray_table.py (the table of docs/migrating-from-ray-train.md).
+tests/session/test_ray_names.py holds it to the names that Ray 2.60 itself exports.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, NamedTuple, Optional
+
+
+class Answer(NamedTuple):
+    """What stands behind one of Ray's names."""
+
+    ours: str
+    """module:name"""
+    differs: Optional[str] = None
+    """How it differs; None: a loop sees no difference that the page does not tell of below the table."""
+
+
+def _ours(names: str, module: str = "trainjob") -> Dict[str, Answer]:
+    return {name: Answer(f"{module}:{name}") for name in names.split()}
+
+
+_CONFIGS: Dict[str, Answer] = {
+    "CheckpointConfig": Answer("trainjob:CheckpointConfig", "no `checkpoint_frequency`: report when you save"),
+    "FailureConfig": Answer("trainjob:FailureConfig", "no `max_preemption_failures`: preemptions are never counted"),
+    "RunConfig": Answer("trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name"),
+    "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; one number of workers, whole GPUs"),
+}
+_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored; no `checkpoint_upload_fn`, no `validation`")
+_LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
+_CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder as text")
+_RESULT = Answer("trainjob:Result", "`metrics` of the last report; no `filesystem`")
+_CALLBACK = Answer("trainjob:UserCallback", "`after_report` gets rank 0's metrics: a list of one")
+_EXTRAS = "trainjob.compat.ray_extras"
+
+_TRAIN: Dict[str, Answer] = {
+    **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
+    **_CONFIGS,
+    **_LOOP,
+    "Checkpoint": Answer("trainjob:Checkpoint", "no `filesystem`; `from_dict` and `to_dict` are there"),
+    "Result": _RESULT,
+    "TrainContext": _CONTEXT,
+    "TrainingFailedError": Answer("trainjob:TrainingFailedError", "tells the first cause; has `worker_failures`"),
+    "UserCallback": _CALLBACK,
+    "CheckpointConsistencyMode": Answer(
+        f"{_EXTRAS}:CheckpointConsistencyMode", "accepted: everything that is listed is committed"
+    ),
+    "ControllerError": Answer("trainjob.launch.errors:LaunchError", "raised when a job cannot be started"),
+    "ReportedCheckpoint": Answer("trainjob:ReportedCheckpoint", "a named tuple without `status`: all are committed"),
+    "WorkerGroupError": Answer("trainjob:TrainingFailedError", "the one error of a failed job; has `worker_failures`"),
+}
+
+ANSWERED: Mapping[str, Mapping[str, Answer]] = {
+    "ray": {
+        "init": Answer(f"{_EXTRAS}:init", "warns once: there is nothing to connect to"),
+        "is_initialized": Answer(f"{_EXTRAS}:is_initialized"),
+        "shutdown": Answer(f"{_EXTRAS}:shutdown", "does nothing"),
+    },
+    "ray.train": _TRAIN,
+    "ray.train.collective": _ours("barrier broadcast_from_rank_zero"),
+    "ray.train.torch": {
+        **_ours("TorchConfig get_device get_devices prepare_model"),
+        "TorchTrainer": Answer("trainjob:TorchTrainer", "no `datasets`"),
+        "enable_reproducibility": Answer(
+            "trainjob:enable_reproducibility",
+            "after `prepare_model()` each rank draws its own; `same_on_all_ranks=True` for Ray's",
+        ),
+        "prepare_data_loader": Answer("trainjob:prepare_data_loader", "resumes inside an epoch by itself (above)"),
+    },
+    "ray.train.context": {"TrainContext": _CONTEXT, **_ours("get_context")},
+    "ray.train.error": {"TrainingFailedError": _TRAIN["TrainingFailedError"]},
+    "ray.train.session": {**_LOOP},
+    "ray.train.v2": {},
+    "ray.train.v2.api": {},
+    "ray.train.v2.api.callback": {"UserCallback": _CALLBACK},
+    "ray.train.v2.api.config": {**_CONFIGS},
+    "ray.train.v2.api.context": {"TrainContext": _CONTEXT},
+    "ray.train.v2.api.exceptions": {
+        name: _TRAIN[name] for name in ("ControllerError", "TrainingFailedError", "WorkerGroupError")
+    },
+    "ray.train.v2.api.report_config": {
+        name: _TRAIN[name] for name in ("CheckpointConsistencyMode", "CheckpointUploadMode")
+    },
+    "ray.train.v2.api.reported_checkpoint": {"ReportedCheckpoint": _TRAIN["ReportedCheckpoint"]},
+    "ray.train.v2.api.result": {"Result": _RESULT},
+    "ray.train.v2.api.train_fn_utils": {**_LOOP, **_ours("get_all_reported_checkpoints")},
+    "ray.air": {**_CONFIGS, "Result": _RESULT},
+    "ray.air.config": {**_CONFIGS},
+    "ray.air.result": {"Result": _RESULT},
+    "ray.air.session": {**_LOOP},
+}
+"""Ray's module -> its names that are here."""
+
+_DATA = "read data with a torch DataLoader and ray.train.torch.prepare_data_loader"
+_TASKS = (
+    "TrainJob runs training functions on ranks, not tasks and actors; use multiprocessing or concurrent.futures "
+    "inside a rank"
+)
+_TUNE = (
+    "start one job per trial (`tj run`, TorchTrainer.fit()) from a loop or from a search library such as Optuna, and "
+    "read Result.metrics"
+)
+_NODES = "there is no cluster of TrainJob's own; ask Kubernetes (`kubectl get nodes`)"
+_TREES = "TrainJob trains with PyTorch alone; these libraries have launchers of their own"
+_REPORT = "report from a callback of your own that calls ray.train.report"
+_VALIDATION = "validate in the loop, or in a job of its own that reads get_all_reported_checkpoints()"
+_PREEMPTION = (
+    "a pod that is preempted is replaced without being counted against max_failures, and what report() acknowledged "
+    "is kept"
+)
+
+ABSENT: Mapping[str, str] = {
+    "ray.air": "its names moved to ray.train, which is here",
+    "ray.air.execution": _TASKS,
+    "ray.air.integrations": "call wandb, mlflow or comet in the loop, on rank 0: get_context().get_world_rank() == 0",
+    "ray.autoscaler": _NODES,
+    "ray.available_resources": _NODES,
+    "ray.cluster_resources": _NODES,
+    "ray.nodes": _NODES,
+    "ray.data": _DATA,
+    "ray.get_gpu_ids": "use ray.train.torch.get_devices()",
+    "ray.get_runtime_context": "use ray.train.get_context()",
+    "ray.serve": "load ray.train.Checkpoint(path) in a server of your own",
+    "ray.rllib": "TrainJob trains with a PyTorch loop of your own",
+    "ray.train.BackendConfig": "use ray.train.torch.TorchConfig",
+    "ray.train.DataConfig": _DATA,
+    "ray.train.LoggingConfig": "the output of all ranks is shown with a prefix; use the logging module",
+    "ray.train.NCCLHangError": "a rank that is missing at a barrier is named by RankGoneError and BarrierTimeoutError",
+    "ray.train.PreemptionError": _PREEMPTION,
+    "ray.train.PreemptionInfo": _PREEMPTION,
+    "ray.train.ReportedCheckpointStatus": "every checkpoint of get_all_reported_checkpoints() is committed",
+    "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
+    "ray.train.TRAIN_DATASET_KEY": _DATA,
+    "ray.train.ValidationConfig": _VALIDATION,
+    "ray.train.ValidationFn": _VALIDATION,
+    "ray.train.ValidationTaskConfig": _VALIDATION,
+    "ray.train.backend": "use ray.train.torch.TorchConfig",
+    "ray.train.base_trainer": "use ray.train.torch.TorchTrainer",
+    "ray.train.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
+    "ray.train.error": "fit() raises trainjob.TrainingFailedError, a call outside of a rank NotInWorkerError",
+    "ray.train.get_dataset_shard": _DATA,
+    "ray.train.get_preemption_info": _PREEMPTION,
+    "ray.train.horovod": "use torch.distributed, which ray.train.torch.prepare_model sets up",
+    "ray.train.huggingface": f"use transformers.Trainer in ray.train.torch.TorchTrainer's function, and {_REPORT}",
+    "ray.train.lightgbm": _TREES,
+    "ray.train.lightning": "use the Trainer in ray.train.torch.TorchTrainer's function with "
+    f"plugins=[TorchElasticEnvironment()], which takes the ranks from the environment, and {_REPORT}",
+    "ray.train.tensorflow": "TrainJob trains with PyTorch: use ray.train.torch",
+    "ray.train.trainer": "use ray.train.torch.TorchTrainer",
+    "ray.train.xgboost": _TREES,
+    "ray.train.collective": "use torch.distributed for tensors; ray.train.collective has barrier and "
+    "broadcast_from_rank_zero",
+    "ray.train.torch.TorchCheckpoint": "use ray.train.Checkpoint.from_directory, with torch.save",
+    "ray.train.torch.TorchWorkerProfiler": "use torch.profiler",
+    "ray.train.torch.accelerate": "use torch.autocast and a GradScaler in the loop, around the model of "
+    "ray.train.torch.prepare_model",
+    "ray.train.torch.backward": "call loss.backward()",
+    "ray.train.torch.get_torch_device": "use ray.train.torch.get_device",
+    "ray.train.torch.prepare_optimizer": "use the optimizer as it is, made after ray.train.torch.prepare_model",
+    "ray.train.torch.xla": "TrainJob's process groups are gloo and nccl",
+    "ray.train.v2.api.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
+    "ray.train.v2.api.preemption": _PREEMPTION,
+    "ray.train.v2.api.validation_config": _VALIDATION,
+    "ray.train.v2.jax": "TrainJob trains with PyTorch: use ray.train.torch",
+    "ray.tune": _TUNE,
+    "ray.util": "use ray.train.collective for barriers and broadcasts, torch.distributed for tensors",
+    "ray.widgets": "fit() shows its own panel",
+    "ray.workflow": _TASKS,
+    "ray.ClientBuilder": _NODES,
+    "ray.LoggingConfig": "the output of all ranks is shown with a prefix; use the logging module",
+    "ray.client": _NODES,
+    "ray.timeline": "use torch.profiler",
+    **{
+        f"ray.{name}": _TASKS
+        for name in (
+            *("ActorClassID", "ActorID", "DynamicObjectRefGenerator", "FunctionID", "JobID", "Language", "NodeID"),
+            *("ObjectID", "ObjectRef", "ObjectRefGenerator", "PlacementGroupID", "SCRIPT_MODE", "TaskID", "UniqueID"),
+            *("WORKER_MODE", "WorkerID", "actor", "cancel", "cpp_function", "get", "get_actor", "internal"),
+            *("java_actor_class", "java_function", "kill", "method", "put", "remote", "wait"),
+        )
+    },
+}
+"""The way out for a name that is not here, or for all below it: the longest entry counts."""
+
+
+def way_out(theirs: str) -> Optional[str]:
+    """What to do instead of a name of Ray's; None: nothing is known of it."""
+    above = theirs
+    while above:
+        if above in ABSENT:
+            return ABSENT[above]
+        above = above.rpartition(".")[0]
+    # Where `ray.train` has its names from.
+    return ABSENT.get(f"ray.train.{theirs.rpartition('.')[2]}") if theirs.startswith("ray.train.v2.api.") else None
