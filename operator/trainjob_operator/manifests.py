@@ -6,6 +6,7 @@ controller is taken with care: no shape of a pod's status makes these raise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,6 +42,8 @@ fallen silent.
 """
 CALLED_OFF = "Cancelling deletion"
 """How the taint eviction's event begins when it lets a pod stay after all; its reason is the same."""
+_ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
+"""The scheduler's event."""
 UNKNOWN_SLOT = -1
 """Slot of a foreign pod that carries the job's label and no readable slot."""
 
@@ -170,6 +173,26 @@ def disruption_in(events: Iterable[Manifest], since: datetime) -> str | None:
     if not told or str(told[-1][1].get("message")).startswith(CALLED_OFF):
         return None
     return bounded(f"{told[-1][1].get('reason')}: {told[-1][1].get('message')}")
+
+
+def node_in(events: Iterable[Manifest]) -> str | None:
+    """Of the events about a pod that is gone: the node it was on, by what the kubelet there (its containers are being
+    stopped) or the scheduler said last.
+    """
+    told = sorted(
+        (aware(at), node)
+        for event in events
+        if (at := _event_time(event)) is not None and (node := _node_of_event(event)) is not None
+    )
+    return told[-1][1] if told else None
+
+
+def _node_of_event(event: Manifest) -> str | None:
+    source = event.get("source") or {}
+    if source.get("component") == "kubelet" and source.get("host"):
+        return bounded(str(source["host"]))
+    found = _ASSIGNED.fullmatch(str(event.get("message"))) if event.get("reason") == "Scheduled" else None
+    return bounded(found[1]) if found is not None else None
 
 
 def _event_time(event: Manifest) -> datetime | None:

@@ -43,6 +43,18 @@ def on_silent_node(pod: PodView, node: Manifest | None) -> PodView:
     return replace(pod, doubt=bounded(f"its node {pod.node} is NotReady{why}"), doubt_since=None)
 
 
+def why_taken(name: str, node: Manifest | None) -> str | None:
+    """Why a pod that is gone was taken away, by the node that it was on: that is cordoned, about to go, gone (None), or
+    not Ready. None: it stands well, and somebody has deleted the pod.
+    """
+    if node is None:
+        return f"its node {name} is gone"
+    conditions = {condition.get("type"): condition for condition in (node.get("status") or {}).get("conditions") or ()}
+    ready = conditions.get("Ready")
+    why = _leaving(node) or ("NotReady" if ready is not None and ready.get("status") != "True" else None)
+    return f"its node {name} is {why}" if why else None
+
+
 def _leaving(node: Manifest) -> str | None:
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):

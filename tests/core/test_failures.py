@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
+from trainjob_operator.core.decide import decide
 from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S, find_incident
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
-from trainjob_operator.core.model import PodPhase
+from trainjob_operator.core.model import Observed, PodPhase
 from trainjob_operator.core.turn import Turn
 
 
@@ -451,3 +453,40 @@ def test_a_pod_did_not_end_before_its_agent_spoke_whatever_its_kubelets_clock_sa
     w.set_pod(2, finished_at=w.now - timedelta(hours=1))
     found = incident(w)
     assert (found.reason, found.slot) == (contract.REASON_USER_ERROR, 0)
+
+
+def gone(w: World, slot: int, **word: Any) -> Observed:
+    """A member's pod goes between two looks, right after its agent has said that."""
+    w.sync(slot, **word)
+    view = w.agents[slot]
+    w.lose_pod(slot)
+    return replace(w.observe(), parted={slot: view})
+
+
+def test_what_a_rank_said_of_its_exception_outlives_its_pod() -> None:
+    w = world()
+    seen = gone(w, 1, ranks=(raised(1, "ValueError", "bad shape", at=w.now),))
+    found = find_incident(Turn.of(seen, w.now + seconds(1)))
+    assert isinstance(found, Incident) and (found.reason, found.pod) == (contract.REASON_USER_ERROR, "digits-1")
+    assert "bad shape" in found.message and found.traceback
+
+
+@pytest.mark.parametrize(
+    ("report", "taken"),
+    [
+        (ended(1, contract.END_SIGNAL, signal=15), {}),
+        (raised(1, "SystemExit", "SIGTERM"), {1: "its node node-1 is cordoned"}),
+    ],
+)
+def test_what_ended_because_its_pod_went_is_no_cause(report: RankReport, taken: dict[int, str]) -> None:
+    w = world()
+    seen = replace(gone(w, 1, ranks=(report,)), disruptions=taken)
+    found = find_incident(Turn.of(seen, w.now))
+    assert isinstance(found, Incident)
+    assert found.reason == (contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST)
+
+
+def test_that_training_is_complete_outlives_the_pod_that_said_so() -> None:
+    w = world()
+    decision = decide(gone(w, 1, completed=True), w.now + seconds(60))
+    assert decision.status.holds("Complete")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unav
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.loop.observe import observe
-from trainjob_operator.manifests import UnreadableJob, pod_view, serves
+from trainjob_operator.manifests import UnreadableJob, node_in, pod_view, serves
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
@@ -458,3 +459,87 @@ def test_a_service_that_an_orphaning_delete_left_behind_serves_the_next_job_of_t
     assert serves(service, "digits", "job-uid") is ours
     spec = {"clusterIP": "10.0.0.1", "selector": selector}
     assert not serves({"metadata": service["metadata"], "spec": spec}, "digits", "job-uid")
+
+
+# --- Members whose pods are gone --------------------------------------------------------------------------------------
+
+
+def _event(reason: str, message: str, at_s: float, **fields: Any) -> dict[str, Any]:
+    moment = (EPOCH + timedelta(seconds=at_s)).isoformat()
+    return {"reason": reason, "message": message, "lastTimestamp": moment, **fields}
+
+
+ASSIGNED = _event("Scheduled", "Successfully assigned team/digits-1 to node-1", -7200)
+STOPPED = _event("Killing", "Stopping container trainer", 60, source={"component": "kubelet", "host": "node-2"})
+
+
+@pytest.mark.parametrize(
+    ("events", "node"),
+    [
+        ([], None),
+        ([ASSIGNED], "node-1"),
+        ([STOPPED, ASSIGNED], "node-2"),
+        ([_event("Scheduled", "0/3 nodes are available", 0)], None),
+        ([{"reason": "Killing", "source": {"component": "kubelet", "host": "node-9"}}], None),
+    ],
+)
+def test_events_tell_the_node_of_a_pod_that_is_gone(events: list[dict[str, Any]], node: str | None) -> None:
+    assert node_in(events) == node
+
+
+def cordoned(cluster: MemoryCluster) -> None:
+    cluster.remove_node("node-2")
+    cluster.add_node("node-2", {"unschedulable": True})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (cordoned, "its node node-2 is cordoned"),
+        (
+            lambda cluster: cluster.set_node_ready("node-2", "Unknown", "NodeStatusUnknown"),
+            "its node node-2 is NotReady",
+        ),
+        (lambda cluster: cluster.remove_node("node-2"), "its node node-2 is gone"),
+        (lambda cluster: None, None),
+    ],
+)
+def test_a_member_that_was_evicted_while_nobody_looked_was_taken_away(change: Any, told: str | None) -> None:
+    """kubectl drain: the node is cordoned, and an API eviction leaves no event of its own."""
+
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": "1", "workers": 1}
+        status = {"slots": "1", "attempt": {**attempt, "worldSize": 1, "cause": "Started"}}
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, status)
+        cluster.add_node("node-2")
+        change(cluster)
+        about = {"kind": "Pod", "name": "digits-1", "namespace": NAMESPACE}
+        event = {**STOPPED, "metadata": {"name": "e1"}, "involvedObject": about, "type": "Normal"}
+        await cluster.create_event(NAMESPACE, event)
+        seen = await observe(cluster, job.key, silent, EPOCH, EPOCH + timedelta(seconds=90))
+        assert seen.disruptions == ({1: told} if told else {})
+
+    run_virtual(main())
+
+
+def test_what_a_member_said_before_its_pod_was_gone_is_seen() -> None:
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": "0-1", "workers": 2}
+        status = {"slots": "0-1", "attempt": {**attempt, "worldSize": 2, "cause": "Started"}}
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, status)
+        uid = on_a_node(cluster)
+        said = {
+            uid: replace(agent(uid), attempt=1),
+            "gone": replace(agent("gone"), slot=1, attempt=1),
+            "older": replace(agent("older"), slot=1, attempt=0),
+            "other": replace(agent("other"), slot=7, attempt=1),
+        }
+        seen = await observe(cluster, job.key, lambda key: said, EPOCH, EPOCH + timedelta(seconds=1))
+        assert {slot: view.pod_uid for slot, view in seen.parted.items()} == {1: "gone"}
+        assert {slot: view.pod_uid for slot, view in seen.agents.items()} == {0: uid}
+
+    run_virtual(main())

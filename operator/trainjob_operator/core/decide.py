@@ -112,7 +112,7 @@ def completed(turn: Turn) -> Answer:
     attempt = turn.status.attempt
     said = [
         v
-        for v in turn.kids.agents.values()
+        for v in (*turn.kids.agents.values(), *turn.observed.parted.values())
         if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)
     ]
     if not said:

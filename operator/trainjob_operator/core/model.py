@@ -130,6 +130,8 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     service: ServiceView | None = None
     agents: Mapping[int, AgentView] = field(default_factory=dict)
+    parted: Mapping[int, AgentView] = field(default_factory=dict)
+    """By slot: what agents of members said in the running attempt whose pods are gone since."""
     disruptions: Mapping[int, str] = field(default_factory=dict)
     """By slot: why pods of members that are gone were taken away, as events still tell."""
     listening_since: datetime | None = None

@@ -21,8 +21,8 @@ from trainjob_operator.core.moments import aware
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
 from trainjob_operator.loop.side_by_side import side_by_side
-from trainjob_operator.manifests import disruption_in, pod_view, read_job, serves, with_warnings
-from trainjob_operator.nodes import on_node, on_silent_node
+from trainjob_operator.manifests import disruption_in, node_in, pod_view, read_job, serves, with_warnings
+from trainjob_operator.nodes import on_node, on_silent_node, why_taken
 
 EVENTS_OF_PODS = 3
 """Pods whose events one look reads: what holds one up mostly holds up all."""
@@ -66,18 +66,39 @@ async def observe(
     disruptions = await _disruptions(cluster, job, pods) if now is not None else {}
     words = _words(pods, agents)
     return Observed(
-        job=job, pods=pods, service=service, agents=words, disruptions=disruptions, listening_since=listening_since
+        job=job,
+        pods=pods,
+        service=service,
+        agents=words,
+        parted=_parted(job, pods, agents),
+        disruptions=disruptions,
+        listening_since=listening_since,
     )
 
 
 def heard_since(seen: Observed, views: Views) -> Observed:
     """The same look, with what its agents say now."""
-    return replace(seen, agents=_words(seen.pods, views(seen.job.key)))
+    heard = views(seen.job.key)
+    return replace(seen, agents=_words(seen.pods, heard), parted=_parted(seen.job, seen.pods, heard))
 
 
 def _words(pods: tuple[PodView, ...], agents: Mapping[str, AgentView]) -> dict[int, AgentView]:
     heard = {pod.slot: replace(agents[pod.uid], slot=pod.slot) for pod in pods if pod.owned and pod.uid in agents}
     return with_last_words(heard, pods)
+
+
+def _parted(job: TrainJob, pods: Iterable[PodView], agents: Mapping[str, AgentView]) -> dict[int, AgentView]:
+    """What members of the running attempt said before their pods were gone: that was between two looks."""
+    attempt = job.status.attempt
+    if attempt is None or attempt.state != "Running" or make.is_plain(attempt.make or make.of(job.spec)):
+        return {}
+    there = {pod.uid for pod in pods}
+    gone = set(parse_slots(attempt.members)) - {pod.slot for pod in pods if pod.owned}
+    return {
+        view.slot: view
+        for uid, view in agents.items()
+        if view.slot in gone and uid not in there and view.attempt == attempt.number
+    }
 
 
 async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
@@ -188,8 +209,8 @@ async def _on_their_nodes(
 
 
 async def _disruptions(cluster: Cluster, job: TrainJob, pods: Iterable[PodView]) -> dict[int, str]:
-    """Of members of the running attempt whose pods are gone: what events still tell. Nobody was there to see their
-    condition.
+    """Of members of the running attempt whose pods are gone: what events and their nodes still tell. Nobody was there
+    to see their condition.
     """
     attempt = job.status.attempt
     if attempt is None or attempt.state != "Running":
@@ -202,7 +223,12 @@ async def _disruptions(cluster: Cluster, job: TrainJob, pods: Iterable[PodView])
             events = await cluster.list_pod_events(job.metadata.namespace, pod_name(job.metadata.name, slot))
         except (Rejected, Unavailable):
             return None
-        return disruption_in(events, attempt.started_at)
+        taken, name = disruption_in(events, attempt.started_at), node_in(events)
+        if taken is not None or name is None:
+            return taken
+        # An API eviction leaves no event of its own; who drains a node has cordoned it.
+        node = await _node(cluster, name)
+        return None if node is UNKNOWN else why_taken(name, node)
 
     words = zip(gone, await asyncio.gather(*(told(slot) for slot in gone)), strict=True)
     return {slot: text for slot, text in words if text is not None}

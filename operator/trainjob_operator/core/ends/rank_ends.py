@@ -41,17 +41,18 @@ def broken_ranks(turn: Turn) -> Iterator[RankEnd]:
     """Ends of the running attempt's ranks that are neither a success nor the agent's own doing."""
     for slot in turn.members():
         pod = turn.kids.live.get(slot) or turn.kids.ended.get(slot) or turn.kids.leaving.get(slot)
-        view = turn.word(slot)
+        view = turn.word(slot) if pod is not None else turn.observed.parted.get(slot)
         # Ranks of a pod that is being taken away end because of that: the pod is the cause. Only what a rank said of
         # itself before its pod was deleted says more than the deletion.
-        if view is None or pod is None or pod.disrupted:
+        taken = pod.disrupted if pod is not None else slot in turn.observed.disruptions
+        if view is None or taken:
             continue
         for report in view.ranks:
             if report.get("state") == contract.RANK_ENDED and kind_of(report) not in (
                 contract.END_OK,
                 contract.END_STOPPED,
             ):
-                if slot in turn.kids.leaving and kind_of(report) != contract.END_EXCEPTION:
+                if (pod is None or slot in turn.kids.leaving) and kind_of(report) != contract.END_EXCEPTION:
                     continue
                 yield RankEnd(slot=slot, pod=pod, report=report, time=ended_at(report, view, turn.now))
 
