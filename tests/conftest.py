@@ -5,7 +5,9 @@ begin first.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,10 +22,13 @@ settings.register_profile(
 settings.load_profile("steady")
 
 
-def pytest_configure() -> None:
-    """Ctrl-C works for what tests start, also when they themselves were started by `nohup` or `&`: an ignored signal
-    would be inherited.
+def pytest_configure(config: pytest.Config) -> None:
+    """Jobs of tests are no jobs of this machine's user. Ctrl-C works for what tests start, also when they themselves
+    were started by `nohup` or `&`: an ignored signal would be inherited.
     """
+    state = tempfile.mkdtemp(prefix="state-of-tests-")
+    os.environ["XDG_STATE_HOME"] = state
+    config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -29,7 +29,14 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said", "next_step"),
     [
-        (["fly"], "invalid choice: 'fly'", "`tj --help`"),
+        (["fly"], "there is no command `tj fly`", "`tj --help`"),
+        (["rum", "x.py"], "there is no command `tj rum`; did you mean", "`tj --help`"),
+        (["rum"], "`tj run`", "`tj --help`"),
+        (["help"], "did you mean `tj --help`?", "`tj --help`"),
+        (["version"], "did you mean `tj --version`?", "`tj --help`"),
+        (["ls"], "did you mean `tj list`?", "`tj --help`"),
+        (["checkpoints", "lst", "x"], "did you mean `tj checkpoints list`?", "`tj checkpoints --help`"),
+        (["run", "--wrokers", "2", "x.py"], "no option --wrokers; did you mean --workers?", "`tj run --help`"),
         (
             ["run", "train.py", "--workers", "0"],
             "argument --workers: 0 is too small; the least is 1",
@@ -39,7 +46,7 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "train.py", "--max-failures", "-2"], "-2 is too small; the least is -1", "`tj run --help`"),
         (["run", "train.py", "--env", "JUST_A_NAME"], "'JUST_A_NAME' is not NAME=VALUE", "`tj run --help`"),
         (["run", "train.py", "--epochs", "3"], "unknown: --epochs 3", "tj run train.py ... -- --epochs 3"),
-        (["run", "--worker", "2", "train.py"], "unknown: --worker", "go after --"),
+        (["run", "--worker", "2", "train.py"], "no option --worker; did you mean --workers?", "go after --"),
         (["validate"], "required: -f/--file", "`tj validate --help`"),
         (["validate", "-f", "x.yaml", "--", "more"], "takes nothing after --", "`tj validate --help`"),
         (["run"], "nothing to run", "tj run train.py"),
@@ -49,8 +56,11 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-f", "x.yaml", "--local", "--", "--epochs", "3"], "takes nothing after --", "command"),
         (["wait", "digits", "--timeout", "soon"], "'soon' is no time", "`tj wait --help`"),
         (["wait", "digits", "--for", "lunch"], "invalid choice: 'lunch'", "`tj wait --help`"),
-        (["logs", "Not_A_Name"], "is no name of a job", "`tj logs --help`"),
-        (["logs", "digits", "-f", "--previous"], "nothing to follow", "one of -f and --previous"),
+        (["logs", "Not_A_Name", "--cluster"], "is no name of a job", "`tj list --cluster`"),
+        (["logs", "digits", "-n", "team", "-f", "--previous"], "nothing to follow", "one of -f and --previous"),
+        (["logs", "digits", "--previous"], "--previous is for jobs of a cluster", "-n NAMESPACE, --cluster"),
+        (["logs", "digits", "-n", "team", "--attempt", "2"], "--attempt is for jobs of this machine", "name a cluster"),
+        (["run", "train.py", "--fresh", "--resume-from", "x"], "not allowed with argument --fresh", "`tj run --help`"),
         (["scale", "digits", "0"], "0 is too small", "`tj scale --help`"),
         (["list", "--", "more"], "takes nothing after --", "`tj list --help`"),
         (

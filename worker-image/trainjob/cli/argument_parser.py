@@ -5,19 +5,54 @@ nothing else.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainjob.cli.argument_types import at_least
 from trainjob.cli.errors import CommandError
+from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_USAGE
+
+
+class Formatter(argparse.HelpFormatter):
+    """Prose is wrapped to the terminal; a paragraph with an indented line in it (a list, an example) stays as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            "\n".join(indent + line for line in each.splitlines())
+            if any(line.startswith(" ") for line in each.splitlines())
+            else super(Formatter, self)._fill_text(each, width, indent)
+            for each in paragraphs
+        )
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose errors say what to type next and leave printing and exit codes to `main`."""
 
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **given})
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
         raise CommandError(message, next_step=f"`{self.prog} --help` shows the options", code=CLI_USAGE)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A command that does not exist, with the nearest one instead of the whole list."""
+        if not isinstance(action, argparse._SubParsersAction) or value in (action.choices or ()):
+            super()._check_value(action, value)
+            return
+        instead = INSTEAD.get(value)
+        near = [instead] if instead else nearest(str(value), sorted(action.choices or ()), 2)
+        guess = " or ".join(f"`{self.prog} {each}`" for each in near)
+        raise CommandError(
+            f"there is no command `{self.prog} {value}`" + (f"; did you mean {guess}?" if guess else ""),
+            next_step=f"`{self.prog} --help` shows the commands",
+            code=CLI_USAGE,
+        )
+
+
+INSTEAD = {"help": "--help", "version": "--version", "ls": "list", "ps": "list", "log": "logs", "kill": "stop"}
+"""What people type for it elsewhere."""
 
 
 if TYPE_CHECKING:
@@ -47,6 +82,9 @@ def checkpoint_rules(group: argparse._ArgumentGroup) -> None:
 
 def cluster_access(group: argparse._ArgumentGroup) -> None:
     """Which cluster a command speaks to."""
+    group.add_argument(
+        "--cluster", action="store_true", help="of the usual cluster and namespace: the current context's"
+    )
     group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
     group.add_argument(
         "--kubeconfig",

@@ -41,6 +41,16 @@ def seconds(text: str) -> float:
     return float(hours * 3600 + minutes * 60 + rest)
 
 
+def age(text: str) -> float:
+    """Seconds of `90s`, `12h`, `30d`."""
+    if re.fullmatch(r"\d+d", text, re.ASCII):
+        return int(text[:-1]) * 86400.0
+    try:
+        return seconds(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age; give 90m, 12h or 30d") from None
+
+
 def job_name(text: str) -> str:
     """A job's name, also as kubectl prints it: `trainjob.trainjob.dev/digits`, `tj/digits`."""
     name = text.rsplit("/", 1)[-1]

@@ -6,12 +6,16 @@ measured here.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from trainjob.cli import jobs_parser
 from trainjob.cli import parser as grammar
+from trainjob.cli.argument_parser import Parser
+from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError
 from trainjob.screen import streams
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE
@@ -53,21 +57,44 @@ def _dispatch(argv: list[str]) -> int:
         return CLI_USAGE
     unknown = grammar.late_words(args, unknown)
     if unknown:
-        raise CommandError(
-            f"unknown: {' '.join(unknown)}",
-            next_step=_for_unknown(args.command, getattr(args, "script", None), unknown),
-            code=CLI_USAGE,
-        )
+        raise _for_unknown(parser, args.command, getattr(args, "script", None), unknown)
     if args.command not in ("run", "submit") and script_args:
         raise CommandError(
             f"`tj {args.command}` takes nothing after --",
             next_step=f"`tj {args.command} --help` shows the options",
             code=CLI_USAGE,
         )
-    args.script_args = script_args
-    module, _, function = args.entry.partition(":")
+    args.script_args, args.words = script_args, argv
+    module, _, function = _entry(args).partition(":")
     command: Callable[..., int] = getattr(import_module(module), function)
     return command(args)
+
+
+def _entry(args: argparse.Namespace) -> str:
+    """The function for a command; of one that this machine and a cluster have, the one that its options mean."""
+    if not hasattr(args, "cluster_entry"):
+        return str(args.entry)
+    there = jobs_parser.means_cluster(args)
+    if there and hasattr(args, "name"):
+        args.name = _cluster_name(args.name)
+    for dest, option in getattr(args, "only_here" if there else "only_there", {}).items():
+        if getattr(args, dest):
+            side, other = ("this machine", "a cluster") if there else ("a cluster", "this machine")
+            raise CommandError(
+                f"{option} is for jobs of {side}, and this is about one of {other}",
+                next_step="leave it out, or the options that name a cluster"
+                if there
+                else "leave it out, or name a cluster: -n NAMESPACE, --cluster",
+                code=CLI_USAGE,
+            )
+    return str(args.cluster_entry if there else args.entry)
+
+
+def _cluster_name(text: str) -> str:
+    try:
+        return job_name(text)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(str(error), next_step="`tj list --cluster` shows the names", code=CLI_USAGE) from None
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -78,10 +105,26 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _for_unknown(command: str, script: str | None, unknown: list[str]) -> str:
+def _for_unknown(parser: Parser, command: str, script: str | None, unknown: list[str]) -> CommandError:
+    """A misspelt option is told from one that was meant for the script."""
+    from difflib import get_close_matches  # here: commands that are spelt right need not wait for it
+
+    options = grammar.options(parser, command)
+    for word in unknown:
+        near = get_close_matches(word.partition("=")[0], options, 1, cutoff=0.75) if word.startswith("--") else []
+        if near:
+            return CommandError(
+                f"there is no option {word.partition('=')[0]}; did you mean {near[0]}?",
+                next_step=f"`tj {command} --help` shows the options"
+                + ("; arguments for the script go after --" if script is not None else ""),
+                code=CLI_USAGE,
+            )
+    said = f"unknown: {' '.join(unknown)}"
     if script is not None:
-        return f"arguments for the script go after --: tj {command} {script} ... -- {' '.join(unknown)}"
-    return f"`tj {command} --help` shows the options"
+        next_step = f"arguments for the script go after --: tj {command} {script} ... -- {' '.join(unknown)}"
+    else:
+        next_step = f"`tj {command} --help` shows the options"
+    return CommandError(said, next_step=next_step, code=CLI_USAGE)
 
 
 def _version() -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from trainjob.cli.errors import CommandError
+from trainjob.launch.job import GPU_RESOURCE
 from trainjob_api import contract
 from trainjob_api.problems import Problem
 from trainjob_api.v1alpha1 import TrainJob
@@ -36,6 +37,8 @@ class Options:
     strict: bool | None = None
     on_upload_failure: str | None = None
     fresh: bool = False
+    resume_from: str | None = None
+    gpus: int | None = None
     max_failures: int | None = None
     env: Sequence[tuple[str, str]] = ()
 
@@ -54,6 +57,8 @@ def overlay(document: Document, options: Options) -> Document:
         _put(result, field, given.value)
     for name, value in options.env:
         _set_env(result, name, value)
+    if options.gpus is not None:
+        _set_gpus(result, options.gpus)
     return result
 
 
@@ -95,7 +100,9 @@ def _given(options: Options) -> Mapping[str, Given]:
         f"{checkpoint}.keep": Given("--keep", options.keep),
         f"{checkpoint}.strict": Given("--strict", options.strict),
         f"{checkpoint}.onUploadFailure": Given("--on-upload-failure", options.on_upload_failure),
-        f"{checkpoint}.resumeFrom": Given("--fresh", "none" if options.fresh else None),
+        f"{checkpoint}.resumeFrom": Given("--fresh", "none")
+        if options.fresh
+        else Given("--resume-from", options.resume_from),
         "spec.failurePolicy.maxFailures": Given("--max-failures", options.max_failures),
     }
     return {field: given for field, given in every.items() if given.value is not None}
@@ -122,11 +129,27 @@ def _put(document: Document, field: str, value: object) -> None:
     part[last] = value
 
 
+def _trainer(document: Document) -> Any:
+    """The container that trains, in a document that nobody has checked."""
+    containers = document["spec"]["template"]["spec"]["containers"]
+    return next((c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), containers[0])
+
+
+def _set_gpus(document: Document, count: int) -> None:
+    """As its limit; 0 takes it out."""
+    try:
+        container = _trainer(document)
+        limits = container.setdefault("resources", {}).setdefault("limits", {})
+        limits.pop(GPU_RESOURCE, None)
+        limits.update({GPU_RESOURCE: str(count)} if count else {})
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return
+
+
 def _set_env(document: Document, name: str, value: str) -> None:
     """In the container that trains, replacing an entry of that name."""
     try:
-        containers = document["spec"]["template"]["spec"]["containers"]
-        container = next((c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), containers[0])
+        container = _trainer(document)
         entries = container.setdefault("env", [])
         entries[:] = [entry for entry in entries if entry.get("name") != name] + [{"name": name, "value": value}]
     except (KeyError, IndexError, TypeError, AttributeError):

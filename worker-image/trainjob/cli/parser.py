@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from trainjob.cli import jobs_parser
 from trainjob.cli.argument_parser import Parser, checkpoint_rules
 from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.checkpoints import parser as checkpoints_parser
@@ -20,26 +21,29 @@ if TYPE_CHECKING:
 DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
 
 EPILOG = """exit codes:
-  0 done   1 the operation failed   2 wrong usage   3 no such job or checkpoint   4 no cluster, or no access to it
+  0 done   1 the operation failed   2 wrong usage
+  3 no such job or checkpoint   4 no cluster, or no access to it
   10 the job failed   11 it was stopped   12 timed out   130 interrupted
 
-examples:
+on this machine:
   tj run train.py --workers 2
-  tj run train.py --workers 4 --name digits --storage ./checkpoints -- --epochs 20
-  tj run -f trainjob.yaml --local
-  tj validate -f trainjob.yaml
+  tj run train.py --workers 4 --name digits --detach -- --epochs 20
+  tj list
+  tj attach digits
+  tj logs digits --rank 0,3-5
+  tj model get digits -o ./model
+
+on a cluster:
   tj doctor
-  tj submit -f trainjob.yaml --wait --logs
   tj submit train.py --image IMAGE --workers 2 --gpus 8 -- --epochs 20
-  tj logs digits --rank 0,3-5 -f
-  tj checkpoints list digits
-  tj model get digits -o ./model"""
+  tj list -n team
+  tj logs digits -n team -f"""
 
 RUN_DESCRIPTION = """Run a training job on this machine and show it until it ends.
 
 The script runs once per rank, from this directory. A rank that dies is started again, with the others, from the newest
 checkpoint; --max-failures bounds how often. A job that has a name goes on where its last run stopped, unless that run
-completed; --fresh starts over.
+completed; --fresh starts over, --resume-from goes on from another checkpoint or extends a completed job.
 
 Ctrl-C stops the ranks, keeps what was reported, and ends with 130; a second Ctrl-C ends at once."""
 
@@ -56,16 +60,23 @@ def build() -> Parser:
         prog="tj",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and end")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     _add_run(commands)
     _add_validate(commands)
+    jobs_parser.add(commands)
     cluster_parser.add(commands)
     checkpoints_parser.add(commands)
     return parser
+
+
+def options(parser: Parser, command: str) -> list[str]:
+    """The long options of a command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and command in action.choices:
+            return [word for each in action.choices[command]._actions for word in each.option_strings if len(word) > 2]
+    return []
 
 
 def late_words(args: argparse.Namespace, unknown: list[str]) -> list[str]:
@@ -85,8 +96,6 @@ def _add_run(commands: Commands) -> None:
         description=RUN_DESCRIPTION,
         epilog=RUN_EPILOG,
         usage="tj run SCRIPT [options] [-- ARGS ...]\n       tj run -f FILE --local [options]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     run.set_defaults(entry="trainjob.cli.run:run")
     run.add_argument(
@@ -122,7 +131,15 @@ def _add_run(commands: Commands) -> None:
     size.add_argument(
         "--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)"
     )
-    size.add_argument("--processes-per-worker", metavar="N", type=at_least(1), help="ranks in each worker (default: 1)")
+    size.add_argument(
+        "--gpus", metavar="N", type=at_least(0), help="GPUs of each worker, one rank for each of them (default: 0)"
+    )
+    size.add_argument(
+        "--processes-per-worker",
+        metavar="N",
+        type=at_least(1),
+        help="ranks in each worker (default: its GPUs, else 1)",
+    )
     saved = run.add_argument_group("what is saved, and what it survives")
     saved.add_argument(
         "--storage",
@@ -131,7 +148,14 @@ def _add_run(commands: Commands) -> None:
         "~/trainjob_results)",
     )
     checkpoint_rules(saved)
-    saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
+    start = saved.add_mutually_exclusive_group()
+    start.add_argument("--fresh", action="store_true", help="start over, whatever earlier runs of this name have saved")
+    start.add_argument(
+        "--resume-from",
+        metavar="WHAT",
+        help="go on from another job's newest checkpoint (its name), from a checkpoint of --name (its id, as 1-2-14), "
+        "or from one at a path or s3:// URI; with the job's own name it goes on although it completed",
+    )
     saved.add_argument(
         "--max-failures",
         metavar="N",
@@ -139,6 +163,8 @@ def _add_run(commands: Commands) -> None:
         help="failures that are answered with a restart; -1: no limit (default: 3)",
     )
     shown = run.add_argument_group("how it is shown")
+    shown.add_argument("--detach", action="store_true", help="run it in the background; `tj attach NAME` shows it")
+    shown.add_argument("--dry-run", action="store_true", help="check it, print the TrainJob, and run nothing")
     shown.add_argument(
         "--plain",
         action="store_true",
@@ -152,7 +178,6 @@ def _add_validate(commands: Commands) -> None:
         help="check a TrainJob manifest without running it",
         description="Check the TrainJobs in a manifest: every field's name, type and meaning. Ends with 0 if all are "
         "valid, 1 if not.",
-        allow_abbrev=False,
     )
     validate.set_defaults(entry="trainjob.cli.validate:validate")
     validate.add_argument(

@@ -82,8 +82,9 @@ def _table(group: argparse._ArgumentGroup) -> list[str]:
 def _spelling(action: argparse.Action) -> str:
     if not action.option_strings:
         return f"`{action.metavar}`"
-    value = "" if action.nargs == 0 else f" {action.metavar}"
-    return ", ".join(f"`{option}{value}`" for option in action.option_strings)
+    shown = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
+    value = "" if action.nargs == 0 else f" {shown}"
+    return ", ".join(f"`{_escape(option + value)}`" for option in action.option_strings)
 
 
 def _escape(text: str) -> str:

@@ -7,6 +7,7 @@ and what to say at the end.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli import manifest, overlay
+from trainjob.cli import manifest, overlay, resume
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
@@ -27,6 +28,7 @@ from trainjob_api.v1alpha1 import TrainJob
 if TYPE_CHECKING:
     from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 
+PUT_RIGHT = "put that right, then run the same command again"
 ASK_S = 4.0
 """How long a job that was stopped is asked for its newest checkpoint."""
 
@@ -35,6 +37,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
     started = time.monotonic()
     job = build(args)
+    if args.dry_run:
+        return _dry_run(job)
+    if args.detach:
+        return _detach(args, job)
     if args.in_process:
         return _in_process(args, job, started)
     from trainjob.launch.local.backend import (
@@ -46,10 +52,43 @@ def run(args: argparse.Namespace) -> int:
     try:
         outcome = run_job(job, listener=show)
     except LaunchError as error:
-        raise CommandError(str(error), next_step="put that right, then run the same command again") from None
+        raise CommandError(str(error), next_step=PUT_RIGHT) from None
     finally:
         display.close()
     return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
+
+
+def _dry_run(job: TrainJob) -> int:
+    """Everything that a run would check before it starts something, then the object."""
+    import yaml
+
+    from trainjob.launch.local import backend, checks
+
+    try:
+        checks.check(job, backend.base_environment(), os.getcwd())
+    except LaunchError as error:
+        raise CommandError(str(error), next_step=PUT_RIGHT) from None
+    document = {name: value for name, value in job.to_json().items() if name != "status"}
+    print(yaml.safe_dump(document, sort_keys=False), end="")
+    print(f"nothing was started; {opening(job)}", file=sys.stderr)
+    return CLI_OK
+
+
+def _detach(args: argparse.Namespace, job: TrainJob) -> int:
+    """The same words again, with the name that this command would have made."""
+    if args.in_process or args.file == "-" or defaults.job_storage(job) is None:
+        raise CommandError(
+            "--detach needs a process of its own, a manifest that can be read again, and storage",
+            next_step="leave --in-process out, give -f a file, and --storage a folder",
+            code=CLI_USAGE,
+        )
+    from trainjob.cli.local import detach
+
+    words = list(itertools.takewhile(lambda word: word != "--", args.words))
+    words = [word for word in words if word != "--detach"]
+    named = [] if args.name else ["--name", job.metadata.name]
+    script_args = ["--", *args.script_args] if args.script_args else []
+    return detach.detach(job, [*words, *named, "--plain", *script_args])
 
 
 def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
@@ -63,7 +102,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     try:
         end = script.run(job, command)
     except LaunchError as error:
-        raise CommandError(str(error), next_step="put that right, then run the same command again") from None
+        raise CommandError(str(error), next_step=PUT_RIGHT) from None
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
@@ -132,6 +171,8 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         strict=args.strict,
         on_upload_failure=args.on_upload_failure,
         fresh=args.fresh,
+        resume_from=resume.resolve(args.resume_from, args.name, args.storage) if args.resume_from else None,
+        gpus=args.gpus,
         max_failures=args.max_failures,
         env=args.env,
     )
@@ -179,7 +220,16 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script]),
     ]
     words += ["--name", job.metadata.name]
-    for option in ("workers", "processes_per_worker", "storage", "keep", "on_upload_failure", "max_failures"):
+    for option in (
+        "workers",
+        "processes_per_worker",
+        "gpus",
+        "storage",
+        "resume_from",
+        "keep",
+        "on_upload_failure",
+        "max_failures",
+    ):
         value = getattr(args, option)
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
     words += ["--in-process"] if args.in_process else []
@@ -198,7 +248,7 @@ def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float, *, tra
     """Say how it ended, on standard error, and return the exit code."""
     job, status = outcome.job, outcome.job.status
     if status.holds("Complete"):
-        lines, code = _done(job, seconds), CLI_OK
+        lines, code = changes.completed(job, seconds), CLI_OK
     elif status.holds("Failed"):
         asks = outcome.storage is not None and status.checkpoint.latest is None
         stored = newest(str(outcome.storage))[0] if asks else None
@@ -207,19 +257,6 @@ def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float, *, tra
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code
-
-
-def _done(job: TrainJob, seconds: float) -> list[str]:
-    status, latest = job.status, job.status.checkpoint.latest
-    attempts = status.attempt.number if status.attempt else 0
-    lines = [f"{job.metadata.name} completed in {wording.duration(seconds)} with {wording.count(attempts, 'attempt')}"]
-    if status.progress.metrics:
-        lines.append(f"  {wording.metrics(status.progress.metrics)}")
-    if trouble := changes.not_a_number(status.progress):
-        lines.append(f"  warning: {trouble}")
-    if latest is not None:
-        lines.append(f"  checkpoint {latest.id}: {latest.uri or 'gone with the workers; --storage keeps it'}")
-    return lines
 
 
 def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:

@@ -219,3 +219,17 @@ def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
         if part
     )
     return [Change(Kind.STATE, done)]
+
+
+def completed(job: TrainJob, seconds: float) -> list[str]:
+    """The lines for a job of this machine that completed."""
+    status, latest = job.status, job.status.checkpoint.latest
+    attempts = status.attempt.number if status.attempt else 0
+    lines = [f"{job.metadata.name} completed in {wording.duration(seconds)} with {wording.count(attempts, 'attempt')}"]
+    if status.progress.metrics:
+        lines.append(f"  {wording.metrics(status.progress.metrics)}")
+    if trouble := not_a_number(status.progress):
+        lines.append(f"  warning: {trouble}")
+    if latest is not None:
+        lines.append(f"  checkpoint {latest.id}: {latest.uri or 'gone with the workers; --storage keeps it'}")
+    return lines

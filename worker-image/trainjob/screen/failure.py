@@ -38,6 +38,8 @@ ADVICE = {
     contract.REASON_POD_LOST: "Look at why the worker vanished (`dmesg | tail`, the node's events)",
     contract.REASON_WORKER_UNREACHABLE: "Look at the worker's node and the network to it: the worker was lost, not "
     "your code",
+    contract.REASON_PEERS_UNREACHABLE: "Let the workers reach each other (a firewall?): the sentence above says who "
+    "cannot reach whom",
     contract.REASON_POD_FAILED: "Look at the worker's last lines above",
     contract.REASON_INIT_FAILED: "Look at the init container's log: the sentence above has the command",
     contract.REASON_PREEMPTED: "The worker's node was taken away; there is nothing to fix",
@@ -68,6 +70,8 @@ ON_A_CLUSTER = {
     contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the "
     "pods' user write",
     contract.REASON_POD_LOST: "Look at why the pod vanished (`tj events {job}`)",
+    contract.REASON_PEERS_UNREACHABLE: "Let the job's pods reach each other on any port (NetworkPolicies, service "
+    "meshes): the sentence above says who cannot reach whom",
     contract.REASON_POD_FAILED: "Look at the pod's last lines (`tj logs {job} --rank all`) and `tj events {job}`",
     contract.REASON_START_FAILED: "Look at the pods' last lines (`tj logs {job} --rank all`): they ended before the "
     "ranks could start",

@@ -12,6 +12,7 @@
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
     history/<run>-<attempt>.jsonl                reports and log rows of one attempt; of a long one the first of them
     history/<run>-<attempt>.<n>.jsonl            what follows, n from 1; only the last segment still changes
+    output/<start>-<attempt>.log[.gz]            what the ranks of a job on this machine wrote, kept by its launcher
 
 The user's files cannot collide with ours: the folder `.trainjob` at the top of a checkpoint is reserved. Used by
 everything that touches storage; pure.
@@ -29,6 +30,7 @@ RESERVED = ".trainjob"
 CHECKPOINTS = "checkpoints"
 RUNS = "runs"
 HISTORY = "history"
+OUTPUT = "output"
 
 _RUN = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
 _ATTEMPT = re.compile(r"([1-9][0-9]{0,17})\.attempt-([0-9]{1,18})\.json", re.ASCII)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli.argument_parser import cluster_access, output
@@ -11,8 +10,9 @@ from trainjob.cli.argument_types import at_least
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands, Parser
 
-WHERE = """JOB is a job's name, or the path or s3:// URI of its folder (<storage>/<namespace>/<name>) or of one checkpoint in it. A name is looked
-for among the jobs of `tj run` on this machine, then on the cluster; --storage, --local and -n say where. The job need not be alive."""
+WHERE = """JOB is a job's name, or the path or s3:// URI of its folder (<storage>/<namespace>/<name>) or of one
+checkpoint in it. A name is that of a job of this machine; with -n, --cluster, --context or --kubeconfig it is a
+cluster's. The job need not be alive."""
 
 DESCRIPTION = f"""Look at the checkpoints of a job, bring them here, remove them.
 
@@ -20,28 +20,35 @@ DESCRIPTION = f"""Look at the checkpoints of a job, bring them here, remove them
 
 LIST = """List the committed checkpoints of a job's newest run, oldest first.
 
-Marks: latest (what a restart goes on from), best (by the job's score attribute), in use (what the running attempt started from), damaged (readers
-pass it over), unfinished (no manifest: its upload goes on, or was given up), removing (its removal was cut off; rm ends it)."""
+Marks: latest (what a restart goes on from), best (by the job's score attribute), in use (what the running attempt
+started from), damaged (readers pass it over), unfinished (no manifest: its upload goes on, or was given up), removing
+(its removal was cut off; rm ends it)."""
 
-SHOW = """Show one checkpoint: what was reported with it, what it goes back to, its files with their checksums. Without ID the latest."""
+SHOW = """Show one checkpoint: what was reported with it, what it goes back to, its files with their checksums.
+Without ID the latest."""
 
-VERIFY = """Read every file of checkpoints and compare sizes and checksums with their manifests. Without ID all of the newest run.
+VERIFY = """Read every file of checkpoints and compare sizes and checksums with their manifests. Without ID all of the
+newest run.
 
-Ends with 1 when something is damaged, and names each file. Nothing is written unless --mark is given: then what is damaged is marked, so that no
-restart takes it."""
+Ends with 1 when something is damaged, and names each file. Nothing is written unless --mark is given: then what is
+damaged is marked, so that no restart takes it."""
 
 DOWNLOAD = """Bring a checkpoint into a folder, verified. Without ID the latest.
 
-The folder is then a checkpoint of its own, which `tj checkpoints show`, resumeFrom and trainjob.Checkpoint(path) take. With --files only those come. A download that
-was cut off is gone on with by the same command; a folder that holds anything else is left alone."""
+The folder is then a checkpoint of its own, which `tj checkpoints show`, resumeFrom and trainjob.Checkpoint(path)
+take. With --files only those come. A download that was cut off goes on when the same command is given
+again; a folder that holds anything else is left alone."""
 
 REMOVE = """Remove checkpoints for good: the manifest first, then the files, so that nobody reads half of one.
 
-Asks on a terminal; elsewhere --yes is needed. Refused without --force: the latest of a job that is not known to be over, and the one that its running attempt started from."""
+Asks on a terminal; elsewhere --yes is needed. Refused without --force: the latest of a job that is not known to be
+over, and the one that its running attempt started from."""
 
-MODEL_GET = """Bring the files of a job's best checkpoint here, verified: those that the script saved, without the library's own.
+MODEL_GET = """Bring the files of a job's best checkpoint here, verified: those that the script saved, without the
+library's own.
 
-The best is by the job's score attribute (spec.checkpoint.scoreAttribute, CheckpointConfig), or by --metric and --mode; the latest where there is none, or with --latest."""
+The best is by the job's score attribute (spec.checkpoint.scoreAttribute, CheckpointConfig), or by --metric and
+--mode; the latest where there is none, or with --latest."""
 
 ONE, MANY, SOME = "[ID]", "[ID ...]", "ID ..."
 IDS = "a checkpoint's identity (1-2-14), `latest` or `best`"
@@ -115,8 +122,6 @@ def _group(commands: Commands, name: str, help: str, description: str) -> Comman
         name,
         help=help,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     return parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", required=True, parser_class=type(parser)
@@ -128,8 +133,6 @@ def _action(actions: Commands, name: str, entry: str, help: str, description: st
         name,
         help=help,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(entry=entry)
     parser.add_argument(
@@ -148,7 +151,7 @@ def _action(actions: Commands, name: str, entry: str, help: str, description: st
     where.add_argument(
         "--local",
         action="store_true",
-        help="a job of `tj run` on this machine without --storage (in ~/trainjob_results)",
+        help="a job of this machine (so it is without any of these options)",
     )
     where.add_argument(
         "-n", "--namespace", metavar="NS", help="namespace (default: the context's; below a storage folder: default)"

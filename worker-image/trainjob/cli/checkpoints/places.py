@@ -1,6 +1,6 @@
 """Where the checkpoints that a command is about lie: on this machine, on a cluster's storage, or at a path or URI.
 
-For `tj checkpoints` and `tj model`. A name is looked for on this machine first, unless an option says where; the job
+For `tj checkpoints` and `tj model`. A name is one of this machine's jobs, unless an option names a cluster; the job
 need not be alive, and by its folder's path or URI its object need not be there. What the cluster's storage needs is
 `cluster_storage.py`.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +22,7 @@ from trainjob.checkpoint.stores.store import Store
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.cluster import cluster_storage, connect
 from trainjob.cli.errors import CommandError
+from trainjob.cli.local import find as local
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket, jobs_api
 from trainjob.launch.local import lock
@@ -69,28 +69,36 @@ class Place:
 def find(args: argparse.Namespace) -> Place:
     """The place that the arguments name. Raises CommandError."""
     what: str = args.what
-    elsewhere = args.context or args.kubeconfig
+    elsewhere = args.context or args.kubeconfig or args.cluster
     if is_location(what):
         if args.storage or args.local or args.namespace or elsewhere:
             raise CommandError(
                 f"{what} says itself where it is",
-                next_step="leave -n, --storage, --local, --context and --kubeconfig out",
+                next_step="leave -n, --storage, --local, --cluster, --context and --kubeconfig out",
                 code=CLI_USAGE,
             )
         return _at(what)
     if args.local and elsewhere:
         raise CommandError(
-            "--local is this machine, --context and --kubeconfig name a cluster",
+            "--local is this machine, --cluster, --context and --kubeconfig name a cluster",
             next_step="leave one of them out",
             code=CLI_USAGE,
         )
-    if args.storage or args.local:
-        return _named(args, what, args.storage or jobs.DEFAULT_STORAGE)
+    if args.storage:
+        return _named(args, what, args.storage)
     if not elsewhere and not args.namespace:
-        folder = _folder(jobs.DEFAULT_STORAGE, "default", what)
-        if os.path.isdir(folder):
-            print(f"tj  | {what} of this machine: {folder} (of a cluster: -n NAMESPACE)", file=sys.stderr)
-            return _local(folder, what, "--local")
+        record = local.named(what)
+        if record.folder is None:
+            raise CommandError(
+                f"{what} had no storage, and its checkpoints are gone with it",
+                next_step=f"`tj logs {what}` shows what its ranks wrote",
+                code=CLI_NOT_FOUND,
+            )
+        if jobs.is_s3(record.folder):
+            return replace(_at(record.folder), words=what, title=what)
+        return _local(record.folder, what, "")
+    if args.local:
+        return _named(args, what, jobs.DEFAULT_STORAGE)
     return _on_cluster(args, _checked(what))
 
 
@@ -126,7 +134,12 @@ def _named(args: argparse.Namespace, what: str, storage: str) -> Place:
 def _local(folder: str, what: str, flags: str) -> Place:
     store = open_store(folder)
     return Place(
-        store, store, f"{what} {flags}", what, phase="Running" if lock.held(folder) else "", over=not lock.held(folder)
+        store,
+        store,
+        f"{what} {flags}".rstrip(),
+        what,
+        phase="Running" if lock.held(folder) else "",
+        over=not lock.held(folder),
     )
 
 

@@ -4,7 +4,6 @@ local ones.
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli.argument_parser import checkpoint_rules, cluster_access, output
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
 
 SUBMIT_DESCRIPTION = """Start a training job on a cluster.
 
-With -f the job comes from a manifest. With a script it is made of the options, and the code travels along: the files of this
-directory (in a git repository those that git does not ignore; .tjignore takes out more), packed, as long as they fit a
-ConfigMap (700 KiB), or more with --storage at s3://. Each pod unpacks them into /code and works there.
+With -f the job comes from a manifest. With a script it is made of the options, and the code travels along: the files
+of this directory (in a git repository those that git does not ignore; .tjignore takes out more), packed, as long as
+they fit a ConfigMap (700 KiB), or more with --storage at s3://. Each pod unpacks them into /code and works there.
 
 A job that has a name and storage goes on where an earlier one of that name stopped, unless that one completed."""
 
@@ -26,21 +25,18 @@ SUBMIT_EPILOG = """Arguments for the script go after --:
 
 Ctrl-C while it is watched leaves the job running."""
 
-LOGS_DESCRIPTION = """Show what the ranks wrote, each line with its rank in front.
-
-All ranks of a job with up to 8, rank 0 of a larger one, unless --rank says otherwise. With -f it waits for pods that are not
-there yet, goes on through restarts and replaced pods, and ends with the job; the exit code is then the job's."""
-
 CANCEL_DESCRIPTION = """Stop a job for good and keep everything.
 
-It is suspended (spec.suspend: true) and marked as cancelled: its pods end, its checkpoints stay, `tj status` still tells what
-it did, and whoever waits for it ends with exit code 11. `tj resume` takes it back; `tj delete` removes it."""
+It is suspended (spec.suspend: true) and marked as cancelled: its pods end, its checkpoints stay, `tj status` still
+tells what it did, and whoever waits for it ends with exit code 11. `tj resume` takes it back; `tj delete` removes
+it."""
 
 RESTART_DESCRIPTION = (
     """Begin a new attempt now, in the pods that are there, from the newest checkpoint. Not counted as a failure."""
 )
 
-DOCTOR_DESCRIPTION = """Check what a job needs: a cluster that answers, the CRD, an operator that leads, its coordinator, your rights, storage, GPUs.
+DOCTOR_DESCRIPTION = """Check what a job needs: a cluster that answers, the CRD, an operator that leads, its
+coordinator, your rights, storage, GPUs.
 
 Each finding that needs something comes with the command that mends it. Ends with 1 if something is broken."""
 
@@ -50,9 +46,6 @@ WAITED_FOR = ("complete", "failed", "running", "suspended", "deleted")
 def add(commands: Commands) -> None:
     """All commands that speak to a cluster."""
     _add_submit(commands)
-    _add_list(commands)
-    _add_status(commands)
-    _add_logs(commands)
     _add_events(commands)
     _add_controls(commands)
     _add_wait(commands)
@@ -75,8 +68,6 @@ def _command(
         description=description or f"{help[0].upper()}{help[1:]}.",
         usage=usage,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(entry=entry)
     return parser
@@ -189,47 +180,6 @@ def _add_submit(commands: Commands) -> None:
     after.add_argument("--plain", action="store_true", help="one line per change instead of the live panel")
     after.add_argument("--dry-run", action="store_true", help="print what would be created, and create nothing")
     _where(submit)
-
-
-def _add_list(commands: Commands) -> None:
-    listing = _command(commands, "list", "trainjob.cli.cluster.listing:listing", help="list the jobs of a namespace")
-    listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
-    output(listing, "wide", "name", "json")
-    _where(listing)
-
-
-def _add_status(commands: Commands) -> None:
-    status = _command(
-        commands,
-        "status",
-        "trainjob.cli.cluster.status:status",
-        help="show a job on one screen: state, workers, progress, failures, what to do",
-    )
-    _name(status)
-    output(status, "json")
-    status.add_argument(
-        "--watch", action="store_true", help="keep showing it until it ends, and end with its exit code"
-    )
-    status.add_argument(
-        "--plain", action="store_true", help="with --watch: one line per change instead of the live panel"
-    )
-    _where(status)
-
-
-def _add_logs(commands: Commands) -> None:
-    logs = _command(
-        commands,
-        "logs",
-        "trainjob.cli.cluster.logs:logs",
-        help="show the lines of a job's ranks",
-        description=LOGS_DESCRIPTION,
-    )
-    _name(logs)
-    logs.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    logs.add_argument("--previous", action="store_true", help="of the containers before their last restart")
-    logs.add_argument("--tail", metavar="N", type=at_least(0), help="of each pod only its last N lines")
-    _where(logs)
 
 
 def _add_events(commands: Commands) -> None:

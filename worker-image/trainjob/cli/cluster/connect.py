@@ -20,7 +20,7 @@ class Place:
     api: Api
     namespace: str
     flags: str
-    """How later commands name the same place: ` -n team`, or nothing where it is the usual one."""
+    """How later commands name the same place: ` -n team`, or ` --cluster` where it is the usual one."""
 
 
 def connect(args: argparse.Namespace) -> Place:
@@ -33,7 +33,7 @@ def connect(args: argparse.Namespace) -> Place:
         ("--context", args.context),
         ("--kubeconfig", args.kubeconfig),
     )
-    return Place(api, namespace, "".join(f" {flag} {value}" for flag, value in given if value))
+    return Place(api, namespace, "".join(f" {flag} {value}" for flag, value in given if value) or " --cluster")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from trainjob.launch.in_process.companion import Order
 from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
+from trainjob.launch.local.registry.recorder import ENV_COMMAND
 from trainjob.session import calls, link, rank_state
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
@@ -284,7 +285,11 @@ def _started(order: Order, base: Mapping[str, str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, *LOCAL_MODULES_FIRST, "-m", "trainjob.launch.in_process.companion"]
     # A session of its own: Ctrl-C at this terminal is this process's affair.
     companion = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(base), start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**base, ENV_COMMAND: json.dumps(sys.orig_argv)},
+        start_new_session=True,
     )
     assert companion.stdin is not None
     with contextlib.suppress(OSError):  # it has ended already: it is asked why

@@ -24,6 +24,7 @@ from trainjob.launch.local import checks, environment, gpus, scratch
 from trainjob.launch.local.drive import Driver, Stop
 from trainjob.launch.local.kubelet import Machine
 from trainjob.launch.local.lock import JobLock
+from trainjob.launch.local.registry.recorder import Recorder
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -88,13 +89,20 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
     tell = listener or (lambda _event: None)
     if job.spec.suspend:
         raise LaunchError("spec.suspend is true: the job would wait for ever. Set it to false to run it here")
-    checks.check(job, _base_environment(options), options.working_dir or os.getcwd())
+    checks.check(job, base_environment(options), options.working_dir or os.getcwd())
     scratch.sweep()
     with contextlib.ExitStack() as stack:
         machine, token = _machine(job, stack, options, tell)
         if options.prepare is not None:
             options.prepare(machine.scratch.path)
-        final, interrupted = _Session(Driver(_with_own_port(job), machine, token), tell).run()
+        # Under the name's lock: a record has one writer.
+        recorder = Recorder(job, lambda text: tell(LocalEvent(kind="note", text=text)))
+        driver = Driver(_with_own_port(job), machine, token, lambda: recorder.asked_to_stop)
+        final: TrainJob | None = None
+        try:
+            final, interrupted = _Session(driver, tell, recorder).run()
+        finally:
+            recorder.end(final or driver.job)
         if options.collect is not None:
             options.collect(machine.scratch.path)
     return LocalOutcome(job=final, storage=defaults.job_storage(job), interrupted=interrupted)
@@ -102,7 +110,7 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
 
 def _machine(job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, tell: Listener) -> tuple[Machine, str]:
     """What pods need of this machine, and the token that their agents show; the stack gives it all back."""
-    base = _base_environment(options)
+    base = base_environment(options)
     folder = defaults.job_storage(job)
     lock = None
     if folder is not None:
@@ -127,16 +135,19 @@ def _machine(job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, 
     return machine, token
 
 
-def _base_environment(options: LocalOptions) -> dict[str, str]:
+def base_environment(options: LocalOptions | None = None) -> dict[str, str]:
+    """What a pod's environment begins with."""
+    options = options or LocalOptions()
     return environment.with_packages({**environment.inherited(os.environ), **options.environment})
 
 
 class _Session:
     """The caller's side of a running job: hands events on, answers Ctrl-C."""
 
-    def __init__(self, driver: Driver, tell: Listener) -> None:
+    def __init__(self, driver: Driver, tell: Listener, recorder: Recorder) -> None:
         self._driver = driver
         self._tell = tell
+        self._recorder = recorder
         self._events: queue.SimpleQueue[LocalEvent | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._drive, name="trainjob-local", daemon=True)
         self._result: TrainJob | None = None
@@ -169,7 +180,7 @@ class _Session:
         if self._error is not None:
             raise self._error
         assert self._result is not None
-        return self._result, interrupted and not self._result.status.finished
+        return self._result, (interrupted or self._driver.asked_to_stop) and not self._result.status.finished
 
     @contextlib.contextmanager
     def _joined(self) -> Iterator[None]:
@@ -187,6 +198,10 @@ class _Session:
     def _listen(self, *, mute: bool) -> bool:
         """Hand events on until the driver ended (False)."""
         while (event := self._events.get()) is not None:
+            if event.kind == "line":
+                self._recorder.line(event.text)
+            elif event.kind == "status" and event.job is not None:
+                self._recorder.status(event.job)
             if not mute:
                 self._tell(event)
         return False

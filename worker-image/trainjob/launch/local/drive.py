@@ -48,7 +48,11 @@ class Stop(IntEnum):
 class Driver:
     """Drives one job; `run` in one thread, `stop` from any."""
 
-    def __init__(self, job: TrainJob, machine: Machine, token: str) -> None:
+    def __init__(self, job: TrainJob, machine: Machine, token: str, stop_wanted: Callable[[], bool]) -> None:
+        """`stop_wanted` is asked a few times a second: whether somebody else than the caller wants the job's end."""
+        self._stop_wanted = stop_wanted
+        self.asked_to_stop = False
+        """It did."""
         self._job = job
         self._machine = machine
         self._token = token
@@ -65,6 +69,11 @@ class Driver:
         """
         self._publish = publish
         return asyncio.run(self._main())
+
+    @property
+    def job(self) -> TrainJob:
+        """The object as it was last."""
+        return self._job
 
     def stop(self, how: Stop) -> None:
         """Cleanly: suspend the job and wait for its agents. At once: kill them."""
@@ -122,6 +131,9 @@ class Driver:
         suspended = False
         while not self._job.status.finished:
             await self._next_change(tasks)
+            if self._wanted is Stop.NO and self._stop_wanted():
+                self.asked_to_stop = True
+                self._wanted = Stop.CLEANLY
             if self._wanted is Stop.AT_ONCE:
                 return
             if self._wanted is Stop.CLEANLY and not suspended:

@@ -69,6 +69,7 @@ def check(needed: int, devices: Sequence[str], ranks: int) -> None:
     if needed > len(devices):
         there = f"{len(devices)} visible ({VISIBLE} or the driver says so)" if devices else "no GPU is visible here"
         raise LaunchError(
-            f"the job needs {needed} GPUs for {ranks} ranks, and {there}: lower num_workers, or set use_gpu=False to "
-            "train on the CPU"
+            f"the job needs {needed} GPUs for {ranks} ranks, and {there}: lower --gpus or --workers (ScalingConfig: "
+            "num_workers; a manifest: workers, or the container's limit), or train on the CPU (--gpus 0, "
+            "use_gpu=False, no limit)"
         )

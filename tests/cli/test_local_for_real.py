@@ -1,0 +1,112 @@
+"""A job's local life as processes: in the background, looked at, stopped, gone on with, extended, its launcher killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.scenario import DEADLINE_S, wait_until
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+STEPS = """
+import os, sys, time, trainjob
+found = trainjob.get_checkpoint()
+start = found.to_dict()["step"] + 1 if found else 0
+print("starts at", start)
+for step in range(start, int(sys.argv[1])):
+    trainjob.report({"loss": 1 / (step + 1)}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
+    while step == 2 and not os.path.exists("go"):
+        time.sleep(0.05)
+"""
+
+
+class Machine:
+    """`tj` as a user of this machine types it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder / "home")}
+        (folder / "train.py").write_text(STEPS)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "trainjob.cli", *words]
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def tj(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def status(self, name: str) -> str:
+        return self.tj("status", name)[1].splitlines()[0].split()[-1]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machine: Machine) -> None:
+    code, out, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--detach", "--", "4")
+    assert code == contract.CLI_OK, err
+    assert "count runs in the background" in out and "tj attach count" in out
+    assert machine.status("count") == "Running"
+    code, _, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--detach", "--", "4")
+    assert code == contract.CLI_ERROR and "is running already" in err, "what its launcher says is not lost"
+    assert machine.status("count") == "Running", "nor is the record of the first"
+    attached = machine.start("attach", "count")
+    wait_until(lambda: "1-1-3" in machine.tj("list")[1])
+    code, _, err = machine.tj("stop", "count")
+    assert code == contract.CLI_OK and "count is stopped" in err
+    out, err = attached.communicate(timeout=DEADLINE_S)
+    assert attached.returncode == contract.CLI_STOPPED and "r00 | starts at 0" in out and "count was stopped" in err
+    assert machine.tj("stop", "count")[0] == contract.CLI_ERROR, "it does not run"
+    (machine.folder / "go").touch()
+    code, out, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--", "4")
+    assert code == contract.CLI_OK and "starts at 3" in out, err
+    code, out, err = machine.tj("attach", "count")
+    assert code == contract.CLI_OK and "count completed" in err, "of an ended job it tells how it ended"
+    words = ("run", "train.py", "--name", "count", "--storage", "store", "--resume-from", "count", "--", "6")
+    code, out, err = machine.tj(*words)
+    assert code == contract.CLI_OK and "starts at 4" in out, "a completed job is extended"
+    code, out, err = machine.tj("logs", "count", "--rank", "0")
+    assert out == "r00 | starts at 4\n" and "of the newest of 3 starts" in err
+    assert re.findall(r"^(\d+) +(\d)", machine.tj("history", "count")[1], re.MULTILINE) == [("5", "4"), ("6", "5")]
+    assert machine.tj("rm", "count", "-y")[0] == contract.CLI_OK
+    assert not (machine.folder / "store").exists() or not list((machine.folder / "store").rglob("*.jsonl"))
+
+
+def test_a_killed_launcher_is_told_and_its_output_and_checkpoints_are_there(machine: Machine) -> None:
+    launcher = machine.start("run", "train.py", "--name", "count", "--storage", "store", "--", "4")
+    wait_until(lambda: "1-1-3" in machine.tj("list")[1])
+    launcher.send_signal(signal.SIGKILL)
+    launcher.communicate()
+    wait_until(lambda: machine.status("count") == "Killed")
+    assert "r00 | starts at 0" in machine.tj("logs", "count")[1]
+    assert "1-1-3" in machine.tj("checkpoints", "list", "count")[1]
+
+
+def test_a_state_folder_that_cannot_be_written_costs_a_line_and_no_job(machine: Machine) -> None:
+    machine.environment["XDG_STATE_HOME"] = "/proc/nowhere"
+    (machine.folder / "go").touch()
+    code, out, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--plain", "--", "4")
+    assert code == contract.CLI_OK and "starts at 0" in out
+    assert err.count("`tj list` cannot be told of this job") == 1
+    assert "count completed" in err

@@ -1,0 +1,264 @@
+"""`tj list`, `status`, `logs`, `history`, `rm` and `run --resume-from`, `--gpus`, `--dry-run` on what jobs left here."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.checkpoint import Job
+from support.checkpoint_cli import Shell
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.cli import run as runs
+from trainjob.cli.main import main
+from trainjob.cli.parser import build
+from trainjob.launch.local import lock
+from trainjob.launch.local.lock import JobLock
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.output import Keeper
+from trainjob.launch.local.registry.records import Record
+from trainjob_api import contract
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """A machine of one's own, with the job `digits` in ./store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    folder = tmp_path / "store" / "default" / "digits"
+    folder.mkdir(parents=True)
+    store = open_store(str(folder))
+    made = Shell(tmp_path, str(tmp_path / "store"), Job(tmp_path, store), capsys)
+    made.run("uid-1")
+    return made
+
+
+def remember(here: Shell, name: str = "digits", **given: Any) -> Record:
+    folder = here.folder / "store" / "default" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    record = Record(
+        **{
+            "name": name,
+            "namespace": "default",
+            "folder": str(folder),
+            "command": ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--name", name),
+            "started": time.time() - 100,
+            "ended": time.time() - 40,
+            "outcome": "Complete",
+            "output": str(folder / "output"),
+            **given,
+        }
+    )
+    records.write(record)
+    return record
+
+
+def test_jobs_are_listed_the_newest_first_and_a_damaged_record_is_told(here: Shell) -> None:
+    assert "no job ran on this machine yet" in here.tj("list").out
+    remember(here, started=time.time() - 500)
+    remember(here, "later", outcome="Failed")
+    hurt = remember(here, "hurt")
+    path = Path(records.folder_of(hurt.id)) / records.FILE
+    path.write_text("{")
+    shown = here.tj("list", "-o", "wide")
+    assert [line.split()[:2] for line in shown.out.splitlines()] == [
+        ["NAME", "STATUS"],
+        ["later", "Failed"],
+        ["digits", "Complete"],
+    ]
+    assert (
+        "tj run train.py --name digits" in shown.out
+        and "a record cannot be read" in shown.err
+        and str(path) in shown.err
+    )
+    assert [each["status"] for each in json.loads(here.tj("list", "-o", "json").out)] == ["Failed", "Complete"]
+    assert here.tj("list", "-o", "name").out == "later\ndigits\n"
+
+
+def test_a_job_whose_record_is_lost_is_found_by_its_folder(here: Shell) -> None:
+    here.save("1-1-1")
+    assert here.tj("status", "digits").code == contract.CLI_NOT_FOUND
+    shown = here.tj("status", "digits", "--storage", "store")
+    assert shown.code == contract.CLI_OK and str(here.folder / "store/default/digits") in shown.out
+
+
+def test_a_name_that_is_stored_twice_is_no_guess(here: Shell) -> None:
+    remember(here)
+    other = here.folder / "other" / "default" / "digits"
+    other.mkdir(parents=True)
+    remember(here, folder=str(other))
+    refused = here.tj("status", "digits")
+    assert refused.code == contract.CLI_USAGE and "2 jobs of this machine are called digits" in refused.err
+    assert "--storage" in refused.err and str(here.folder / "other") in refused.err
+    assert str(other) in here.tj("status", "digits", "--storage", "other").out
+
+
+def test_an_unknown_name_says_what_is_near_and_how_a_cluster_is_meant(here: Shell) -> None:
+    remember(here)
+    for words in (["status"], ["logs"], ["history"], ["attach"], ["stop"], ["rm", "-y"], ["checkpoints", "list"]):
+        refused = here.tj(*words, "digit")
+        assert refused.code == contract.CLI_NOT_FOUND, words
+        assert "there is no job digit on this machine; near it: digits" in refused.err
+        assert "-n NAMESPACE or --cluster" in refused.err
+
+
+def test_an_option_that_names_a_cluster_means_one(here: Shell) -> None:
+    remember(here)
+    for option in (["-n", "team"], ["--cluster"], ["--context", "x"]):
+        for words in (["list"], ["status", "digits"], ["logs", "digits"], ["checkpoints", "list", "digits"]):
+            assert here.tj(*words, *option).code == contract.CLI_NO_ACCESS, (words, option)
+    assert here.tj("list", "-A").code == contract.CLI_NO_ACCESS
+
+
+def test_lines_are_shown_by_rank_and_attempt(here: Shell) -> None:
+    record = remember(here)
+    assert here.tj("logs", "digits").code == contract.CLI_NOT_FOUND
+    keeper = Keeper(record.output, record.started)
+    for attempt in (1, 2):
+        for text in ("agent | hello", "r00 | zero", "r01 | one"):
+            keeper.line(f"{text} {attempt}", attempt)
+    keeper.close()
+    assert here.tj("logs", "digits", "--attempt", "2").out == "agent | hello 2\nr00 | zero 2\nr01 | one 2\n"
+    assert here.tj("logs", "digits", "--rank", "1").out == "r01 | one 1\nr01 | one 2\n"
+    assert here.tj("logs", "digits", "--tail", "1").out == "r01 | one 2\n"
+    assert here.tj("logs", "digits", "-f").out.count("\n") == 6, "of a job that is over it ends"
+    assert "of these: 1, 2" in here.tj("logs", "digits", "--attempt", "3").err
+
+
+def test_history_shows_each_report(here: Shell) -> None:
+    remember(here)
+    lines = [
+        {"kind": "start", "attempt": 1, "position": 0},
+        {"kind": "report", "position": 1, "step": 3, "epoch": None, "time": 0.0, "metrics": {"loss": 0.25, "val": {"acc": 1}}},
+        {"kind": "report", "position": 2, "step": 4, "epoch": 1, "time": 9.0, "metrics": {"loss": "NaN"}},
+    ]  # fmt: skip
+    assert here.job.store is not None
+    here.job.store.put("history/1-1.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    shown = here.tj("history", "digits").out.splitlines()
+    assert shown[0].split() == ["REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", "loss", "val.acc"]
+    assert shown[1].split()[:2] == ["1", "3"] and shown[1].split()[-2:] == ["0.25", "1"]
+    rows = [json.loads(line) for line in here.tj("history", "digits", "-o", "json", "--tail", "1").out.splitlines()]
+    assert [row["position"] for row in rows] == [2]
+
+
+def test_a_job_is_removed_with_its_data_and_asks_first(here: Shell) -> None:
+    record = remember(here)
+    here.save("1-1-1")
+    refused = here.tj("rm", "digits")
+    assert (
+        refused.code == contract.CLI_USAGE
+        and "would be removed for good" in refused.err
+        and "digits: the job" in refused.err
+    )
+    done = here.tj("rm", "digits", "--yes")
+    assert done.code == contract.CLI_OK and done.out.startswith("digits is removed, ")
+    assert not Path(str(record.folder)).exists() and records.find_all() == ([], [])
+
+
+def test_what_runs_and_what_is_not_a_jobs_is_left_alone(here: Shell) -> None:
+    record = remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None)
+    with JobLock(str(record.folder)):
+        refused = here.tj("rm", "digits", "--yes")
+        assert refused.code == contract.CLI_ERROR and "digits runs; nothing was removed" in refused.err
+    (here.folder / "store/default/digits/thesis.txt").write_text("mine")
+    refused = here.tj("rm", "digits", "--yes")
+    assert refused.code == contract.CLI_ERROR and "thesis.txt" in refused.err
+    assert (here.folder / "store/default/digits/thesis.txt").exists()
+    assert "say which jobs" in here.tj("rm", "--yes").err
+
+
+def test_a_record_that_points_elsewhere_removes_nothing_there(here: Shell) -> None:
+    """As a damaged or foreign record might."""
+    treasure = here.folder / "treasure"
+    (treasure / "runs").mkdir(parents=True)
+    remember(here, folder=str(treasure))
+    refused = here.tj("rm", "digits", "--yes")
+    assert refused.code == contract.CLI_ERROR and "is no folder of a job alone" in refused.err
+    assert (treasure / "runs").is_dir()
+
+
+def test_old_jobs_go_by_age_and_the_best_checkpoint_can_stay(here: Shell) -> None:
+    remember(here, ended=time.time() - 40 * 86400)
+    remember(here, "young")
+    here.save("1-1-1", "1-1-2", "1-1-3")
+    done = here.tj("rm", "--older-than", "30d", "--keep-best", "--yes")
+    assert done.code == contract.CLI_OK and "digits is removed: 2 checkpoints" in done.out and "young" not in done.out
+    assert [line.split()[0] for line in here.checkpoints("list", "-a").out.splitlines()[1:]] == ["1-1-3"]
+    assert "there is nothing to remove" in here.tj("rm", "--older-than", "30d", "--keep-best", "--yes").err
+    assert here.tj("rm", "--older-than", "30d", "--yes").code == contract.CLI_OK
+    assert [each.name for each in records.find_all()[0]] == ["young"]
+    assert "is no age" in here.tj("rm", "--older-than", "soon").err
+
+
+# --- tj run -----------------------------------------------------------------------------------------------------------
+
+
+def built(*words: str) -> Any:
+    args = build().parse_args(["run", *words])
+    args.script_args, args.words = [], ["run", *words]
+    return runs.build(args).to_json()["spec"]
+
+
+def test_a_run_goes_on_from_a_job_a_checkpoint_or_a_place(here: Shell) -> None:
+    remember(here)
+    here.save("1-1-1", "1-1-2")
+    folder = here.folder / "store/default/digits/checkpoints"
+    for what, wanted in (
+        ("digits", "1-1-2"),
+        ("digits/1-1-1", "1-1-1"),
+        ("./store/default/digits/checkpoints/1-1-1", "1-1-1"),
+    ):
+        assert built("x.py", "--resume-from", what)["checkpoint"]["resumeFrom"] == str(folder / wanted)
+    own = built("x.py", "--name", "digits", "--storage", "store", "--resume-from", "1-1-1")
+    assert own["checkpoint"]["resumeFrom"] == str(folder / "1-1-1")
+    again = built("x.py", "--name", "digits", "--storage", "store", "--resume-from", "digits")
+    assert again["checkpoint"]["resumeFrom"] == str(folder / "1-1-2")
+    assert built("x.py", "--resume-from", "s3://bucket/x")["checkpoint"]["resumeFrom"] == "s3://bucket/x"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "step"),
+    [
+        (("--resume-from", "1-1-1"), "there is no --name", "--resume-from NAME/1-1-1"),
+        (("--resume-from", "nobody"), "there is no job nobody on this machine", "`tj list`"),
+        (("--resume-from", "digits"), "digits has no checkpoint to go on from", "--all"),
+    ],
+)
+def test_what_cannot_be_gone_on_from_says_what_to_type(
+    here: Shell, words: tuple[str, ...], said: str, step: str
+) -> None:
+    remember(here)
+    refused = here.tj("run", "x.py", *words)
+    assert said in refused.err and step in refused.err.splitlines()[-1]
+
+
+def test_gpus_are_each_workers_and_beside_a_manifest_win(here: Shell) -> None:
+    spec = built("x.py", "--workers", "2", "--gpus", "4")
+    assert spec["template"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert "resources" not in built("x.py")["template"]["spec"]["containers"][0]
+    (here.folder / "x.py").write_text("")
+    refused = here.tj("run", "x.py", "--gpus", "64", "--dry-run")
+    assert refused.code == contract.CLI_ERROR and "lower --gpus or --workers" in refused.err
+
+
+def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
+    import yaml
+
+    (here.folder / "x.py").write_text("print('never')")
+    shown = here.tj("run", "x.py", "--name", "new", "--workers", "3", "--dry-run")
+    assert shown.code == contract.CLI_OK
+    document = yaml.safe_load(shown.out)
+    assert document["metadata"]["name"] == "new" and document["spec"]["workers"] == 3
+    assert "nothing was started" in shown.err and records.find_all() == ([], [])
+    assert "does not exist" in here.tj("run", "y.py", "--dry-run").err
+
+
+def test_background_jobs_need_a_place_to_be_found_again(here: Shell) -> None:
+    assert main(["run", "x.py", "--detach", "--in-process"]) == contract.CLI_USAGE

@@ -1,0 +1,156 @@
+"""What this machine remembers of its jobs: records that may be damaged, output that is bounded and compressed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from trainjob.cli.local.follow import Tail
+from trainjob.launch.local import lock
+from trainjob.launch.local.lock import JobLock
+from trainjob.launch.local.registry import output, records
+from trainjob.launch.local.registry.output import Keeper
+from trainjob.launch.local.registry.records import Record, Unreadable
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def record(tmp_path: Path, name: str = "digits", **given: object) -> Record:
+    folder = tmp_path / "store" / "default" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {"name": name, "namespace": "default", "folder": str(folder), "started": 5.0, **given}
+    return Record(**fields)  # type: ignore[arg-type]
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path, state: Path) -> None:
+    one = record(tmp_path, command=("tj", "run", "x.py"), pid=7, job={"metadata": {"name": "digits"}})
+    records.write(one)
+    assert records.find_all() == ([one], [])
+    assert os.stat(state / "trainjob" / "jobs" / one.id).st_mode & 0o777 == 0o700
+    records.forget(one)
+    assert records.find_all() == ([], [])
+    assert Path(str(one.folder)).is_dir(), "its data are not the record's"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"version": 99}',
+        '{"version": 1, "name": 5}',
+        '{"version": 1, "name": "x", "job": []}',
+        '{"version": 1, "name": "x", "namespace": "default", "folder": null, "outcome": "Fine"}',
+        "\xff\x00",
+    ],
+)
+def test_a_damaged_record_is_told_and_takes_no_other_along(tmp_path: Path, text: str) -> None:
+    records.write(record(tmp_path))
+    hurt = record(tmp_path, "hurt")
+    records.write(hurt)
+    path = Path(records.folder_of(hurt.id)) / records.FILE
+    path.write_bytes(text.encode("latin-1"))
+    good, damaged = records.find_all()
+    assert [each.name for each in good] == ["digits"] and [each.path for each in damaged] == [str(path)]
+    assert isinstance(records.read(str(path)), Unreadable)
+    records.write(hurt)  # as its next run does
+    assert len(records.find_all()[0]) == 2
+
+
+def test_who_runs_is_told_by_the_lock_and_not_by_the_record(tmp_path: Path) -> None:
+    me = {"pid": os.getpid(), "born": lock.started(os.getpid())}
+    one = record(tmp_path, **me)
+    assert one.state == records.KILLED, "nobody holds the name"
+    with JobLock(str(one.folder)):
+        assert one.state == records.RUNNING
+        assert record(tmp_path, pid=os.getpid(), born="1").state == records.ENDING, "another process with that number"
+        assert record(tmp_path, **me, outcome="Failed").state == "Failed"
+    assert one.state == records.KILLED
+    assert Record(name="x", namespace="default", folder=None, **me).state == records.RUNNING  # type: ignore[arg-type]
+
+
+def test_a_relative_state_home_does_not_count() -> None:
+    assert records.state_folder({"XDG_STATE_HOME": "here"}) == os.path.expanduser("~/.local/state/trainjob")
+
+
+def test_output_is_kept_by_attempt_and_compressed_once_that_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "output"
+    keeper = Keeper(str(folder), 0.0)
+    keeper.line("r00 | one", 1)
+    keeper.line("r00 | two", 2)
+    first, second = output.pieces(str(folder))
+    assert first.path.endswith("-1.log.gz") and second.path.endswith("-2.log")
+    keeper.line("r00 | \udce4", 2)
+    keeper.close()
+    assert [list(output.lines(piece)) for piece in output.pieces(str(folder))] == [
+        ["r00 | one"],
+        ["r00 | two", "r00 | ?"],
+    ]
+    assert keeper.trouble is None and all(path.name.endswith(".gz") for path in folder.iterdir())
+
+
+def test_of_much_output_the_end_is_kept(tmp_path: Path) -> None:
+    keeper = Keeper(str(tmp_path), 0.0, limit=100)
+    for number in range(100):
+        keeper.line(f"{number:09d}", 1)
+    keeper.close()
+    kept = [line for piece in output.pieces(str(tmp_path)) for line in output.lines(piece)]
+    assert kept == [f"{number:09d}" for number in range(88, 100)]
+
+
+def test_of_many_attempts_the_newest_stay_and_a_killed_launchers_is_compressed(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"20260102-00000{number}-1.log").write_text(f"{number}\n")
+    (tmp_path / "20260102-000004-1.log.gz.77.part").write_text("cut off")
+    output.prune(str(tmp_path), 2)
+    assert [piece.path[-6:] for piece in output.pieces(str(tmp_path))] == ["log.gz", "log.gz"]
+    assert [list(output.lines(piece)) for piece in output.pieces(str(tmp_path))] == [["3"], ["4"]]
+
+
+def test_a_compression_that_was_cut_off_shows_each_line_once(tmp_path: Path) -> None:
+    (tmp_path / "20260102-000000-1.log").write_text("one\ntwo\n")
+    with gzip.open(tmp_path / "20260102-000000-1.log.gz", "wb") as file:
+        file.write(b"one\ntwo\n")
+    (only,) = output.pieces(str(tmp_path))
+    assert list(output.lines(only)) == ["one", "two"]
+
+
+def test_a_full_disk_ends_the_keeping_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(str(tmp_path), 0.0)
+    keeper.line("one", 1)
+    full = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
+    monkeypatch.setattr(keeper, "_file", full)
+    keeper.line("two", 1)
+    assert keeper.trouble is not None and "No space left" in keeper.trouble
+    keeper.line("three", 2)
+    keeper.close()
+
+
+def test_following_sees_each_line_once_through_rotation_compression_and_attempts(tmp_path: Path) -> None:
+    keeper, tail = Keeper(str(tmp_path), 0.0, limit=40), Tail(str(tmp_path), output.stamp(0.0))
+    seen: list[tuple[int, str]] = []
+    for number in range(20):
+        attempt = 1 + number // 9
+        keeper.line(f"line {number:04d}", attempt)
+        if number % 2:
+            seen += tail.poll()
+    keeper.close()
+    seen += tail.poll()
+    assert seen == [(1 + number // 9, f"line {number:04d}") for number in range(20)]
+
+
+def test_what_is_written_is_json_that_others_can_read(tmp_path: Path) -> None:
+    one = record(tmp_path)
+    records.write(one)
+    found = json.loads((Path(records.folder_of(one.id)) / records.FILE).read_text())
+    assert found["version"] == 1 and found["name"] == "digits"

@@ -1,0 +1,142 @@
+"""The grammar of the commands about jobs of this machine, and of those that a cluster's jobs have too. argparse and
+nothing else.
+
+Which is meant is a rule and no guess: an option that names a cluster (`CLUSTER_OPTIONS`) means a cluster's job, and
+without one it is this machine's. `main` asks `means_cluster` and starts the entry of that side.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from trainjob.cli.argument_parser import cluster_access, output
+from trainjob.cli.argument_types import age, at_least, seconds
+
+if TYPE_CHECKING:
+    from trainjob.cli.argument_parser import Commands, Parser
+
+CLUSTER_OPTIONS = ("namespace", "cluster", "context", "kubeconfig", "all_namespaces")
+
+RULE = """Without -n, --cluster, --context or --kubeconfig this is about jobs of this machine; with one of them, about
+a cluster's."""
+
+LIST = f"""List jobs, the newest first: those that ran on this machine (`tj run`, TorchTrainer, `trainjob.init()`), or
+those of a cluster's namespace.
+
+{RULE}"""
+
+STATUS = f"""Show a job on one screen: state, progress, failures, what to do next.
+
+{RULE}"""
+
+LOGS = f"""Show what the ranks wrote, each line with its rank in front.
+
+Of a job of this machine the newest start, with all its attempts. Of a cluster's job all ranks of one with up to 8,
+rank 0 of a larger one, unless --rank says otherwise; with -f it waits for pods that are not there yet, goes on through
+restarts and replaced pods, and ends with the job; the exit code is then the job's.
+
+{RULE}"""
+
+HISTORY = """Show what a job of this machine reported, each report once: what a restart took back is left out."""
+
+ATTACH = """Show a job that runs in the background or in another terminal, as `tj run` shows it, until it ends. The exit
+code is the job's. Ctrl-C leaves it running."""
+
+STOP = """Stop a job of this machine, however it was started, as Ctrl-C does in its terminal: its ranks end, what they
+saved is stored, and the same command goes on from there."""
+
+REMOVE = """Remove ended jobs of this machine with all that they stored, or with --keep-best all of their checkpoints
+but the best one. Tells how much that is, and asks on a terminal; elsewhere --yes is needed.
+
+A job that runs is left alone, and so is a folder that holds anything that no job left there."""
+
+
+def means_cluster(args: argparse.Namespace) -> bool:
+    """Whether an option names a cluster."""
+    return any(getattr(args, name, None) for name in CLUSTER_OPTIONS)
+
+
+def add(commands: Commands) -> None:
+    """All of them."""
+    listing = _shared(commands, "list", "list the jobs of this machine, or of a cluster", LIST, "listing")
+    listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces of a cluster")
+    output(listing, "wide", "name", "json")
+    _cluster(listing)
+    status = _shared(commands, "status", "show a job on one screen", STATUS, "status")
+    _name(status)
+    output(status, "json")
+    status.add_argument("--watch", action="store_true", help="keep showing it until it ends; its exit code")
+    _plain(status)
+    _cluster(status)
+    logs = _shared(commands, "logs", "show the lines of a job's ranks", LOGS, "logs")
+    _name(logs)
+    logs.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all")
+    logs.add_argument("--attempt", metavar="N", type=at_least(1), help="of one attempt (a job of this machine)")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    logs.add_argument(
+        "--previous", action="store_true", help="of the containers before their last restart (on a cluster)"
+    )
+    logs.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N lines (on a cluster: of each pod)")
+    _cluster(logs)
+    logs.set_defaults(only_here={"attempt": "--attempt", "storage": "--storage"}, only_there={"previous": "--previous"})
+    _add_local(commands)
+
+
+def _add_local(commands: Commands) -> None:
+    history = _command(commands, "history", "show what a job of this machine reported", HISTORY, "history:history")
+    _name(history)
+    history.add_argument("--run", metavar="K", type=at_least(1), help="of run K (default: the newest)")
+    history.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N reports")
+    output(history, "json")
+    attach = _command(commands, "attach", "show a running job of this machine", ATTACH, "attach:attach")
+    _name(attach)
+    _plain(attach)
+    stop = _command(commands, "stop", "stop a job of this machine", STOP, "stop:stop")
+    _name(stop)
+    stop.add_argument(
+        "--timeout", metavar="TIME", type=seconds, help="wait at most this long for its end (default: no limit)"
+    )
+    remove = _command(commands, "rm", "remove ended jobs of this machine", REMOVE, "remove:remove")
+    remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
+    _storage(remove)
+    remove.add_argument("--older-than", metavar="AGE", type=age, help="all that ended longer ago: 12h, 30d")
+    remove.add_argument("--keep-best", action="store_true", help="keep the job and its best (else latest) checkpoint")
+    remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def _shared(commands: Commands, name: str, help: str, description: str, function: str) -> Parser:
+    """A command of both sides: one module of the same name on each."""
+    module = {"list": "listing"}.get(name, name)
+    parser = _command(commands, name, help, description, f"{module}:{function}")
+    parser.set_defaults(cluster_entry=f"trainjob.cli.cluster.{module}:{function}")
+    return parser
+
+
+def _command(commands: Commands, name: str, help: str, description: str, entry: str) -> Parser:
+    parser = commands.add_parser(name, help=help, description=description)
+    parser.set_defaults(entry=f"trainjob.cli.local.{entry}")
+    return parser
+
+
+def _name(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the job")
+    _storage(parser)
+
+
+def _storage(parser: Parser) -> None:
+    parser.add_argument(
+        "--storage", metavar="PATH", help="where it was stored, if several jobs of this machine have that name"
+    )
+
+
+def _plain(parser: Parser) -> None:
+    parser.add_argument("--plain", action="store_true", help="one line per change instead of the live panel")
+
+
+def _cluster(parser: Parser) -> None:
+    group = parser.add_argument_group("of a cluster")
+    group.add_argument("-n", "--namespace", metavar="NS", help="of this namespace")
+    cluster_access(group)
+    if any(action.dest == "storage" for action in parser._actions):
+        parser.set_defaults(only_here={"storage": "--storage"})

@@ -1,0 +1,74 @@
+"""`tj attach`: show a job that runs in the background, or in another terminal, as `tj run` shows it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from trainjob.cli.local import find, listing
+from trainjob.cli.local.follow import follow
+from trainjob.launch.local.registry import output
+from trainjob.launch.local.registry.records import Record
+from trainjob.screen import changes, failure, wording
+from trainjob.screen import display as displays
+from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_STOPPED
+
+
+def attach(args: argparse.Namespace) -> int:
+    """Show it until it ends; the job's exit code."""
+    return show(find.find(args), plain=args.plain, lines=True)
+
+
+def show(record: Record, *, plain: bool, lines: bool) -> int:
+    """`lines`: its ranks' too, from the start on."""
+    display = displays.choose(plain=plain)
+
+    def on_job(found: Record) -> None:
+        job = find.job_of(found)
+        if job is not None:
+            display.status(job)
+
+    def on_line(_attempt: int, line: str) -> None:
+        if lines:
+            display.line(line)
+
+    started = output.stamp(record.started) if record.started else None
+    try:
+        record = follow(record, started, on_job, on_line)
+    except KeyboardInterrupt:
+        display.close()
+        name = record.name
+        print(
+            f"{name} goes on",
+            f"next: `tj attach {name}` shows it again, `tj stop {name}` stops it",
+            sep="\n",
+            file=sys.stderr,
+        )
+        return CLI_INTERRUPTED
+    finally:
+        display.close()
+    return conclude(record)
+
+
+def conclude(record: Record) -> int:
+    """Say how it ended, on standard error, and return the exit code."""
+    job, state = find.job_of(record), record.state
+    if state == "Complete" and job is not None:
+        lines, code = changes.completed(job, (record.ended or record.started) - record.started), CLI_OK
+    elif state == "Failed" and job is not None:
+        again = failure.Retry(
+            command=listing.command(record),
+            script=listing.command(record),
+            storage=record.folder or "the storage path",
+        )
+        lines, code = failure.explain(job, again), CLI_JOB_FAILED
+    else:
+        took = f" after {wording.duration(record.ended - record.started)}" if record.ended else ""
+        how = {"Stopped": f"was stopped{took}", "Killed": "ended with its launcher, which was killed"}
+        lines = [
+            f"{record.name} {how.get(state, f'is {state}')}",
+            f"next: `{listing.command(record)}` goes on from its newest checkpoint",
+        ]
+        code = CLI_STOPPED if state == "Stopped" else CLI_ERROR
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,87 @@
+"""Which job of this machine a command means: by its name in the registry, else by its folder below a storage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from trainjob.checkpoint.records import layout
+from trainjob.cli.errors import CommandError
+from trainjob.launch import job as jobs
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.records import Record
+from trainjob.screen.wording import nearest
+from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
+
+NAMESPACE = "default"
+"""Of every job of this machine."""
+
+
+def find(args: argparse.Namespace) -> Record:
+    """The job that `args.name` (and `args.storage`) names. Raises CommandError."""
+    return named(args.name, args.storage)
+
+
+def named(name: str, storage: str | None = None) -> Record:
+    """A job by its name or its record's id. A folder without a record (its record is damaged, or older than the
+    registry) counts too. Raises CommandError.
+    """
+    known, damaged = records.find_all()
+    wanted = jobs.job_name(name)
+    found = [each for each in known if name == each.id or wanted == each.name]
+    if storage is not None:
+        root = jobs.storage_root(storage)
+        found = [each for each in found if each.folder == f"{root}/{NAMESPACE}/{each.name}"]
+    if len(found) > 1:
+        raise CommandError(
+            f"{len(found)} jobs of this machine are called {wanted}",
+            next_step="say which by --storage: " + ", ".join(_root(each) for each in found),
+            code=CLI_USAGE,
+        )
+    if found:
+        return found[0]
+    folder = f"{jobs.storage_root(storage or jobs.DEFAULT_STORAGE)}/{NAMESPACE}/{wanted}"
+    if not jobs.is_s3(folder) and os.path.isdir(folder):
+        return Record(name=wanted, namespace=NAMESPACE, folder=folder, output=os.path.join(folder, layout.OUTPUT))
+    near = nearest(wanted, [each.name for each in known])
+    lost = f"; {len(damaged)} of its records cannot be read (`tj list` names them)" if damaged else ""
+    raise CommandError(
+        f"there is no job {wanted} on this machine" + (f"; near it: {', '.join(near)}" if near else "") + lost,
+        next_step="`tj list` shows this machine's jobs, --storage PATH names where one was stored; "
+        "a job of a cluster is meant with -n NAMESPACE or --cluster",
+        code=CLI_NOT_FOUND,
+    )
+
+
+def job_of(record: Record) -> TrainJob | None:
+    """The TrainJob of a record; None where there is none, or another version wrote it."""
+    from pydantic import ValidationError
+
+    from trainjob_api.v1alpha1 import TrainJob
+
+    try:
+        return TrainJob.model_validate(dict(record.job)) if record.job else None
+    except ValidationError:
+        return None
+
+
+def size(folder: str | None) -> int | None:
+    """Bytes below a job's folder; None where that is no folder of this machine."""
+    if folder is None or not os.path.isdir(folder):
+        return None
+    total = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(above, name)).st_size
+            except OSError:  # it is just being removed
+                continue
+    return total
+
+
+def _root(record: Record) -> str:
+    return "(none)" if record.folder is None else record.folder.rsplit("/", 2)[0]

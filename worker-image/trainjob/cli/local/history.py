@@ -1,0 +1,66 @@
+"""`tj history`: what a job of this machine has reported, each report once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from typing import Any
+
+from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.errors import StoreError
+from trainjob.cli.errors import CommandError
+from trainjob.cli.local import find
+from trainjob.screen import table, wording
+from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
+
+
+def history(args: argparse.Namespace) -> int:
+    """Print the newest run's reports, or those of `--run`."""
+    record = find.find(args)
+    if record.folder is None:
+        raise CommandError(
+            f"{record.name} had no storage, and its reports are gone with it",
+            next_step=f"`tj logs {record.name}` shows what its ranks wrote",
+            code=CLI_NOT_FOUND,
+        )
+    try:
+        store = catalogue.open_store(record.folder)
+        run = args.run or catalogue.latest_run(store)
+        rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
+    except StoreError as error:
+        raise CommandError(str(error), next_step=f"`tj status {record.name}` shows where it stores") from None
+    if args.tail is not None:
+        rows = rows[-args.tail :] if args.tail else []
+    if args.output == "json":
+        for row in rows:
+            print(json.dumps(_for_json(row)))
+    elif rows:
+        names = list(dict.fromkeys(name for row in rows for name in inventory.flat(row["metrics"])))
+        table.show(("REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", *names), [_cells(row, names) for row in rows])
+    else:
+        print(f"{record.name} has reported nothing" + ("" if run is None else f" in run {run}"))
+    return CLI_OK
+
+
+def _cells(row: dict[str, Any], names: list[str]) -> list[str]:
+    metrics = inventory.flat(row["metrics"])
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"])) if row.get("time") else ""
+    first = [str(row.get("position", "")), _text(row.get("step")), _text(row.get("epoch")), at]
+    return [*first, str(row.get("checkpoint") or ""), *(_text(metrics.get(name)) for name in names)]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return wording.number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _for_json(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become text."""
+    if isinstance(value, dict):
+        return {name: _for_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_for_json(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,90 @@
+"""`tj list` of this machine: one line a job, the newest start first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+
+from trainjob.cli.local import find
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.records import Record
+from trainjob.screen import table, wording
+from trainjob_api.contract import CLI_OK
+
+HEADER = ("NAME", "STATUS", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
+WIDE = ("SIZE", "METRIC", "COMMAND")
+
+
+def listing(args: argparse.Namespace) -> int:
+    """Print the jobs."""
+    known, damaged = records.find_all()
+    if args.output == "json":
+        print(json.dumps([as_json(each) for each in known], indent=2))
+    elif args.output == "name":
+        print(*(each.name for each in known), sep="\n", end="\n" if known else "")
+    elif known:
+        wide, now = args.output == "wide", time.time()
+        table.show((*HEADER, *(WIDE if wide else ())), [row(each, wide=wide, now=now) for each in known])
+    else:
+        print("no job ran on this machine yet (a cluster's jobs: tj list -n NAMESPACE, -A or --cluster)")
+    for each in damaged:
+        print(
+            f"tj  | a record cannot be read and is left out: {each.path}: {each.why}. The job's data are where they "
+            "were; without the file, or at its next run, the job is listed again",
+            file=sys.stderr,
+        )
+    return CLI_OK
+
+
+def as_json(record: Record) -> dict[str, object]:
+    """A record for programs."""
+    return {"id": record.id, "status": record.state, **vars(record)}
+
+
+def row(record: Record, *, wide: bool, now: float) -> list[str]:
+    """The cells of a job."""
+    job = find.job_of(record)
+    progress = job.status.progress if job else None
+    latest = job.status.checkpoint.latest if job else None
+    step, total = (progress.step, progress.total_steps) if progress else (None, None)
+    state = record.state
+    over = record.ended or (now if state == records.RUNNING else None)
+    cells = [
+        record.name,
+        state,
+        "" if step is None else str(step) if total is None else f"{step}/{total}",
+        "" if latest is None else latest.id,
+        f"{wording.duration(now - record.started)} ago",
+        wording.duration(over - record.started) if over else "",
+        "" if record.folder is None else _short(record.folder.rsplit("/", 2)[0]),
+    ]
+    if wide:
+        bytes_ = find.size(record.folder)
+        metric = next(iter(progress.metrics.items()), None) if progress else None
+        cells += [
+            "" if bytes_ is None else wording.size(bytes_),
+            "" if metric is None else f"{metric[0]}={wording.number(metric[1])}",
+            command(record),
+        ]
+    return cells
+
+
+def command(record: Record) -> str:
+    """How it was started, as one would type it."""
+    words = list(record.command)
+    if len(words) > 1 and os.path.basename(words[1]) == "tj":
+        words = ["tj", *words[2:]]
+    elif words[1:3] == ["-m", "trainjob.cli"]:
+        words = ["tj", *words[3:]]
+    elif words:
+        words[0] = os.path.basename(words[0])
+    return shlex.join(words)
+
+
+def _short(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(home + "/") else path

@@ -1,0 +1,152 @@
+"""`tj rm`: remove ended jobs of this machine, or all of their checkpoints but the best; sizes first, then a question.
+
+What is removed is taken under the name's lock, so never from under a running job, and only a folder that holds what a
+job leaves there and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.publishing import retire
+from trainjob.checkpoint.records import layout
+from trainjob.cli.errors import CommandError
+from trainjob.cli.local import find
+from trainjob.launch.errors import LaunchError
+from trainjob.launch.job import is_s3
+from trainjob.launch.local.lock import JobLock
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.records import Record
+from trainjob.launch.outcome.stored import TRAINER_FILE
+from trainjob.screen import wording
+from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
+
+OWN = frozenset((layout.CHECKPOINTS, layout.RUNS, layout.HISTORY, layout.OUTPUT, "code", TRAINER_FILE))
+"""What a job's folder may hold."""
+_REMOVING = ".removing"
+DAY_S = 86400.0
+
+
+class Planned(NamedTuple):
+    """What would go of one job."""
+
+    record: Record
+    size: int
+    checkpoints: Sequence[inventory.Entry] | None
+    """These alone; None: the whole job."""
+
+
+def remove(args: argparse.Namespace) -> int:
+    """Remove what is named."""
+    planned = [plan(record, best=args.keep_best) for record in _wanted(args)]
+    planned = [each for each in planned if each.checkpoints is None or each.checkpoints]
+    if not planned:
+        print("there is nothing to remove", file=sys.stderr)
+        return CLI_OK
+    if not args.yes and not _agreed(planned):
+        print("nothing was removed", file=sys.stderr)
+        return CLI_ERROR
+    code = CLI_OK
+    for each in planned:
+        try:
+            carry_out(each)
+            what = "" if each.checkpoints is None else f": {wording.count(len(each.checkpoints), 'checkpoint')}"
+            print(f"{each.record.name} is removed{what}, {wording.size(each.size)}", flush=True)
+        except (LaunchError, StoreError, OSError) as error:  # the others still go
+            print(f"tj: {each.record.name} stays: {error}", file=sys.stderr)
+            code = CLI_ERROR
+    return code
+
+
+def _wanted(args: argparse.Namespace) -> list[Record]:
+    if bool(args.names) == (args.older_than is not None):
+        raise CommandError(
+            "say which jobs: by their names, or by --older-than",
+            next_step="tj rm NAME ..., or tj rm --older-than 30d; `tj list -o wide` shows sizes",
+            code=CLI_USAGE,
+        )
+    if args.names:
+        return [find.named(name, args.storage) for name in dict.fromkeys(args.names)]
+    before = time.time() - args.older_than
+    known = [each for each in records.find_all()[0] if each.state not in (records.RUNNING, records.ENDING)]
+    return [each for each in known if (each.ended or each.started) < before and not is_s3(each.folder or "")]
+
+
+def plan(record: Record, *, best: bool) -> Planned:
+    """What would go. Raises CommandError for a job that runs, or whose folder holds something else."""
+    if record.state in (records.RUNNING, records.ENDING):
+        raise CommandError(
+            f"{record.name} runs; nothing was removed", next_step=f"`tj stop {record.name}` stops it first"
+        )
+    folder = record.folder
+    if folder is not None and is_s3(folder):
+        raise CommandError(
+            f"{record.name} is stored in {folder}, which is not this machine's",
+            next_step=f"`tj checkpoints rm` removes checkpoints there, `aws s3 rm --recursive {folder}` all of it",
+        )
+    if folder is None or not os.path.isdir(folder):
+        return Planned(record, find.size(records.folder_of(record.id)) or 0, [] if best else None)
+    foreign = sorted(set(os.listdir(folder)) - OWN)
+    if foreign or os.path.basename(folder) != record.name:
+        raise CommandError(
+            f"{folder} is no folder of a job alone: it holds {', '.join(foreign) or 'another name'} too; nothing was "
+            "removed",
+            next_step="look at it, and remove by hand what you do not need",
+        )
+    if not best:
+        return Planned(record, find.size(folder) or 0, None)
+    store = catalogue.open_store(folder)
+    run = catalogue.latest_run(store)
+    entries = inventory.look(store)
+    of_newest = [entry for entry in entries if run is not None and entry.id.run == run]
+    kept = run is not None and inventory.best(of_newest, inventory.read_policy(store, run))
+    kept = kept or inventory.latest(entries)
+    going = [entry for entry in entries if not kept or entry.id != kept.id]
+    return Planned(record, sum(e.manifest.total_bytes for e in going if e.manifest is not None), going)
+
+
+def carry_out(planned: Planned) -> None:
+    """Under the name's lock. Raises LaunchError when the job was started meanwhile, StoreError, OSError."""
+    record, folder = planned.record, planned.record.folder
+    if folder is None or not os.path.isdir(folder):
+        records.forget(record)
+        return
+    with JobLock(folder, wait_s=0):
+        if planned.checkpoints is not None:
+            store = catalogue.open_store(folder)
+            for entry in planned.checkpoints:
+                retire.remove(store, entry.id)
+            return
+        # Out of sight in one step: whoever is cut off leaves no half of a job under its name.
+        gone = f"{folder}{_REMOVING}-{os.getpid()}"
+        os.rename(folder, gone)
+        shutil.rmtree(gone)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(folder))
+        records.forget(record)
+
+
+def _agreed(planned: Sequence[Planned]) -> bool:
+    """Ask. Raises CommandError where nobody can answer."""
+    total = wording.size(sum(each.size for each in planned))
+    for each in planned:
+        what = "the job" if each.checkpoints is None else wording.count(len(each.checkpoints), "checkpoint")
+        print(f"  {each.record.name}: {what}, {wording.size(each.size)}, {each.record.folder}", file=sys.stderr)
+    jobs = wording.count(len(planned), "job")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(
+            f"this ({total} of {jobs}) would be removed for good, and there is no terminal to ask on",
+            next_step="give --yes to remove without a question",
+            code=CLI_USAGE,
+        )
+    print(f"remove this ({total} of {jobs}) for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,78 @@
+"""`tj status` of a job of this machine: everything about it on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from trainjob.cli.local import attach, find, listing
+from trainjob.launch.local.registry import output, records
+from trainjob.launch.local.registry.records import Record
+from trainjob.screen import failure, table, wording
+from trainjob.screen.pace import Pace
+from trainjob.screen.panel import Moment, panel
+from trainjob_api.contract import CLI_OK
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print it; with --watch until the job ends."""
+    record = find.find(args)
+    if args.watch:
+        return attach.show(record, plain=args.plain, lines=False)
+    if args.output == "json":
+        print(json.dumps(listing.as_json(record), indent=2))
+        return CLI_OK
+    state = record.state
+    print(f"{record.name}   on this machine   {state}")
+    job, now = find.job_of(record), time.time()
+    if job is not None:
+        unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+        took = (record.ended or now) - record.started
+        moment = Moment(now=now, started=now - took, ascii_only=not unicode)
+        print(*(f"  {line}" for line in panel(job, Pace(), moment)), sep="\n")
+    facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", record.folder or "none")]
+    if state == records.RUNNING:
+        facts.append(("launcher", f"pid {record.pid}"))
+    kept = output.pieces(record.output)
+    facts.append(("output", record.output if kept else "nothing kept"))
+    bytes_ = find.size(record.folder)
+    if bytes_ is not None:
+        facts.append(("size", wording.size(bytes_)))
+    print()
+    print(*(f"  {name:<9} {value}" for name, value in facts if value), sep="\n")
+    if job is not None and job.status.history:
+        print()
+        rows = [
+            [str(e.attempt), e.cause, e.end_cause or "", str(e.world_size), e.resumed_from or ""]
+            for e in job.status.history
+        ]
+        table.show(("ATTEMPT", "BEGAN BY", "ENDED BY", "RANKS", "FROM"), rows)
+    print()
+    print(*advice(record, state), sep="\n")
+    return CLI_OK
+
+
+def advice(record: Record, state: str) -> list[str]:
+    """What to type next in this state."""
+    name, job = record.name, find.job_of(record)
+    again = listing.command(record) or f"the command with --name {name}"
+    if state == records.RUNNING:
+        return [f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"]
+    if state == records.ENDING:
+        return ["its launcher is gone; its workers store what they hold and end by themselves"]
+    if state == "Complete":
+        return [
+            f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` its metrics, "
+            f"`--resume-from {name}` goes on from it"
+        ]
+    if state == "Failed" and job is not None and job.status.last_failure is not None:
+        where = job.status.condition("Failed")
+        retry = failure.Retry(command=again, script=again, storage=record.folder or "the storage path")
+        reason = where.reason if where else job.status.last_failure.reason
+        return [
+            f"next: {failure.advice(reason, job.status.last_failure, retry)}; `tj logs {name}` has its ranks' lines",
+            f"      then `{again}` goes on",
+        ]
+    return [f"next: `{again}` goes on from its newest checkpoint, `tj logs {name}` has its ranks' lines"]

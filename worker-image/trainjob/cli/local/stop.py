@@ -1,0 +1,47 @@
+"""`tj stop`: end a running job of this machine as Ctrl-C does in its terminal; its checkpoints stay."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from trainjob.cli.errors import CommandError
+from trainjob.cli.local import find
+from trainjob.launch.local.registry import records
+from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT
+
+POLL_S = 0.1
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Ask the launcher, and wait until nothing of the job runs any more."""
+    record = find.find(args)
+    state = record.state
+    if state not in (records.RUNNING, records.ENDING):
+        raise CommandError(
+            f"{record.name} does not run: it is {state}", next_step=f"`tj status {record.name}` shows it"
+        )
+    try:
+        records.ask_to_stop(record)
+    except OSError as error:
+        raise CommandError(
+            f"{record.name} cannot be told to stop: {error}",
+            next_step=f"send its launcher a signal: kill -INT {record.pid}",
+            code=CLI_ERROR,
+        ) from None
+    deadline = None if args.timeout is None else time.monotonic() + args.timeout
+    while (state := find.named(record.name, _storage(record)).state) in (records.RUNNING, records.ENDING):
+        if deadline is not None and time.monotonic() > deadline:
+            raise CommandError(
+                f"{record.name} still stores what it holds after {args.timeout:.0f} s",
+                next_step=f"wait, or kill it without: kill -KILL {record.pid}",
+                code=CLI_TIMEOUT,
+            )
+        time.sleep(POLL_S)
+    print(f"{record.name} is stopped" if state == "Stopped" else f"{record.name} is {state}", file=sys.stderr)
+    return CLI_OK
+
+
+def _storage(record: records.Record) -> str | None:
+    return None if record.folder is None else record.folder.rsplit("/", 2)[0]

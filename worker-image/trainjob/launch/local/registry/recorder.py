@@ -1,0 +1,106 @@
+"""Keeps one running job's record and output up; `backend.py` hands it each event before the caller's listener.
+
+Must never end a job: what cannot be written is told once, by a note, and then left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainjob.checkpoint.records import layout
+from trainjob.launch.job import is_s3
+from trainjob.launch.local import lock
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.output import Keeper
+from trainjob.launch.local.registry.records import Record
+from trainjob_api import defaults
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
+
+WRITE_EVERY_S = 1.0
+ENV_COMMAND = "TRAINJOB_STARTED_BY"
+"""The command of the program on whose behalf this launcher runs, as JSON; absent: its own."""
+
+
+class Recorder:
+    """From the start to the end of one launcher's job; used in one thread."""
+
+    def __init__(self, job: TrainJob, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = False
+        folder = defaults.job_storage(job)
+        name, namespace, pid = job.metadata.name, job.metadata.namespace, os.getpid()
+        id_ = records.identity(namespace, name, folder, pid)
+        beside = folder is not None and not is_s3(folder)
+        output = os.path.join(str(folder) if beside else records.folder_of(id_), layout.OUTPUT)
+        self.record = Record(
+            name=name,
+            namespace=namespace,
+            folder=folder,
+            command=tuple(json.loads(os.environ.get(ENV_COMMAND, "null")) or sys.orig_argv),
+            cwd=os.getcwd(),
+            pid=pid,
+            born=lock.started(pid),
+            started=time.time(),
+            output=output,
+            job=job.to_json(),
+        )
+        self._written = 0.0
+        records.take_back_stop(self.record.id)
+        self._write()
+        self._keeper = Keeper(output, self.record.started)
+        self._attempt = 0
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether `tj stop` wants the job's end. From any thread."""
+        return records.is_asked_to_stop(self.record.id)
+
+    def line(self, text: str) -> None:
+        """A worker wrote this."""
+        self._keeper.line(text, self._attempt)
+        self._complain(self._keeper.trouble)
+
+    def status(self, job: TrainJob) -> None:
+        """The job changed."""
+        self._attempt = job.status.attempt.number if job.status.attempt else self._attempt
+        self.record = replace(self.record, job=job.to_json())
+        if time.monotonic() - self._written > WRITE_EVERY_S or job.status.finished:
+            self._write()
+
+    def end(self, job: TrainJob | None) -> None:
+        """The launcher is done with it, or could not begin (None)."""
+        self._keeper.close()
+        status = job.status if job is not None else None
+        outcome = (
+            "Complete"
+            if status and status.holds("Complete")
+            else "Failed"
+            if status is None or status.holds("Failed")
+            else "Stopped"
+        )
+        last = job.to_json() if job is not None else self.record.job
+        self.record = replace(self.record, job=last, outcome=outcome, ended=time.time())
+        self._write()
+        records.take_back_stop(self.record.id)
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        try:
+            records.write(self.record)
+        except OSError as error:
+            self._complain(
+                f"`tj list` cannot be told of this job: {records.folder_of(self.record.id)}: {error.strerror or error}"
+            )
+
+    def _complain(self, trouble: str | None) -> None:
+        if trouble is not None and not self._told:
+            self._told = True
+            self._tell(trouble)

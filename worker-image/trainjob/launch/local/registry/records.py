@@ -1,0 +1,185 @@
+"""The records themselves: `$XDG_STATE_HOME/trainjob/jobs/<id>/job.json`, each written whole and by its launcher alone.
+
+The id is made of the job's folder on storage, so that a name that stores in two places is two jobs. Whether a job runs
+is never read from a record: the name's lock says so. Called by the launcher and by the command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trainjob.launch.job import is_s3
+from trainjob.launch.local import lock
+
+VERSION = 1
+FILE = "job.json"
+STOP_FILE = "stop"
+LAUNCHER_LOG = "launcher-{pid}.log"
+"""What a detached launcher says; the pid is that of the command that started it."""
+RUNNING, ENDING, KILLED = "Running", "Ending", "Killed"
+"""Told by the lock; Ending: its launcher is gone, its agents still store something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One job of this machine, as its launcher last wrote it."""
+
+    name: str
+    namespace: str
+    folder: str | None
+    """The job's folder on storage; None for a job without storage."""
+    command: tuple[str, ...] = ()
+    """How it was started: `tj run ...`, `python train.py`."""
+    cwd: str = ""
+    pid: int = 0
+    born: str = ""
+    """When the kernel started that process, so that its number is told apart when it is used again."""
+    started: float = 0.0
+    """Seconds since the epoch, as the next one."""
+    ended: float | None = None
+    outcome: str | None = None
+    """Complete | Failed | Stopped; None: it runs, or nobody lived to say."""
+    output: str = ""
+    """The folder of what its ranks wrote."""
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """The TrainJob as it was last, as JSON."""
+
+    @property
+    def id(self) -> str:
+        """The record's name in the state folder."""
+        return identity(self.namespace, self.name, self.folder, self.pid)
+
+    @property
+    def state(self) -> str:
+        """Running, Ending, Complete, Failed, Stopped or Killed (its launcher vanished; its checkpoints count)."""
+        if self.outcome is not None:
+            return self.outcome
+        if self.folder is None:
+            return RUNNING if self.lives else KILLED
+        if not lock.held(self.folder):
+            return KILLED
+        return RUNNING if self.lives else ENDING
+
+    @property
+    def lives(self) -> bool:
+        """Whether the launcher that wrote this is there."""
+        return bool(self.born) and lock.started(self.pid) == self.born
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A record that cannot be read; its job's data are where they were."""
+
+    path: str
+    why: str
+
+
+def identity(namespace: str, name: str, folder: str | None, pid: int) -> str:
+    """The same for each run of a name in one place; a job without storage is never gone on with."""
+    place = f"{namespace}/{name}/{pid}" if folder is None else folder if is_s3(folder) else os.path.realpath(folder)
+    return f"{name[:40]}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+
+
+def state_folder(environ: Mapping[str, str] | None = None) -> str:
+    """`$XDG_STATE_HOME/trainjob`, else `~/.local/state/trainjob`; a relative XDG_STATE_HOME does not count."""
+    given = (os.environ if environ is None else environ).get("XDG_STATE_HOME", "")
+    return os.path.join(given if os.path.isabs(given) else os.path.expanduser("~/.local/state"), "trainjob")
+
+
+def folder_of(id_: str) -> str:
+    """A record's folder."""
+    return os.path.join(state_folder(), "jobs", id_)
+
+
+def write(record: Record) -> None:
+    """Whole, or not at all. Raises OSError."""
+    folder = folder_of(record.id)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    content = {"version": VERSION, **{name: value for name, value in vars(record).items() if value is not None}}
+    part = os.path.join(folder, f"{FILE}.{os.getpid()}.part")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        os.replace(part, os.path.join(folder, FILE))
+    except OSError:
+        _unlink(part)
+        raise
+
+
+def read(path: str) -> Record | Unreadable | None:
+    """The record in that file; None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        if found.pop("version", None) != VERSION:
+            raise ValueError("another version of trainjob wrote it")
+        known = Record.__dataclass_fields__
+        record = Record(**{name: value for name, value in found.items() if name in known})
+        _check(record)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        return Unreadable(path, str(error))
+    return replace(record, command=tuple(record.command))
+
+
+def find_all() -> tuple[list[Record], list[Unreadable]]:
+    """All of them, the newest start first, and those that cannot be read."""
+    try:
+        names = sorted(os.listdir(os.path.join(state_folder(), "jobs")))
+    except OSError:
+        return [], []
+    found = [read(os.path.join(folder_of(name), FILE)) for name in names]
+    records = [each for each in found if isinstance(each, Record)]
+    return sorted(records, key=lambda each: -each.started), [each for each in found if isinstance(each, Unreadable)]
+
+
+def forget(record: Record) -> None:
+    """Remove the record, and output that is kept with it; nothing on storage."""
+    shutil.rmtree(folder_of(record.id), ignore_errors=True)
+
+
+def ask_to_stop(record: Record) -> None:
+    """Its launcher looks for this file. Raises OSError."""
+    with open(os.path.join(folder_of(record.id), STOP_FILE), "w"):
+        pass
+
+
+def is_asked_to_stop(id_: str) -> bool:
+    """Whether somebody wants that job to stop."""
+    return os.path.exists(os.path.join(folder_of(id_), STOP_FILE))
+
+
+def take_back_stop(id_: str) -> None:
+    """Of an earlier run."""
+    _unlink(os.path.join(folder_of(id_), STOP_FILE))
+
+
+def _check(record: Record) -> None:
+    texts = (record.name, record.namespace, record.cwd, record.born, record.output, record.folder or "")
+    numbers = (record.started, record.ended or 0.0)
+    if not (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(number, int | float) for number in numbers)
+        and isinstance(record.pid, int)
+        and isinstance(record.job, dict)
+        and isinstance(record.command, list | tuple)
+        and record.outcome in (None, "Complete", "Failed", "Stopped")
+        and record.name
+    ):
+        raise ValueError("its fields are not those of a record")
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
