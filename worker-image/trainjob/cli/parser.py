@@ -127,6 +127,7 @@ def _add_run(commands: Commands) -> None:
         action="store_true",
         help="one rank, inside this very process: for pdb, breakpoint() and profilers; nothing is started again",
     )
+    what.add_argument("--pdb", action="store_true", help="with --in-process: a debugger where the script raised")
     size = run.add_argument_group("how large")
     size.add_argument(
         "--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)"

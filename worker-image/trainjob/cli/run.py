@@ -100,7 +100,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     os.environ.update(args.env)
     command = [*(("-m",) if args.module else ()), args.script, *args.script_args]
     try:
-        end = script.run(job, command)
+        end = script.run(job, command, debug=args.pdb)
     except LaunchError as error:
         raise CommandError(str(error), next_step=PUT_RIGHT) from None
     if end is None:  # rank 0's process says how the job ended
@@ -145,6 +145,12 @@ def _check(args: argparse.Namespace) -> None:
             "--in-process runs a script as one rank in this process",
             next_step="leave -f, --workers and --processes-per-worker out; several ranks that a debugger can reach: "
             "torchrun --nproc-per-node 2 -m trainjob.cli run --in-process train.py",
+            code=CLI_USAGE,
+        )
+    if args.pdb and not args.in_process:
+        raise CommandError(
+            "--pdb needs the script in this process: a rank of its own has no terminal",
+            next_step=f"tj run --in-process --pdb {args.script or 'train.py'}",
             code=CLI_USAGE,
         )
     if args.in_process and args.max_failures:

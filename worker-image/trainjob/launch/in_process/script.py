@@ -9,6 +9,7 @@ by `raise SystemExit(n)` looks like a good end to it.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,26 +19,42 @@ from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.screen import streams
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from trainjob.launch.in_process.guest import End
     from trainjob_api.v1alpha1 import TrainJob
 
 
-def run(job: TrainJob, command: list[str]) -> End | None:
+def run(job: TrainJob, command: list[str], *, debug: bool = False) -> End | None:
     """Run `script.py arguments` or `-m module arguments` as this process's `__main__`: how the job ended (None on
-    other ranks than 0). An exception of the script was printed as Python would.
+    other ranks than 0). An exception of the script was printed as Python would; `debug`: then pdb stands where it was
+    raised.
     """
     from trainjob.session import rank
 
     guest = Guest(job, place(os.environ))
     guest.begin()
     error: BaseException | None = None
+    hook = sys.excepthook
+    if debug:
+        sys.excepthook = functools.partial(_post_mortem, hook)
     try:
         rank.main(["--", *command])
     except (SystemExit, KeyboardInterrupt) as raised:  # the script's own error is told and printed by then
         error = raised
+    finally:
+        sys.excepthook = hook
     return guest.close(error)
+
+
+def _post_mortem(
+    shown: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    import pdb
+
+    shown(kind, error, trace)
+    pdb.post_mortem(trace)
 
 
 class _Script:
@@ -52,7 +69,8 @@ class _Script:
         if where.rank == 0:
             streams.write(sys.stderr, opening(self._job, where))
         self._guest = Guest(self._job, where)
-        self._error: BaseException | None = None
+        # A debugger that runs the script takes its exceptions and its end: then nobody knows whether it completed.
+        self._error: BaseException | None = KeyboardInterrupt() if _debugged() else None
 
     def begin(self) -> None:
         self._guest.begin()
@@ -74,6 +92,16 @@ class _Script:
         if end is not None and self._error is None and not end.job.status.holds("Complete"):
             failed = end.job.status.condition("Failed")
             streams.write(sys.stderr, f"{self._job.metadata.name} failed: {failed.message if failed else 'stopped'}")
+
+
+def _debugged() -> bool:
+    """Whether `python -m pdb` or the like runs this program."""
+    frame = sys._getframe()
+    while frame is not None:
+        if os.path.basename(frame.f_code.co_filename) == "bdb.py":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 _script: _Script | None = None
