@@ -36,8 +36,8 @@ test: $(STAMP) ## All tests, with their skips counted
 	@echo "test: unit, property, simulation and real-process tests"
 	@$(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
-zoo: $(STAMP) ## Training loops as people write them, struck with everything there is (`make test` strikes each once)
-	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo $(PYTEST_ARGS)
+zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
+	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)
 
 model: $(STAMP) ## All orders of events in jobs of two workers, up to DEPTH steps: make model DEPTH=20 MODEL_ARGS="--faults 2 --deviations 1"
 	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.model.search --depth $(or $(DEPTH),20) $(MODEL_ARGS)

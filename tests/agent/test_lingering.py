@@ -10,17 +10,24 @@ from typing import Any
 
 import pytest
 
-from support import quick_leaving
 from support.agent_rig import Rig
+from support.tuned_agent import entry
 from trainjob.agent.processes.leaving import BUSY_SHARE, Idle
 from trainjob_api import contract
 
 HEAD = "import atexit, os, queue, signal, sys, threading, time, trainjob\nc = trainjob.get_context()\n"
+QUICK = entry(
+    processes__leaving__SAY_S=0.5,
+    processes__leaving__IDLE_S=2.0,
+    processes__leaving__LOOK_S=0.5,
+    processes__leaving__ENDING_S=3.0,
+)
+"""The agent, soon tired of ranks whose scripts have ended."""
 STUCK = "threading.Thread(target=queue.Queue().get, name='prefetch').start()\n"
 
 
 def rig(folder: Path, script: str, **more: Any) -> Rig:
-    return Rig(folder, script=HEAD + script, entry=quick_leaving.AGENT, env=quick_leaving.ENV, **more)
+    return Rig(folder, script=HEAD + script, entry=QUICK, **more)
 
 
 @pytest.mark.slow

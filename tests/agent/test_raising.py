@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.tuned_agent import entry
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
 
+QUICK = entry(processes__ending__ENDING_S=3.0)
+"""The agent, soon tired of a rank that has raised."""
 HEAD = """
 import os, signal, sys, threading, time, trainjob
 c = trainjob.get_context()
@@ -28,7 +31,7 @@ def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(t
         "if c.rank == 1:\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
         "    raise ValueError('the data are gone')\ntrainjob.report({})\n"
     )
-    with Rig(tmp_path, script=script) as rig:
+    with Rig(tmp_path, script=script, entry=QUICK) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "the other is told at once")
         assert "rank 1 raised ValueError: the data are gone" in rig.rank(0)["error"]["message"]
@@ -37,14 +40,14 @@ def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(t
         rig.wait(lambda: rig.ended(1), "killed")
         end = rig.rank(1)
         assert (end["kind"], end["signal"], end["error"]["type"]) == (contract.END_EXCEPTION, 9, "ValueError")
-        rig.wait_text(1, "has not ended within 10 s")
+        rig.wait_text(1, "has not ended within 3 s")
         rig.wait(lambda: rig.report(1)["quiet"], "nothing left")
 
 
 def test_a_rank_behind_a_shell_that_raised_and_does_not_end_is_killed(tmp_path: Path) -> None:
     script = HEAD + "threading.Thread(target=time.sleep, args=(600,)).start()\nraise ValueError('gone')\n"
     command = ["sh", "-c", f"{sys.executable} train.py; exit $?"]
-    with Rig(tmp_path, script=script, agents=1, command=command) as rig:
+    with Rig(tmp_path, script=script, agents=1, command=command, entry=QUICK) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "killed")
         assert (rig.rank(0)["kind"], rig.rank(0)["exit_code"]) == (contract.END_EXCEPTION, 137)

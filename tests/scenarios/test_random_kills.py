@@ -1,7 +1,10 @@
-"""A hundred ranks are killed at random moments; nothing that was acknowledged is lost at its level."""
+"""Ranks are killed at random moments; nothing that was acknowledged is lost at its level. A hundred with `make zoo`
+(ZOO=all); `make test` strikes fewer, since `agent/test_kills.py` strikes each point once.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -17,7 +20,7 @@ from trainjob_api.v1alpha1 import TrainJob
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-KILLS = 50
+KILLS = 50 if os.environ.get("ZOO") == "all" else 10
 """Of each of the two jobs, which run at the same time."""
 
 
@@ -87,7 +90,7 @@ def lost_when_durable(assault: Assault) -> list[str]:
     return [f"step {note.step} of attempt {note.attempt}" for note in saved if (note.attempt, note.step) not in stored]
 
 
-def test_a_hundred_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> None:
+def test_random_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> None:
     assaults = [
         Assault(stage.root / name, mode, seed)
         for name, mode, seed in (("a", contract.UPLOAD_ASYNC, 1), ("b", contract.UPLOAD_SYNC, 2))
