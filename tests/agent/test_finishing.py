@@ -16,7 +16,7 @@ import pytest
 from support.agent_rig import Rig
 from support.virtual_time import run_virtual
 from trainjob.agent import finishing
-from trainjob.agent.storing.uploads import Uploads
+from trainjob.agent.committing.uploads import Uploads
 
 SAVE = """
 import os, pathlib, tempfile, time, trainjob

@@ -12,8 +12,8 @@ import pytest
 from support import virtual_time
 from support.background import no_fault
 from trainjob.agent.barriers.barrier import Admit, Arrival, Barrier, Fail, Release
-from trainjob.agent.storing import uploads
-from trainjob.agent.storing.commits import HOPELESS_TRIES, Commits
+from trainjob.agent.committing import uploads
+from trainjob.agent.committing.commits import HOPELESS_TRIES, Commits
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.from_leader import Drop

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.agent.storing.uploads import PLACES, STALL_S, Admitted, CommitNow, Drop, Uploads
+from trainjob.agent.committing.uploads import PLACES, STALL_S, Admitted, CommitNow, Drop, Uploads
 
 NOTE: dict[str, Any] = {}
 

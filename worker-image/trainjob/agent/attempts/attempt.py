@@ -12,20 +12,19 @@ import asyncio
 import os
 import shutil
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent.attempts import course, forking, witness
 from trainjob.agent.attempts.course import Course
+from trainjob.agent.attempts.crew import Crew
 from trainjob.agent.attempts.forking import Shape
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot import BootNotes
-from trainjob.agent.processes import leaving, rank_command, strays
-from trainjob.agent.processes.ending import see_it_end
+from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import CannotRun
-from trainjob.agent.processes.ranks import Rank, RankGroup
-from trainjob.agent.processes.reaper import Process
+from trainjob.agent.processes.ranks import Rank
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
@@ -34,21 +33,7 @@ from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.from_member import FromMember, Join
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
-from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract
-from trainjob_api.contract import RankError
-from trainjob_api.rank_messages import Error, Farewell, FromRank, Hello, Leaving
-
-_TYPES = {
-    contract.END_START: "CannotStart",
-    contract.END_STORAGE: "StorageError",
-    contract.END_NOT_SHARED: "StorageNotShared",
-    contract.END_LOST: "ContainerRestarted",
-    contract.END_EARLY: "RankEndedEarly",
-    contract.END_DAMAGED: "CheckpointDamaged",
-    contract.END_INTERNAL: "AgentFault",
-}
-"""How an end that the agent decides is called where an exception's type would stand."""
 
 
 class Attempt:
@@ -67,16 +52,11 @@ class Attempt:
         plain = rank_command.is_plain(site.config.command)
         self._shape = Shape(self.number, int(order["index"]), int(order["workers"]), int(order["processes"]), plain)
         self._course = Course()
-        self._group = RankGroup(site.reaper, site.console, plain, self._rank_changed, self._agents)
-        self._group.warn = site.warn
         self._member = Member(self._site, self, self._to_leader)
+        self._crew = Crew(self._site, self._shape, self._member, self._background, self._agents)
         self._link: Optional[LeaderLink] = None
-        self._server: Optional[RankServer] = None
         self._starting: Optional[asyncio.Task[None]] = None
         self._held: Tuple[Held, ...] = ()
-        self._told: Dict[int, bool] = {}
-        self._leavers: Dict[int, asyncio.Future[None]] = {}
-        """Programs behind a launcher whose scripts have ended: done when they are gone."""
         self.restore: Optional[Restore] = None
         self.leader: Optional[Leader] = None
         self._leader_lost: Optional[float] = None
@@ -87,12 +67,12 @@ class Attempt:
     @property
     def ranks(self) -> Sequence[Rank]:
         """This agent's ranks; empty until the join is answered."""
-        return self._group.ranks
+        return self._crew.ranks
 
     @property
     def alive(self) -> bool:
         """Some rank process may be alive."""
-        return self._group.alive
+        return self._crew.alive
 
     @property
     def unused(self) -> bool:
@@ -148,30 +128,21 @@ class Attempt:
 
     def forward(self, number: int) -> None:
         """A signal that the container got."""
-        self._group.signal(number)
+        self._crew.signal(number)
 
     async def stop(self, verdict: str, grace_s: float) -> None:
         """End the ranks; returns when all are gone. May be cancelled and called again."""
         self._carry_out(self._course.stopped())
-        await self._group.stop(verdict, grace_s)
+        await self._crew.stop(verdict, grace_s)
         # Until here a rank may have saved: it had its grace.
         self._site.saving.cancel_staging()
-        await asyncio.get_running_loop().run_in_executor(None, self._clear_up)
-
-    def _clear_up(self) -> None:
-        """Nothing of the ranks stays: what they started, what they left in TMPDIR."""
-        if self._group.ranks:
-            left = strays.end(self._site.config.pod_uid)
-            if left:
-                pids = ", ".join(map(str, left[:16]))
-                self._site.console.say(f"processes of attempt {self.number} outlived its ranks and are killed: {pids}")
-        forking.remove_tmp(self._site, self.number)
+        await asyncio.get_running_loop().run_in_executor(None, self._crew.clear_up)
 
     def close(self) -> None:
         """Leave the attempt's connections; the ranks are gone already."""
         self._carry_out(self._course.stopped())
         self._background.cancel()
-        for part in (self._link, self.leader, self._member, self._server, self.restore):
+        for part in (self._link, self.leader, self._member, self._crew, self.restore):
             if part is not None:
                 part.close()
         self._site.saving.to_leader = lambda word: None
@@ -197,9 +168,9 @@ class Attempt:
                 if self._starting is not None:
                     self._starting.cancel()
             elif isinstance(output, course.EndUnstarted):
-                self._end_unstarted(output)
+                self._crew.end_unstarted(output)
             else:
-                self._end_ranks(output)
+                self._crew.end_all(output)
 
     def fault(self, error: BaseException) -> None:
         """Something that works for this attempt has failed as it never should. After its end it is only said: what
@@ -210,27 +181,6 @@ class Attempt:
 
     def _fail(self, kind: str, message: str) -> None:
         self._carry_out(self._course.failed(kind, message))
-
-    def _end_unstarted(self, end: course.EndUnstarted) -> None:
-        self._group.ranks = forking.new_ranks(self._shape)
-        self._site.console.say(end.message)
-        for rank in self._group.ranks:
-            rank.end_without_process(end.kind, _error(end.kind, end.message))
-            self._rank_changed(rank)
-
-    def _end_ranks(self, end: course.EndRanks) -> None:
-        self._site.console.say(end.message)
-        error = _error(end.kind, end.message)
-        for rank in self._group.ranks:
-            if rank.gone is None:
-                rank.end_without_process(end.kind, error)
-                self._rank_changed(rank)
-            elif end.kind == contract.END_INTERNAL:
-                rank.overrule(end.kind, error)
-            if rank.error is None and rank.ended_at is None:
-                rank.error = error
-        self._site.changed(True)
-        self._agents.spawn(self._group.stop(end.kind, 0))
 
     # -- the join ------------------------------------------------------------------------------------------------------
 
@@ -305,16 +255,11 @@ class Attempt:
 
     def unstored(self, message: str) -> None:
         """What our ranks saved cannot be stored: their good ends are worth nothing."""
-        self._site.console.say(message)
-        for rank in self._group.ranks:
-            rank.overrule(contract.END_STORAGE, {"type": "StorageError", "message": message})
-        self._site.changed(True)
+        self._crew.unstored(message)
 
     def needed(self, numbers: Sequence[int], message: str) -> None:
         """Ranks of ours ended, and others were refused a call for it."""
-        for process in {id(process): process for process in map(self.process_of, numbers)}.values():
-            process.miss(_error(contract.END_EARLY, message))
-        self._site.changed(True)
+        self._crew.needed(numbers, message)
 
     # -- the ranks -----------------------------------------------------------------------------------------------------
 
@@ -329,24 +274,13 @@ class Attempt:
             return
         await site.saving.adopt(answer.resume.adopt, self.resumed_from)
         await self._prepare_restore(answer)
-        await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, self.number)
-        self._server = self._member.server = RankServer(
-            self.number,
-            site.socket_folder,
-            self._greeted,
-            self._called,
-            None if self._shape.plain else self._parted,
-        )
-        await self._server.start()
-        self._group.last_words = self._server_words
-        if not self._shape.plain:
-            self._group.speakers = self._server.pids
+        socket = await self._crew.listen()
         try:
             argv = rank_command.argv(site.config.command)
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
             return
-        shared = forking.place_of(site, self._shape, self.run or 1, answer, self._server.path)
+        shared = forking.place_of(site, self._shape, self.run or 1, answer, socket)
         self._fork(argv, shared)
 
     async def _prepare_restore(self, answer: Joined) -> None:
@@ -368,96 +302,11 @@ class Attempt:
     def _fork(self, argv: List[str], shared: rank_command.AttemptPlace) -> None:
         self._boot.note_attempt(self.number)
         self._course.forking()
-        self._group.ranks = forking.new_ranks(self._shape)
         try:
-            forking.fork_all(self._site, self._group, self._shape, shared, argv)
+            self._crew.fork(argv, shared)
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
 
-    def _server_words(self, rank: Rank) -> asyncio.Future[Any]:
-        assert self._server is not None
-        return self._server.read_to_end(rank.rank if self._shape.plain else None)
-
     def process_of(self, number: int) -> Rank:
         """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""
-        for rank in self._group.ranks:
-            if rank.rank == number or not self._shape.plain:
-                return rank
-        raise ValueError(f"rank {number} is none of this worker's")
-
-    def _greeted(self, hello: Hello) -> None:
-        self.process_of(hello.rank).greet(hello.rank, is_new=not hello.made)
-        if not self._shape.plain:
-            self._member.launched(hello.world_size)
-        self._site.changed(False)
-
-    def _called(self, number: int, word: FromRank) -> None:
-        self.process_of(number).calls += 1
-        if isinstance(word, Error):
-            self._raised(number, word)
-        elif isinstance(word, Leaving):
-            self._leaving(number, word)
-        else:
-            self._member.called(number, word)
-
-    def _raised(self, number: int, word: Error) -> None:
-        error: RankError = {
-            "type": word.type,
-            "message": word.message,
-            "traceback": word.traceback,
-            "communication": word.communication,
-        }
-        process, speaker = self.process_of(number), None
-        process.accuse(number, word.kind, error)
-        self._site.changed(True)
-        if self._shape.plain:
-            self._member.ending(number, f"raised {error['type']}: {error['message'][:200]}")
-        elif self._server is not None:
-            speaker = self._server.pid_of(number)
-            if speaker is None:
-                return
-        say = self._site.console.say
-        self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))
-
-    def _leaving(self, number: int, word: Leaving) -> None:
-        """Its script has ended."""
-        process, site = self.process_of(number), self._site
-        if not self._shape.plain:
-            parted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._leavers[number] = parted
-            self._background.spawn(leaving.say_it_stays(number, word, parted, site.console.say))
-            return
-        process.leaving = word.code or 0
-        if process.leaving:
-            self._member.ending(number, leaving.how(word))
-            site.changed(True)
-        variables = leaving.rank_variables(site.config.pod_uid, number)
-        self._background.spawn(
-            leaving.see_it_leave(
-                process,
-                word,
-                lambda: self._member.owes(number),
-                variables,
-                site.socket_folder,
-                site.console.say,
-                site.warn,
-            )
-        )
-
-    def _parted(self, number: int, speaker: Process, farewell: Optional[Farewell]) -> None:
-        """What spoke as a rank behind a launcher has closed its connection. One that became another program lives."""
-        said = self._leavers.pop(number, None)
-        if said is not None and not said.done():
-            said.set_result(None)
-        if farewell is not None or speaker.is_ending():
-            self.process_of(number).part(number, speaker.pid, farewell)
-
-    def _rank_changed(self, rank: Rank) -> None:
-        if rank.state == contract.RANK_ENDED and rank.rank not in self._told:
-            self._told[rank.rank] = True
-            self._member.ended(rank)
-        self._site.changed(True)
-
-
-def _error(kind: str, message: str) -> RankError:
-    return {"type": _TYPES.get(kind, kind), "message": message[: contract.MESSAGE_LIMIT]}
+        return self._crew.process_of(number)

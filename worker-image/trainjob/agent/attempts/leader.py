@@ -19,11 +19,12 @@ from trainjob.agent.attempts.notes import Notes
 from trainjob.agent.attempts.run_end import RunEnd
 from trainjob.agent.attempts.witness import OTHERS_S, Witnesses
 from trainjob.agent.background import Background
-from trainjob.agent.barriers.collectives import Collectives, Facts
+from trainjob.agent.barriers.collectives import Collectives
 from trainjob.agent.barriers.history import History
+from trainjob.agent.barriers.reports import Facts
+from trainjob.agent.committing.commits import Commits
 from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
-from trainjob.agent.storing.commits import Commits
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import from_leader, from_member
 from trainjob.agent.wire.frames import FrameConnection

@@ -11,8 +11,8 @@ from typing import Callable, Set
 from trainjob.agent.background import Background
 from trainjob.agent.barriers.collectives import Collectives
 from trainjob.agent.barriers.history import History
+from trainjob.agent.committing.commits import Commits
 from trainjob.agent.site import Site
-from trainjob.agent.storing.commits import Commits
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.from_leader import Completed, Tell, Unstored
 

@@ -1,5 +1,5 @@
-"""Rank 0's agent: serves report(), barrier() and broadcast_from_rank_zero() of the attempt. The rules are `barrier`, a
-report's checkpoint is `save`, what is shown of it `progress` (all pure); this carries them out.
+"""Rank 0's agent: serves report(), barrier() and broadcast_from_rank_zero() of the attempt. The rules are `barrier`,
+which is pure; this carries them out. What a report() saves and shows is `reports`.
 
 Made by `leader` when the join is answered. On the way of every report(): nothing here logs, waits or touches a disk
 unless a checkpoint came with it.
@@ -8,40 +8,21 @@ unless a checkpoint came with it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Deque, Dict, List, Optional, Sequence
 
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Arrival, Barrier
 from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
-from trainjob.agent.barriers.progress import Progress
-from trainjob.agent.barriers.save import Head, Save
+from trainjob.agent.barriers.reports import Facts, Reports, TellEach
+from trainjob.agent.committing.commits import Commits
 from trainjob.agent.site import Site
-from trainjob.agent.storing.commits import Commits
 from trainjob.agent.wire import from_leader
-from trainjob.agent.wire.from_leader import FromLeader, Needed
+from trainjob.agent.wire.from_leader import Needed
 from trainjob.agent.wire.from_member import Arrive, Compared, Staged, StageFailed
-from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob_api import contract
 from trainjob_api.rank_messages import LogRow, Saved
-from trainjob_api.typed import Object
-
-TellEach = Callable[[Optional[Tuple[int, ...]], FromLeader], None]
-"""To these members; None: to all."""
-
-
-class Facts(NamedTuple):
-    """What is fixed for the attempt."""
-
-    attempt: int
-    run: int
-    workers: int
-    processes: int
-    plain: bool
-    base_position: int
-    base_parent: Optional[CheckpointId]
 
 
 class Collectives:
@@ -52,22 +33,16 @@ class Collectives:
         self._tell = tell
         self._facts = facts
         self._commits = commits
-        self._history = history
+        self._reports = Reports(site, tell, facts, commits, history)
         self._loop = asyncio.get_running_loop()
         self._barrier = Barrier(facts.workers * facts.processes, range(facts.workers), site.config.barrier_warn_s)
         self._outputs: Deque[barrier.Output] = deque()
         self._busy = False
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at = 0.0
-        self._row: Object = {}
-        self._metadata: Dict[int, Object] = {}
         self._blob = b""
         self._answered = 0
         self._answer_blob = b""
-        self._save: Optional[Save] = None
-        self._reports = 0
-        self._parent = facts.base_parent
-        self._progress = Progress(facts.base_position)
         self.needed: Dict[int, Needed] = {}
         """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
         self.missing = Missing(lambda index, word: tell(None if index is None else (index,), word), site.on_fault)
@@ -80,7 +55,7 @@ class Collectives:
     @property
     def progress(self) -> contract.ProgressReport:
         """How far the run is."""
-        return self._progress.report
+        return self._reports.progress
 
     def close(self) -> None:
         """The attempt is over."""
@@ -102,8 +77,9 @@ class Collectives:
         if message.n > self._answered:
             # Not of a call that is only repeated after a lost connection.
             if message.row is not None or any(callers.ranks[:1] == (0,) for callers in message.callers):
-                self._row, self._blob = message.row or {}, message.blob
-            self._metadata.update(message.metadata)
+                self._reports.gave_row(message.row or {})
+                self._blob = message.blob
+            self._reports.gave(message.metadata)
         now = self._loop.time()
         for callers in message.callers:
             arrival = Arrival(
@@ -128,8 +104,7 @@ class Collectives:
 
     def staged(self, index: int, word: Staged) -> None:
         """An agent has staged its part."""
-        if self._save is not None and word.n == self._barrier.current:
-            self._save.staged(index, word)
+        if word.n == self._barrier.current and self._reports.staged(index, word):
             self._carry_out(self._barrier.staged(index, word.n))
 
     def stage_failed(self, index: int, word: StageFailed) -> None:
@@ -139,10 +114,8 @@ class Collectives:
 
     def compared(self, index: int, word: Compared) -> None:
         """An agent has taken the checksums that were asked for."""
-        save, n = self._save, self._barrier.current
-        if save is None or word.n != n:
-            return
-        refusal = save.compared(index, word.sums)
+        n = self._barrier.current
+        refusal = self._reports.compared(index, word) if word.n == n else None
         if refusal:
             self._carry_out(self._barrier.stage_failed(0, n, refusal))
         elif refusal is not None:
@@ -154,12 +127,12 @@ class Collectives:
 
     def committed(self, id_: str) -> None:
         """A checkpoint is durable."""
-        if self._save is not None and str(self._save.id) == id_:
+        if self._reports.saves(id_):
             self._carry_out(self._barrier.committed(self._barrier.current))
 
     def commit_trouble(self, id_: str, why: str) -> None:
         """A checkpoint is not durable for now."""
-        if self._save is not None and str(self._save.id) == id_:
+        if self._reports.saves(id_):
             self._carry_out(self._barrier.commit_failed(self._barrier.current, why))
 
     def refuse_reports(self, why: str) -> None:
@@ -170,16 +143,13 @@ class Collectives:
         """An agent's connection is new."""
         if index in self.needed:
             self._tell((index,), self.needed[index])
-        if self._save is not None and self._save.handed_over:
+        if self._reports.handed_over:
             self._tell((index,), from_leader.Upload(self._barrier.current))
         self._carry_out(self._barrier.rejoined(index))
 
     def logged(self, rows: Sequence[LogRow]) -> None:
         """log() of rank 0."""
-        for row in rows:
-            self._progress.seen(row.metrics, {"step": row.step}, row.time)
-            self._history.log({"position": self._progress.position, **row._asdict()})
-        self._site.changed(False)
+        self._reports.logged(rows)
 
     def _resize(self, world_size: int) -> None:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
@@ -209,7 +179,7 @@ class Collectives:
             n = output.n
             self._commits.admit(lambda: self._carry_out(self._barrier.admitted(n)))
         elif isinstance(output, barrier.Stage):
-            self._stage(output)
+            self._reports.stage(output)
         elif isinstance(output, barrier.Persist):
             self._persist(output)
         elif isinstance(output, barrier.Commit):
@@ -239,49 +209,17 @@ class Collectives:
         if output.ranks is None:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
         if output.ranks is None and output.kind == contract.KIND_REPORT:
-            saved, warnings = self._released_report()
-        elif output.saved and self._parent is not None:
-            saved = self._saved(self._parent, contract.STAGED)
+            saved, warnings = self._reports.released()
+        elif output.saved:
+            saved = self._reports.saved_last()
         self._tell(
             None,
             from_leader.Release(output.n, output.stop, output.ranks, saved, tuple(warnings), self._answer_blob),
         )
 
-    def _saved(self, id_: CheckpointId, level: str) -> Saved:
-        return Saved(str(id_), self._site.uri(id_), level)
-
-    def _released_report(self) -> Tuple[Optional[Saved], List[str]]:
-        save, self._save = self._save, None
-        if save is None:
-            self._reports += 1
-        saved: Optional[Saved] = None
-        warnings: List[str] = []
-        if save is not None and save.note is not None:
-            warnings, self._parent = save.warnings, save.id
-            durable = save.handed_over and self._site.storage is not None
-            saved = self._saved(save.id, contract.DURABLE if durable else contract.STAGED)
-            if not save.handed_over:
-                self._commits.released(save.note, save.sharers)
-        now, id_ = time.time(), None if saved is None else saved.id
-        self._progress.reported(self._reports, self._row, now)
-        self._history.report(
-            {
-                "position": self._progress.position,
-                "index": self._reports,
-                **self._row,
-                "time": now,
-                "checkpoint": id_,
-            }
-        )
-        self._metadata.clear()
-        self._site.changed(False)
-        return saved, warnings
-
     def _fail(self, output: barrier.Fail) -> None:
         self._answered = max(self._answered, output.n)
-        self._save = None
-        self._metadata.clear()
-        self._commits.withdraw()
+        self._reports.failed()
         if output.reason == contract.FAIL_RANK_GONE:
             # Before the refused are told: theirs are the ends that follow.
             self._note_needed(output)
@@ -298,48 +236,13 @@ class Collectives:
     def _ranks_each(self) -> int:
         return max(1, self._barrier.world_size // self._facts.workers)
 
-    def _stage(self, output: barrier.Stage) -> None:
-        if self._save is None:
-            # Counted here, not at the release: an identity is used once, also when its report fails.
-            self._reports += 1
-            self._save = Save(CheckpointId(self._facts.run, self._facts.attempt, self._reports))
-        self._tell(self._all_of(output.indices), from_leader.Stage(output.n, str(self._save.id)))
-
     def _persist(self, output: barrier.Persist) -> None:
-        save = self._save
-        assert save is not None
-        if save.note is None:
-            for refusal in save.make_note(self._head(), self._site.config.spec.strict):
-                self._carry_out(self._barrier.stage_failed(0, output.n, refusal))
-                return
-        assert save.note is not None
-        if save.comparison is None:
-            self._tell(self._all_of(output.indices), from_leader.Persist(output.n, save.note))
-            return
-        for index in output.indices:
-            if index in save.comparison.waiting:
-                question = save.comparison.question(index)
-                self._tell((index,), from_leader.Compare(output.n, str(save.id), question))
-
-    def _all_of(self, indices: Tuple[int, ...]) -> Optional[Tuple[int, ...]]:
-        return None if len(indices) == self._facts.workers else indices
-
-    def _head(self) -> Head:
-        return Head(
-            self._parent,
-            self._row,
-            self._metadata[min(self._metadata)] if self._metadata else {},
-            time.time(),
-            self._barrier.world_size,
-            self._facts.base_position + self._reports,
-        )
+        refusal = self._reports.persist(output, self._barrier.world_size)
+        if refusal is not None:
+            self._carry_out(self._barrier.stage_failed(0, output.n, refusal))
 
     def _hand_over(self) -> None:
-        """SYNC: every agent stores its share at once, the ranks are answered when the manifest is there."""
-        save = self._save
-        assert save is not None and save.note is not None
-        save.handed_over = True
-        self._tell(None, from_leader.Upload(self._barrier.current))
-        self._commits.released(save.note, save.sharers)
+        n = self._barrier.current
+        self._reports.hand_over(n)
         if self._site.storage is None:
-            self._carry_out(self._barrier.committed(self._barrier.current))
+            self._carry_out(self._barrier.committed(n))

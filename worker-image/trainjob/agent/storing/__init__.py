@@ -1,1 +1,3 @@
-"""From a staged checkpoint to a committed one: this agent's shares, and what rank 0's agent publishes."""
+"""This agent's part in keeping checkpoints: its staging area, its shares of them, and the process that alone touches
+storage.
+"""

@@ -11,10 +11,10 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from trainjob.agent.background import Background
+from trainjob.agent.committing import uploads
+from trainjob.agent.committing.uploads import Uploads
 from trainjob.agent.site import Site
-from trainjob.agent.storing import uploads
 from trainjob.agent.storing.storage import StorageError
-from trainjob.agent.storing.uploads import Uploads
 from trainjob.agent.wire.from_leader import Committed, Drop, ShareAgain, Tell
 from trainjob.agent.wire.packed import Note
 from trainjob.checkpoint import errors
