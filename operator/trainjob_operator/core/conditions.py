@@ -21,7 +21,7 @@ from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.size import gang
-from trainjob_operator.core.size.pauses import is_backing_off
+from trainjob_operator.core.size.pauses import backs_off_until
 from trainjob_operator.core.turn import Turn
 
 CONDITION_MESSAGE_LIMIT = 512
@@ -143,7 +143,7 @@ def _resources_created(turn: Turn) -> Says:
 def _pods_scheduled(turn: Turn) -> Says:
     if turn.outcome is not None or turn.spec.suspend:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
-    if gang.is_waiting(turn):
+    if gang.waits_until(turn) is not None:
         old = turn.status.condition("PodsScheduled")
         said = (
             old.message
@@ -199,7 +199,7 @@ def _progressing(turn: Turn) -> Says:
         return Says("True", contract.REASON_RUNNING if attempt.running_at else contract.REASON_STARTING, what)
     if turn.blocked is not None:
         return Says("False", turn.blocked[0])
-    if is_backing_off(turn):
+    if backs_off_until(turn) is not None:
         return Says("False", contract.REASON_BACK_OFF)
     return Says("False", contract.REASON_NOT_READY)
 
@@ -222,13 +222,13 @@ def _degraded(turn: Turn) -> Says:
     apart = find_unreached(turn, SAID_AFTER_S)
     if apart is not None:
         return Says("True", contract.REASON_PEERS_UNREACHABLE, sentence(turn, apart))
-    retry_at = turn.status.timing.retry_at
-    if retry_at is not None and is_backing_off(turn):
+    retry_at = backs_off_until(turn)
+    if retry_at is not None:
         early = turn.status.failures.early_in_row
         return Says(
             "True",
             contract.REASON_BACK_OFF,
-            f"the next start waits until {aware(retry_at):%H:%M:%S} UTC, after {early} early ends in a row",
+            f"the next start waits until {retry_at:%H:%M:%S} UTC, after {early} early ends in a row",
         )
     failing = next(
         (

@@ -8,9 +8,11 @@ try, so that a turn gives the same answer twice and two jobs do not.
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_operator.core import obstacles
+from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.lifecycle import end_attempt
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
@@ -30,9 +32,9 @@ RETRY_S = (20.0, 40.0, 80.0, 160.0, 300.0)
 """Pause before the next try, by tries in a row; half of it to one and a half times."""
 
 
-def give_back(turn: Turn) -> None:
+def give_back(turn: Turn) -> Answer:
     """Some pods of a start have nodes, others get none, and that has not changed for a while: none is kept."""
-    if turn.spec.suspend or turn.blocked is not None or is_waiting(turn):
+    if turn.spec.suspend or turn.blocked is not None or waits_until(turn) is not None:
         return None
     starting = _starting(turn)
     pods = [pod for slot in starting if (pod := turn.kids.live.get(slot)) is not None]
@@ -50,22 +52,21 @@ def give_back(turn: Turn) -> None:
     wait_s = RESTART_WAIT_S if survivors else GANG_WAIT_S
     until = after(max(aware(moment) for moment in moments), wait_s)
     if turn.now < until:
-        turn.wake(until)
-        return turn.say(
-            f"{len(placed)} of {len(starting)} workers have a node; waiting for the others until {until:%H:%M:%S} UTC"
-        )
-    return _give_back(
-        turn, starting, f"only {len(placed)} of {len(starting)} workers found a node within {wait_s:.0f} s", why
-    )
+        why = f"{len(placed)} of {len(starting)} workers have a node; waiting for the others until {until:%H:%M:%S} UTC"
+        return Hold(why=why, until=until, event=Waker.POD)
+    _give_back(turn, starting, f"only {len(placed)} of {len(starting)} workers found a node within {wait_s:.0f} s", why)
+    return None
 
 
-def is_waiting(turn: Turn) -> bool:
-    """Whether the next try to get all workers is still to come."""
+def waits_until(turn: Turn) -> datetime | None:
+    """When the next try to get all workers comes; None: nothing is waited for."""
     retry_at = turn.status.timing.gang_retry_at
-    if retry_at is None or turn.now >= aware(retry_at):
-        return False
-    turn.wake(retry_at)
-    return True
+    return None if retry_at is None or turn.now >= aware(retry_at) else aware(retry_at)
+
+
+def hold(until: datetime) -> Hold:
+    """The wait for that try."""
+    return Hold(why=f"waiting until {until:%H:%M:%S} UTC for the next try to get nodes for all workers", until=until)
 
 
 def _starting(turn: Turn) -> list[int]:

@@ -5,6 +5,8 @@ Called by the rules in `decide.py`, by `slots.py` and `start.py`. How long the p
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.turn import Turn
 
@@ -15,10 +17,7 @@ def retry_in(turn: Turn, seconds: float) -> None:
     turn.change(timing=turn.status.timing.model_copy(update={"retry_at": retry_at}))
 
 
-def is_backing_off(turn: Turn) -> bool:
-    """Whether the next start still waits after failures."""
+def backs_off_until(turn: Turn) -> datetime | None:
+    """Until when the next start waits after failures; None: it does not."""
     retry_at = turn.status.timing.retry_at
-    if retry_at is None or turn.now >= aware(retry_at):
-        return False
-    turn.wake(retry_at)
-    return True
+    return None if retry_at is None or turn.now >= aware(retry_at) else aware(retry_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_operator.core import make
+from trainjob_operator.core.answers import Answer, Hold
 from trainjob_operator.core.ends import budget
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.silence import find_lost
@@ -15,31 +16,42 @@ from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_na
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.edits import drop_outdated
 from trainjob_operator.core.size.least import least
-from trainjob_operator.core.size.pauses import is_backing_off, retry_in
+from trainjob_operator.core.size.pauses import backs_off_until, retry_in
 from trainjob_operator.core.turn import Turn
 
 
-def settle_slots(turn: Turn) -> None:
+def settle_slots(turn: Turn) -> Answer:
     """Drop slots whose pod is gone for good, and take new numbers up to the wished size."""
     if turn.spec.suspend:
         turn.change(slots="")
-    elif turn.plain:
+        return None
+    if turn.plain:
         if turn.running is None:
             turn.change(slots="")
-    else:
-        kept = _kept(turn)
-        waits = gang.is_waiting(turn)
-        # While there is no room to grow, a lost worker of what goes on is replaced all the same.
-        wanted = (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
-        if turn.status.verdict is not None:
-            wanted = 1 - len(kept)  # one worker looks whether the job is complete
-        if make.is_plain(turn.make):
-            wanted = 0  # a group without agents begins when it is complete, and joins nobody
-        if wanted > 0 and turn.blocked is None and not is_backing_off(turn):
-            kept += take_slots(turn, wanted)
-            if not waits:
-                turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
-        turn.change(slots=format_slots(kept))
+        return None
+    kept = _kept(turn)
+    waits, backs_off = gang.waits_until(turn), backs_off_until(turn)
+    wanted = _wanted(turn, kept, waits is not None)
+    if wanted > 0 and turn.blocked is None and backs_off is None:
+        kept += take_slots(turn, wanted)
+        if waits is None:
+            turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
+    turn.change(slots=format_slots(kept))
+    if waits is not None and len(kept) < turn.spec.workers:
+        return gang.hold(waits)
+    if wanted > 0 and backs_off is not None:
+        return Hold(why=f"new workers come from {backs_off:%H:%M:%S} UTC on", until=backs_off)
+    return None
+
+
+def _wanted(turn: Turn, kept: list[int], waits: bool) -> int:
+    """How many new workers there are to be."""
+    if make.is_plain(turn.make):
+        return 0  # a group without agents begins when it is complete, and joins nobody
+    if turn.status.verdict is not None:
+        return 1 - len(kept)  # one worker looks whether the job is complete
+    # While there is no room to grow, a lost worker of what goes on is replaced all the same.
+    return (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
 
 
 def _kept(turn: Turn) -> list[int]:

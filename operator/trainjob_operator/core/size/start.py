@@ -5,8 +5,12 @@ Called by the rules in `decide.py`. Which pods there may be is settled before, i
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import NamedTuple
+
 from trainjob_api import contract
 from trainjob_operator.core import make
+from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.children import holds_resources, made_of
 from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
@@ -15,7 +19,7 @@ from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.least import least
-from trainjob_operator.core.size.pauses import is_backing_off
+from trainjob_operator.core.size.pauses import backs_off_until
 from trainjob_operator.core.size.slots import take_slots
 from trainjob_operator.core.turn import Turn
 
@@ -29,7 +33,7 @@ LOOK_AGAIN_S = 30.0
 """Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
 
-def scale(turn: Turn) -> None:
+def scale(turn: Turn) -> Answer:
     """spec.workers differs from the running attempt: smaller at once, larger as soon as the new workers are up."""
     if turn.running is None or turn.blocked is not None:
         return None
@@ -38,89 +42,91 @@ def scale(turn: Turn) -> None:
         return None
     if wished > len(members) and not turn.plain and not make.is_plain(turn.make):
         team = _team(turn)
-        if len(team) < wished or missing(turn, team):
-            return turn.say(f"training goes on with {len(members)} workers while {wished - len(members)} more come up")
+        late = missing(turn, team)
+        if len(team) < wished or late.slots:
+            why = f"training goes on with {len(members)} workers while {wished - len(members)} more come up"
+            return Hold(why=why, until=late.until, event=Waker.AGENT)
     end_attempt(turn, contract.REASON_SCALED)
     message = f"spec.workers is {wished}, the attempt had {len(members)}"
     turn.tell("Normal", contract.REASON_SCALED, message)
-    return turn.say(message)
+    turn.say(message)
+    return None
 
 
-def begin(turn: Turn) -> None:
+def begin(turn: Turn) -> Answer:
     """Begin the next attempt once everyone needed is there."""
     if turn.running is not None or turn.spec.suspend:
         return None
     if turn.blocked is not None:
-        return turn.say(turn.blocked[1])
+        return Hold(why=turn.blocked[1], event=Waker.EDIT)
     if turn.status.verdict is not None:
         return None  # `ends/verdict.py`: nothing begins before a worker has looked whether the job is complete
-    if is_backing_off(turn):
-        return turn.say(
-            f"the next start waits until {turn.status.timing.retry_at}: {turn.status.failures.early_in_row} early "
-            "ends in a row"
-        )
+    until = backs_off_until(turn)
+    if until is not None:
+        early = turn.status.failures.early_in_row
+        return Hold(why=f"the next start waits until {until:%H:%M:%S} UTC: {early} early ends in a row", until=until)
     return _begin_plain(turn) if turn.plain else _begin_with_agents(turn)
 
 
-def _begin_plain(turn: Turn) -> None:
+def _begin_plain(turn: Turn) -> Answer:
     """The group is new each time: nothing fences a script without an agent but the absence of its predecessor."""
-    if gang.is_waiting(turn):
-        return _say_waiting(turn)
-    if _waits_for_a_group_to_go(turn, of_any_make=True):
-        return None
+    until = gang.waits_until(turn)
+    if until is not None:
+        return gang.hold(until)
+    before = _waits_for_a_group_to_go(turn, of_any_make=True)
+    if before is not None:
+        return before
     slots = take_slots(turn, turn.spec.workers)
     turn.change(slots=format_slots(slots))
-    return begin_attempt(turn, tuple(slots))
+    begin_attempt(turn, tuple(slots))
+    return None
 
 
-def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> bool:
-    """Whether what was there before may still write: without an agent, nobody tells it of a new attempt."""
+def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> Hold | None:
+    """What was there before may still write: without an agent, nobody tells it of a new attempt."""
     kids = turn.kids
     # A container that crashes again and again has ended for us, but not for its kubelet, which starts it once more.
     ended = [pod for pod in kids.ended.values() if holds_resources(pod)]
     remains = {pod.uid: pod for pod in (*kids.live.values(), *ended, *kids.leaving.values(), *kids.parting)}.values()
     in_the_way = [pod for pod in remains if of_any_make or make.is_plain(made_of(turn.job.status, pod, turn.make))]
-    left = [pod for pod in in_the_way if not _is_given_up(turn, pod)]
-    if left:
-        turn.say(f"waiting for pods of the group before to be gone: {name_pods([pod.name for pod in left])}")
-    return bool(left)
+    waits = {pod.name: _waited_for_until(turn, pod) for pod in in_the_way}
+    left = {name: until for name, until in waits.items() if turn.now < until}
+    if not left:
+        return None
+    why = f"waiting for pods of the group before to be gone: {name_pods(list(left))}"
+    return Hold(why=why, until=min(left.values()), event=Waker.POD)
 
 
-def _is_given_up(turn: Turn, pod: PodView) -> bool:
-    """Whether what is left of the last group is no longer waited for: its node is dead, and nobody can tell whether it
-    still runs there. On a node that stands well a process may outlive its grace period, and still write."""
+def _waited_for_until(turn: Turn, pod: PodView) -> datetime:
+    """Until when what is left of the last group is waited for, or looked at again: if its node is dead, nobody can tell
+    whether it still runs there. On a node that stands well a process may outlive its grace period, and still write."""
     last = turn.status.attempt
     ended_at = last.ended_at if last is not None else None
     if pod.doubt is not None and pod.doubt_since is None:
-        until = after(ended_at, DEAD_NODE_WAIT_S) if ended_at is not None else turn.now
-        turn.wake(until)
-        return turn.now >= until
-    turn.wake(max(after(pod.gone_by or turn.now, 1.0), after(turn.now, LOOK_AGAIN_S)))
-    return False
+        return after(ended_at, DEAD_NODE_WAIT_S) if ended_at is not None else turn.now
+    return max(after(pod.gone_by or turn.now, 1.0), after(turn.now, LOOK_AGAIN_S))
 
 
-def _begin_with_agents(turn: Turn) -> None:
-    if _waits_for_a_group_to_go(turn, of_any_make=False):
-        return None
+def _begin_with_agents(turn: Turn) -> Answer:
+    before = _waits_for_a_group_to_go(turn, of_any_make=False)
+    if before is not None:
+        return before
     team = _team(turn)
     late = missing(turn, team)
-    if late or len(team) < turn.spec.workers:
-        smaller = _team_that_suffices(turn, team, late)
+    if late.slots or len(team) < turn.spec.workers:
+        smaller = _team_that_suffices(turn, team, late.slots)
         if smaller is None:
-            waits = gang.is_waiting(turn)
-            text = f"waiting for {len(late)} of {turn.spec.workers} workers: {name_workers(turn, late)}"
-            return _say_waiting(turn) if waits else turn.say(text)
+            waits = gang.waits_until(turn)
+            text = f"waiting for {len(late.slots)} of {turn.spec.workers} workers: {name_workers(turn, late.slots)}"
+            return gang.hold(waits) if waits is not None else Hold(why=text, until=late.until, event=Waker.AGENT)
         team = smaller
     last = turn.status.attempt
     storing = sum(view.uploads for view in _parting_agents(turn))
     if storing and last is not None and last.ended_at is not None and elapsed(turn.now, last.ended_at) < EXIT_WAIT_S:
-        turn.wake(after(last.ended_at, EXIT_WAIT_S))
-        return turn.say(f"waiting for {storing} uploads of removed workers")
-    return begin_attempt(turn, team)
-
-
-def _say_waiting(turn: Turn) -> None:
-    turn.say(f"waiting until {turn.status.timing.gang_retry_at} for the next try to get nodes for all workers")
+        until = after(last.ended_at, EXIT_WAIT_S)
+        return Hold(why=f"waiting for {storing} uploads of removed workers", until=until, event=Waker.AGENT)
+    begin_attempt(turn, team)
+    return None
 
 
 def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> tuple[int, ...] | None:
@@ -153,23 +159,36 @@ def is_synced(turn: Turn, slot: int) -> bool:
     return view is not None and bool(view.address) and not view.draining
 
 
-def missing(turn: Turn, team: tuple[int, ...]) -> list[int]:
+class Late(NamedTuple):
     """Those of a team that cannot be members of the next attempt yet."""
+
+    slots: list[int]
+    until: datetime | None = None
+    """When one of them is looked at again whose next word may be nothing new."""
+
+
+def missing(turn: Turn, team: tuple[int, ...]) -> Late:
+    """Who of a team is waited for."""
     former = parse_slots(turn.status.attempt.members) if turn.status.attempt else ()
-    doubted, silent = lost_to_peers(turn, former), silent_slots(turn)
-    return [slot for slot in team if slot in silent or not _is_there(turn, slot, slot in doubted)]
+    lost, silent = lost_to_peers(turn, former), silent_slots(turn)
+    doubted = {slot for slot in team if slot in lost and _is_doubted(turn, slot)}
+    late = [slot for slot in team if slot in silent or slot in doubted or not _is_there(turn, slot)]
+    return Late(late, after(turn.now, DOUBTED_LOOK_S) if doubted else None)
 
 
-def _is_there(turn: Turn, slot: int, doubted: bool) -> bool:
+def _is_doubted(turn: Turn, slot: int) -> bool:
+    """Its peers could not reach it: it is asked to speak for itself before anyone waits for it in a join."""
+    view, last = turn.kids.agent(turn.kids.live.get(slot)), turn.status.attempt
+    if view is None or last is None or not is_synced(turn, slot):
+        return False
+    return last.ended_at is None or aware(view.heard_at) <= aware(last.ended_at)
+
+
+def _is_there(turn: Turn, slot: int) -> bool:
     view, last = turn.kids.agent(turn.kids.live.get(slot)), turn.status.attempt
     if view is None or not is_synced(turn, slot):
         return False
     if last is None:
         return view.quiet
-    if doubted and (last.ended_at is None or aware(view.heard_at) <= aware(last.ended_at)):
-        # Its peers could not reach it: it is asked to speak for itself before anyone waits for it in a join. What it
-        # says may be nothing new, so the next word is looked for.
-        turn.wake(after(turn.now, DOUBTED_LOOK_S))
-        return False
     # In the write that ends an attempt its ranks may still live: agents reap them before they join the next one.
     return view.quiet or (view.attempt == last.number and (turn.just_ended is not None or turn.running is not None))
