@@ -107,6 +107,10 @@ def test_the_score_is_noted_where_the_next_one_finds_it(job: Job) -> None:
     assert inventory.read_policy(job.store, 1) == Policy()
     perform({**request, "score_attribute": "loss", "score_order": "min"}, nothing)
     assert inventory.read_policy(job.store, 1) == Policy(None, "loss", "min")
+    perform({**request, "keep": 3, "score_attribute": "loss", "score_order": "min"}, nothing)
+    assert inventory.read_policy(job.store, 1) == Policy(3, "loss", "min")
+    job.store.put(layout.policy_key(1), b'{"score_attribute": "loss", "keep": "many"}')
+    assert inventory.read_policy(job.store, 1) == Policy(None, "loss", "max")
     job.store.put(layout.policy_key(1), b"torn")
     assert inventory.read_policy(job.store, 1) == Policy()
     assert catalogue.latest_run(job.store) == 1, "the note is no claim"

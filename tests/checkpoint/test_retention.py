@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.checkpoint import Interposed, Job
 from trainjob.checkpoint.choice.settle import settle
-from trainjob.checkpoint.publishing.retention import Plan, Policy, Scored, plan
+from trainjob.checkpoint.publishing.retention import Plan, Policy, Scored, best, plan
 from trainjob.checkpoint.publishing.retire import Retainer
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.records import layout
@@ -61,6 +61,24 @@ def test_what_is_removed(
     assert indexes(result.remove) == removed
     assert (result.best and result.best[2]) == best
     assert (result.latest and result.latest[2]) == (len(scores) or None)
+
+
+@pytest.mark.parametrize(
+    ("scores", "policy", "listed"),
+    [
+        ([3, 1, 2], Policy(None, "acc"), [2, 3, 1]),
+        ([3, 1, 2], Policy(None, "acc", "min"), [1, 3, 2]),
+        ([3, 5, 4, 1, 2], Policy(2, "acc"), [3, 2]),
+        ([3, 1, 2, 5], Policy(1, "acc", "min"), [2]),
+        ([..., 1, nan, 2], Policy(None, "acc"), [1, 3, 2, 4]),
+        ([7, 7], Policy(None, "acc"), [1, 2]),
+        ([9, 1, 5], Policy(2), [2, 3]),
+        ([], Policy(2, "acc"), []),
+    ],
+)
+def test_the_best_are_listed_worst_first(scores: list[Any], policy: Policy, listed: list[int]) -> None:
+    committed = [Scored(CheckpointId(1, 1, n), {} if s is ... else {"acc": s}) for n, s in enumerate(scores, 1)]
+    assert indexes(best(committed[::-1], policy)) == listed
 
 
 def test_a_missing_score_is_one_warning() -> None:

@@ -13,7 +13,7 @@ import pytest
 import trainjob
 from support.fake_agent import FakeAgent
 from trainjob import Checkpoint, CheckpointUploadMode, session
-from trainjob.session import errors, link, rank_state
+from trainjob.session import calls, errors, link, rank_state
 from trainjob_api import contract
 
 StartAgent = Callable[..., FakeAgent]
@@ -402,3 +402,26 @@ def test_a_checkpoint_that_outlived_its_attempt_says_so(start_agent: StartAgent,
     (agent.root / "1-1-9.files.json").unlink()
     with pytest.raises(errors.CheckpointError, match="goes with the attempt"):
         found.files()
+
+
+def test_of_a_folder_that_was_emptied_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied, used, here = tmp_path / "emptied", tmp_path / "used", tmp_path / "here"
+    for folder in (emptied / "deep" / "er", used / "deep", here / "below"):
+        folder.mkdir(parents=True)
+    (used / "kept").write_text("by somebody else")
+    monkeypatch.chdir(here / "below")
+    for folder in (emptied, used, here):
+        calls.remove_emptied(str(folder))
+    assert not emptied.exists() and not (used / "deep").exists() and (used / "kept").exists()
+    assert (here / "below").exists(), "the working folder stays"
+    (here / "below").rmdir()
+    calls.remove_emptied(str(here))
+    assert not here.exists(), "and one that somebody removed is no obstacle"
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_experiment_has_the_name_that_was_given(start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_agent()
+    monkeypatch.setattr(session, "experiment_name", "My_Run=1")
+    assert trainjob.get_context().get_experiment_name() == "My_Run=1"
+    assert trainjob.get_context().get_trial_name() == "digits"

@@ -31,7 +31,7 @@ _CONFIGS: Dict[str, Answer] = {
 _REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored; no `checkpoint_upload_fn`, no `validation`")
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
 _CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder as text")
-_RESULT = Answer("trainjob:Result", "`metrics` of the last report; no `filesystem`")
+_RESULT = Answer("trainjob:Result", "no `filesystem`")
 _CALLBACK = Answer("trainjob:UserCallback", "`after_report` gets rank 0's metrics: a list of one")
 _EXTRAS = "trainjob.compat.ray_extras"
 

@@ -232,6 +232,10 @@ def is_s3(place: str) -> bool:
     return place.startswith("s3://")
 
 
+LOCAL_NAMESPACE = "default"
+"""Of jobs on this machine: their folders are <storage path>/default/<name>, as on a cluster."""
+
+
 def storage_root(path: str | os.PathLike[str]) -> str:
     """The storage path as workers see it: absolute, without `~` and file://; s3:// as it is."""
     text = os.fspath(path)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import Failure, TrainJob
 
 _POLL_S = 0.5
-_NAMESPACE = "default"
 
 TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
 
@@ -156,7 +155,7 @@ class TorchTrainer:
         if not cls.can_restore(folder):
             raise LaunchError(
                 f"{folder} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
-                f"Result.path of a run, <storage path>/{_NAMESPACE}/<name>"
+                f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>"
             )
         if stored.completed(folder):
             raise LaunchError(
@@ -188,7 +187,8 @@ class _Fit:
         self._name = (
             jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
         )
-        self._folder = os.path.join(jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE), _NAMESPACE, self._name)
+        root = jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE)
+        self._folder = os.path.join(root, jobs.LOCAL_NAMESPACE, self._name)
         self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
         self._follower = Follower(self._folder)
         self._polled = 0.0
@@ -237,6 +237,7 @@ class _Fit:
         """The payload for the ranks, and what `restore` needs."""
         torch = self._settings.torch
         header = payload.Header(
+            name=self._settings.run.name,
             backend=torch.backend,
             timeout_s=torch.timeout_s,
             use_gpu=self._settings.scaling.use_gpu,

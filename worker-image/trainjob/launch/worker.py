@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> None:
 
     header = payload.read_header(arguments[0])
     look_where_the_launcher_looked(header.sys_path)
+    name_experiment(header)
     start_process_group(header)
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
@@ -48,6 +49,13 @@ def main(arguments: list[str]) -> None:
     if os.environ.get("RANK", "0") == "0":
         _hand_over(header, returned)
     stop_process_group()
+
+
+def name_experiment(header: payload.Header) -> None:
+    """What `get_experiment_name()` tells."""
+    from trainjob import session
+
+    session.experiment_name = header.name
 
 
 def look_where_the_launcher_looked(launchers: list[str]) -> None:

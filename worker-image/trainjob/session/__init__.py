@@ -14,6 +14,9 @@ stop_criterion: Optional[Callable[[Dict[str, Any]], bool]] = None
 with exit code 0 inside that report().
 """
 
+experiment_name: Optional[str] = None
+"""Set by the launcher's worker main: the run's name as the user gave it, of which the job's name is made."""
+
 after_report: Optional[Callable[[], None]] = None
 """Set where the trainer and its rank are one process: called when a report() was released, for the trainer's callbacks.
 """

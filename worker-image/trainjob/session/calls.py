@@ -7,6 +7,7 @@ rank makes the same calls in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -122,6 +123,8 @@ def report(
         warnings.warn(text, stacklevel=2)
     if reply.checkpoint is not None:
         _position.released_id = reply.checkpoint.id
+    if call.checkpoint is not None and call.checkpoint.delete and checkpoint is not None and not checkpoint.owned:
+        remove_emptied(call.checkpoint.path)
     if session.after_report is not None:
         session.after_report()
     if reply.stop:
@@ -238,6 +241,18 @@ def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None],
     if delete is None:
         delete = checkpoint.owned or (mode is not None and chosen == contract.UPLOAD_ASYNC)
     return Offer(checkpoint.path, chosen, bool(delete), checkpoint.get_metadata())
+
+
+def remove_emptied(folder: str) -> None:
+    """What is left of a folder whose files were moved away, as Ray Train does; one with a file in it stays, and the
+    working folder.
+    """
+    with contextlib.suppress(FileNotFoundError):  # a working folder that somebody removed
+        if f"{os.getcwd()}/".startswith(f"{os.path.realpath(folder)}/"):
+            return
+    for path, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
 
 
 def _mode(mode: Union[CheckpointUploadMode, str, None]) -> str:

@@ -63,6 +63,16 @@ class Checkpoint:
         handle.
         """
 
+    def __eq__(self, other: object) -> bool:
+        """Of the same place: handles do not compare files."""
+        return self._place() == other._place() if isinstance(other, Checkpoint) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def _place(self) -> Optional[str]:
+        return self.uri or self._path
+
     def __repr__(self) -> str:
         name = f"id={self.id!r}, " if self.id else ""
         place = f"path={self._path!r}" if self._path is not None else f"uri={self.uri!r}"

@@ -83,8 +83,10 @@ class TrainContext:
         return self.storage
 
     def get_experiment_name(self) -> str:
-        """Ray's name for the job's name."""
-        return self.job
+        """Ray's name for the run's name: as `RunConfig` has it, else the job's."""
+        from trainjob import session
+
+        return session.experiment_name or self.job
 
     def get_trial_name(self) -> str:
         """Ray's name for the job's name: a TrainJob is one trial."""

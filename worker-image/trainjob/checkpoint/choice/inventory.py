@@ -130,24 +130,25 @@ def origin(store: Store, run: int, environ: Optional[Mapping[str, str]] = None) 
 
 
 def read_policy(store: Store, run: int) -> Policy:
-    """By what the run's checkpoints are scored, as its agent noted it; a policy without a score when it noted
-    nothing.
+    """By what the run's checkpoints are scored, and how many are kept, as its agent noted it; a policy without a score
+    when it noted nothing.
     """
     text = store.read(layout.policy_key(run))
     try:
         doc = json.loads(text or b"{}")
-        attribute, order = doc.get("score_attribute"), doc.get("score_order")
+        attribute, order, keep = doc.get("score_attribute"), doc.get("score_order"), doc.get("keep")
     except (ValueError, AttributeError):
         return Policy()
-    return Policy(None, str(attribute), "min" if order == "min" else "max") if attribute else Policy()
+    if not attribute:
+        return Policy()
+    known = keep if isinstance(keep, int) and not isinstance(keep, bool) and keep > 0 else None
+    return Policy(known, str(attribute), "min" if order == "min" else "max")
 
 
 def write_policy(store: Store, run: int, policy: Policy) -> None:
     """Note by what the run's checkpoints are scored: the job's object may be gone when somebody asks for the best."""
-    store.put(
-        layout.policy_key(run),
-        json.dumps({"score_attribute": policy.score_attribute, "score_order": policy.score_order}).encode(),
-    )
+    doc = {"score_attribute": policy.score_attribute, "score_order": policy.score_order, "keep": policy.keep}
+    store.put(layout.policy_key(run), json.dumps(doc).encode())
 
 
 def flat(metrics: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:

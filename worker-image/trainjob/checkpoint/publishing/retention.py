@@ -51,6 +51,14 @@ def plan(committed: Sequence[Scored], policy: Policy, protect: Container[Checkpo
     return Plan(tuple(c.id for c in ordered if c.id not in kept and c.id not in protect), best, latest, warnings)
 
 
+def best(committed: Sequence[Scored], policy: Policy) -> Tuple[CheckpointId, ...]:
+    """The `keep` best, the best one last; by the score where there is one, else by age. The latest is not among them
+    only because it is the latest.
+    """
+    ranked = sorted(committed, key=lambda c: (_score(c.metrics, policy) if policy.score_attribute else (0, 0.0), c.id))
+    return tuple(c.id for c in (ranked if policy.keep is None else ranked[-policy.keep :]))
+
+
 _MISSING, _NAN, _NUMBER = 0, 1, 2
 
 

@@ -145,6 +145,7 @@ def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -
         content = payload.Payload(train_loop=settings.loop, config=settings.config, stop=settings.run.stop)
         body = payload.dumps(content, limit=carry.LIMIT_BYTES)
     header = payload.Header(
+        name=settings.run.name,
         backend=settings.torch.backend,
         timeout_s=settings.torch.timeout_s,
         use_gpu=settings.scaling.use_gpu,

@@ -32,6 +32,8 @@ _DEPTH = 4
 class Header:
     """What a rank needs to know before it unpickles."""
 
+    name: str | None = None
+    """Of the run, as the user gave it; None: it was given none."""
     backend: str | None = None
     """gloo | nccl | None (by `use_gpu`)."""
     timeout_s: int = 1800

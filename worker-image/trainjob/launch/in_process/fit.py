@@ -78,6 +78,7 @@ class _InProcess:
             session.after_report = self._reported
         worker.install_stop(settings.run.stop)
         header = payload.Header(
+            name=settings.run.name,
             backend=settings.torch.backend,
             timeout_s=settings.torch.timeout_s,
             use_gpu=settings.scaling.use_gpu,
@@ -87,6 +88,7 @@ class _InProcess:
         import torch.distributed as dist
 
         theirs = dist.is_initialized()
+        worker.name_experiment(header)
         worker.start_process_group(header)
         try:
             return worker.call(settings.loop, settings.config)

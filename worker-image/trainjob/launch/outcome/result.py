@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.publishing import retention
 from trainjob.checkpoint.publishing.retention import Policy, Scored
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.errors import ConfigError, LaunchError
-from trainjob.launch.job import storage_root
+from trainjob.launch.job import LOCAL_NAMESPACE, job_name, storage_root
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -35,11 +36,15 @@ class Result:
     path: str
     """The job's folder on storage."""
     metrics: dict[str, Any] | None = None
-    """Of rank 0's last report; None when there was none."""
+    """Those of `checkpoint`'s report, as in Ray Train; without checkpoints those of the last report, and None when
+    there was none. `rows` has every report's.
+    """
     checkpoint: Checkpoint | None = None
     """The latest good one."""
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
-    """All kept ones with the metrics of their reports, in the order in which they were taken."""
+    """The `num_to_keep` best ones with the metrics of their reports, the best one last; without a score attribute in
+    the order in which they were taken. `checkpoint` is kept too, but listed only when it is one of them.
+    """
     error: Exception | None = None
     """Why the run failed, where the launcher that saw it is the one that asks."""
     return_value: Any = None
@@ -49,17 +54,22 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
-        """The newest run in a job's folder. Raises LaunchError when there is none."""
+        """The newest run in a job's folder: `Result.path`, or `storage_path` and the name that the run was given
+        (`os.path.join(storage_path, "My Run")`). Raises LaunchError when there is none.
+        """
         folder = storage_root(path)
+        above, given = os.path.split(folder.rstrip("/"))
+        places = [folder, *([os.path.join(above, LOCAL_NAMESPACE, job_name(given))] if above and given else [])]
         try:
-            found = open_store(folder).names("runs")
+            found = next((place for place in places if open_store(place).names("runs")), None)
         except StoreError as trouble:
             raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
-        if not found:
+        if found is None:
             raise LaunchError(
-                f"{folder} is no folder of a TrainJob (it has no runs/): give <storage path>/<namespace>/<name>"
+                f"{folder} is no folder of a TrainJob (it has no runs/, and neither has {places[-1]}): give "
+                "<storage path>/<name>, or <storage path>/<namespace>/<name> for a job of a cluster"
             )
-        return read(folder)
+        return read(found)
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
@@ -80,19 +90,21 @@ class Result:
         )
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """Of the kept checkpoints the one with the highest ("max") or lowest ("min") value, of equal ones the
-        newest; None when none has the metric.
+        """Of `best_checkpoints` the one with the highest ("max") or lowest ("min") value, of equal ones the later;
+        None when there are none. Raises ConfigError when none of them has that metric.
         """
         if mode not in ("max", "min"):
             raise ConfigError("mode", mode, "give 'max' or 'min'")
-        by_id = {
-            CheckpointId.parse(str(checkpoint.id)): (checkpoint, metrics)
-            for checkpoint, metrics in self.best_checkpoints
-        }
-        best = inventory.best_id(
-            [Scored(id_, metrics) for id_, (_, metrics) in by_id.items()], Policy(None, metric, mode)
-        )
-        return None if best is None else by_id[best][0]
+        scored = [
+            Scored(CheckpointId(1, 1, place), metrics) for place, (_, metrics) in enumerate(self.best_checkpoints, 1)
+        ]
+        best = inventory.best_id(scored, Policy(None, metric, mode))
+        if best is not None:
+            return self.best_checkpoints[best.index - 1][0]
+        if not scored:
+            return None
+        names = sorted({name for one in scored for name in inventory.flat(one.metrics)})
+        raise ConfigError("metric", metric, f"no checkpoint was reported with such a number; there are: {names}")
 
 
 def read(
@@ -104,18 +116,18 @@ def read(
     try:
         store = open_store(folder, environ=environ)
         run = catalogue.latest_run(store)
-        best = [
-            (handle(folder, manifest), dict(manifest.note.metrics)) for manifest in catalogue.list_checkpoints(store)
-        ]
+        kept = {manifest.id: manifest for manifest in catalogue.list_checkpoints(store)}
+        policy = Policy() if run is None else inventory.read_policy(store, run)
+        best = retention.best([Scored(id_, one.note.metrics) for id_, one in kept.items()], policy)
         rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
-        latest = best[-1][0] if best else _origin(store, run, environ)
+        latest = handle(folder, kept[max(kept)]) if kept else _origin(store, run, environ)
     except StoreError as trouble:
         raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
     return Result(
         path=folder,
-        metrics=dict(rows[-1]["metrics"]) if rows else (best[-1][1] if best else None),
+        metrics=dict(kept[max(kept)].note.metrics) if kept else (dict(rows[-1]["metrics"]) if rows else None),
         checkpoint=latest,
-        best_checkpoints=best,
+        best_checkpoints=[(handle(folder, kept[id_]), dict(kept[id_].note.metrics)) for id_ in best],
         error=error,
         return_value=return_value,
         rows=rows,

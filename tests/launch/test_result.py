@@ -1,0 +1,66 @@
+"""What a run left, as `Result` shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.checkpoint import Job
+from trainjob import Checkpoint, Result
+from trainjob.checkpoint.choice import inventory
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob.launch.job import LOCAL_NAMESPACE, job_name
+
+
+def made(*losses: float) -> Result:
+    return Result(path="/nowhere", best_checkpoints=[(Checkpoint(f"/at/{x}"), {"loss": x}) for x in losses])
+
+
+def test_one_made_by_hand_is_asked_for_its_best() -> None:
+    result = made(3.0, 1.0, 2.0)
+    assert result.get_best_checkpoint("loss", "min") == Checkpoint("/at/1.0")
+    assert result.get_best_checkpoint("loss", "max") == Checkpoint("/at/3.0")
+    assert made().get_best_checkpoint("loss", "min") is None
+
+
+def test_a_metric_that_no_checkpoint_has_is_refused_with_those_that_are_there() -> None:
+    with pytest.raises(ConfigError, match=r"metric='accuracy'.*there are: \['loss'\]"):
+        made(1.0).get_best_checkpoint("accuracy", "max")
+    with pytest.raises(ConfigError, match="mode='best'"):
+        made(1.0).get_best_checkpoint("loss", "best")
+
+
+def test_handles_of_one_place_are_equal() -> None:
+    assert Checkpoint("/at/1") == Checkpoint("/at/1") != Checkpoint("/at/2")
+    assert len({Checkpoint("/at/1"), Checkpoint("/at/1")}) == 1 and Checkpoint("/at/1") != "/at/1"
+
+
+def test_metrics_are_those_of_the_checkpoint_and_the_best_come_last(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    settle(job.store, "a", "auto", [])
+    for index, loss in enumerate((0.3, 0.1, 0.2, 0.5), 1):
+        job.save(f"1-1-{index}", metrics={"loss": loss})
+    result = Result.from_path(job.store.uri())
+    assert [m["loss"] for _, m in result.best_checkpoints] == [0.3, 0.1, 0.2, 0.5], "in the order of the reports"
+    inventory.write_policy(job.store, 1, Policy(2, "loss", "min"))
+    result = Result.from_path(job.store.uri())
+    assert [m["loss"] for _, m in result.best_checkpoints] == [0.2, 0.1]
+    assert result.metrics == {"loss": 0.5} and result.checkpoint is not None and result.checkpoint.id == "1-1-4"
+
+
+@pytest.mark.parametrize("name", ["My_Run=1", "digits", "Run A"])
+def test_the_name_that_was_given_finds_the_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / LOCAL_NAMESPACE / job_name(name)
+    folder.mkdir(parents=True)
+    settle(PathStore(str(folder)), "a", "auto", [])
+    found = Result.from_path(tmp_path / name)
+    assert found.path == Result.from_path(found.path).path and job_name(name) in found.path
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="give <storage path>/<name>"):
+        Result.from_path(tmp_path / "nothing")
