@@ -14,7 +14,7 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test zoo model lint format crds chart docs bench bench-k8s bench-checkpoint cluster cluster-down images push e2e clean
+.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs bench bench-k8s bench-checkpoint cluster cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,12 @@ test: $(STAMP) ## All tests, with their skips counted
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
 	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)
+
+sim: $(STAMP) ## Jobs under random faults in virtual time: make sim SEEDS=100000
+	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.random_runs --seeds $(or $(SEEDS),2000) $(SIM_ARGS)
+
+mutate: $(STAMP) ## Plant each mistake of the table, and see that its test catches it: make mutate, make mutate WORD=join
+	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.mutation.run $(WORD)
 
 model: $(STAMP) ## All orders of events in jobs of two workers, up to DEPTH steps: make model DEPTH=20 MODEL_ARGS="--faults 2 --deviations 1"
 	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.model.search --depth $(or $(DEPTH),20) $(MODEL_ARGS)

@@ -51,6 +51,41 @@ def test_a_container_that_was_started_again_while_others_trained_fails_the_job_a
     assert world.status.holds("Failed")
 
 
+DEADLINE = {**STORED, "active_deadline_seconds": 100, "failure_policy": {"maxFailures": 3}}
+
+
+def test_a_deadline_that_finds_no_worker_which_knows_better_waits_for_a_look_too() -> None:
+    """Training may have completed, and the only pod that could say so is gone."""
+    world = World.of(workers=1, **DEADLINE).run().tick(90)
+    world.lose_pod(0)
+    world.tick(30).turn()
+    assert not world.status.finished and world.status.verdict is not None
+    assert world.status.verdict.reason == contract.REASON_DEADLINE
+    world.settle()
+    world.start_pods()
+    world.sync(world.only(), checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_a_deadline_that_no_worker_ever_looks_into_stands_after_ten_minutes() -> None:
+    world = World.of(workers=1, **DEADLINE).run().tick(90)
+    world.lose_pod(0)
+    world.tick(30).settle()
+    due = world.turn().requeue_after
+    assert due is not None and not world.tick(due.total_seconds()).settle().status.finished
+    failed = world.tick(600).turn().status.condition("Failed")
+    assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+
+
+def test_a_deadline_in_the_middle_of_training_is_one_at_once() -> None:
+    world = World.of(workers=2, **DEADLINE).run().tick(120)
+    world.lose_pod(1)
+    world.turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+
+
 def looking(**fields: object) -> World:
     """The worker that is to look is up."""
     world = vanished(**fields)

@@ -123,6 +123,16 @@ def test_an_instruction_that_is_not_acknowledged_is_answered_at_once() -> None:
     on_bench(test)
 
 
+def test_a_pod_that_no_list_has_shown_yet_is_told_nothing() -> None:
+    """Not that its slot is no part of the job: the list may be older than the pod."""
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        assert (await bench.told(5)) == {"do": contract.DO_WAIT}
+
+    on_bench(test)
+
+
 def test_an_acknowledged_one_is_held_for_the_long_poll() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(), pods(0, 1))

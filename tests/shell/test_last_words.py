@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -60,6 +61,11 @@ def test_nobody_was_heard_the_message_speaks() -> None:
         (3, "exit", 7, 1893456000.5)
     ]
     assert view.heard_at == pod(FAILED).finished_at and view.clock_offset == timedelta(0)
+
+
+def test_the_message_of_a_pod_says_nothing_of_another_one_in_its_slot() -> None:
+    other = replace(heard(attempt=2), pod_uid="its-successor")
+    assert with_last_words({3: other}, [pod(FAILED)]) == {3: other}
 
 
 def test_people_read_the_sentence_not_the_head() -> None:

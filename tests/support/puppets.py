@@ -1,8 +1,9 @@
 """A world for the operator to act on: nodes that start pods, agents that follow instructions, ranks that do as they are
 told.
 
-Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`); sockets,
-processes and training are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random`
+Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`). How an
+attempt begins and ends on them are the agents' own machines (course, join, farewell); sockets, processes and training
+are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random`
 of the world.
 """
 
@@ -12,11 +13,14 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
+from support.puppet_group import Group
 from support.virtual_time import VirtualClock
+from trainjob.agent.attempts import course
+from trainjob.agent.attempts.course import Course
 from trainjob.agent.control import farewell
 from trainjob_api import contract
 from trainjob_operator.agents.endpoint import Answer
@@ -62,34 +66,6 @@ class Training:
     completed: bool = False
 
 
-@dataclass(eq=False)
-class Group:
-    """The members of one attempt, as they find each other at rank 0's agent."""
-
-    attempt: int
-    workers: int
-    members: dict[int, PuppetAgent] = field(default_factory=dict)
-    started: bool = False
-
-    @property
-    def complete(self) -> bool:
-        return len(self.members) == self.workers and all(
-            agent.alive and agent.attempt == self.attempt for agent in self.members.values()
-        )
-
-    def ranks(self) -> Iterator[dict[str, Any]]:
-        for agent in self.members.values():
-            yield from agent.ranks
-
-    @property
-    def all_running(self) -> bool:
-        return self.complete and all(rank["state"] == contract.RANK_RUNNING for rank in self.ranks())
-
-    @property
-    def all_succeeded(self) -> bool:
-        return self.complete and all(rank.get("kind") == contract.END_OK for rank in self.ranks())
-
-
 class World:
     """Everything that is not the operator."""
 
@@ -104,6 +80,8 @@ class World:
         self.trainings: dict[str, Training] = {}
         """By job name."""
         self.groups: dict[tuple[str, int], Group] = {}
+        self.notes: dict[str, int] = {}
+        """By pod UID: the newest attempt for which ranks were forked there; it outlives the agent's process."""
         self.starts: list[tuple[str, int, int, str]] = []
         """(job UID, attempt, index, pod UID) of each start of ranks."""
         self.incidents = 0
@@ -156,7 +134,7 @@ class World:
         elif change.type is ChangeType.DELETED and uid in self.agents:
             self.agents[uid].die()
         elif "deletionTimestamp" in metadata and metadata["deletionGracePeriodSeconds"] > 0:
-            if uid in self.agents:
+            if uid in self.agents and not self._on_lost_node(change.object):
                 self.agents[uid].drain()
             self.spawn(self._take_down(change.object))
 
@@ -207,12 +185,8 @@ class World:
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
         )
 
-    def start_agent(
-        self, pod: Manifest, boot: int, lost: tuple[int, list[dict[str, Any]]] | None = None
-    ) -> PuppetAgent:
+    def start_agent(self, pod: Manifest, boot: int) -> PuppetAgent:
         agent = PuppetAgent(self, pod, boot)
-        if lost is not None:
-            agent.attempt, agent.ranks = lost
         self.agents[agent.pod_uid] = agent
         self.spawn(agent.run())
         return agent
@@ -381,31 +355,28 @@ class World:
             return
 
     def restart_container(self, agent: PuppetAgent) -> None:
-        """The container is started again in the same pod: the agent finds its note of the attempt and knows no more
-        of the ranks. It never joins that attempt again, so its peers go on missing it.
+        """The container is started again in the same pod. The new agent knows nothing of the ranks but whether some
+        were forked for the attempt that it is told to run.
         """
         was_running = any(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks)
-        self.incidents += was_running
+        self.incidents += agent.course.joined
         agent.die()
-        if agent.ranks:
+        if agent.attempt:
             self.spawn(self._peers_lose(agent, LOST_S))
         if was_running and self.pace.notice:
             self.spawn(self._peers_notice(agent, agent.attempt))
-        ranks = [dict(rank) for rank in agent.ranks]
-        for rank in ranks:
-            if rank["state"] != contract.RANK_ENDED:
-                rank.update(state=contract.RANK_ENDED, kind=contract.END_LOST, ended_at=self.clock.now().timestamp())
-        # The note is made before the first fork: an attempt that was only joined can be joined again.
-        self.spawn(self._start_again(agent, (agent.attempt if ranks else 0, ranks)))
+        self.spawn(self._start_again(agent))
 
-    async def _start_again(self, agent: PuppetAgent, lost: tuple[int, list[dict[str, Any]]]) -> None:
+    async def _start_again(self, agent: PuppetAgent) -> None:
         await asyncio.sleep(RESTART_S)
         if (
             self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid
             and not self._is_deleting(agent.namespace, agent.pod_name)
             and not self._on_lost_node(self.pod(agent.namespace, agent.pod_name))
         ):
-            self.start_agent(agent.pod, agent.boot + 1, lost=lost)
+            status = running_status(restarts=agent.boot)
+            self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
+            self.start_agent(agent.pod, agent.boot + 1)
 
     def add_foreign_pod(self, namespace: str, name: str, labels: dict[str, str]) -> None:
         """A pod that has nothing to do with the operator; no agent runs in it."""
@@ -456,60 +427,9 @@ class World:
                 return
             await asyncio.sleep(LOST_S)
 
-    def join(self, agent: PuppetAgent, attempt: int, index: int, workers: int) -> None:
-        group = self.groups.setdefault((agent.job_uid, attempt), Group(attempt, workers))
-        holder = group.members.get(index)
-        if holder is not None and holder is not agent and holder.pod_uid != agent.pod_uid:
-            raise AssertionError(
-                f"attempt {attempt} index {index}: both {holder.pod_name} ({holder.pod_uid}) and {agent.pod_name} "
-                f"({agent.pod_uid}) are told to be it"
-            )
-        group.members[index] = agent
-        if index == 0:
-            self.spawn(self.await_members(agent, group))
-        if group.complete and not group.started:
-            group.started = True
-            self.spawn(self._train(group, agent.job, agent.job_uid))
-
-    async def _train(self, group: Group, job: str, job_uid: str) -> None:
-        """The attempt from its join to its end, or until it can no longer go on."""
-        training = self.training(job)
-        leader = group.members[0]
-        if training.completed:  # the end record of this run was found in the join: all members hear of it at once
-            for agent in reversed(group.members.values()):
-                agent.joined = agent.completed = True
-                agent.speak()
-            return
-        for index, agent in group.members.items():
-            self.starts.append((job_uid, group.attempt, index, agent.pod_uid))
-            agent.start_ranks(group.attempt, index)
-        while group.all_running:
-            leader.progress = {
-                "position": training.position,
-                "step": training.position,
-                "metrics": {"loss": 1.0 / (1 + training.position)},
-                "time": self.clock.now().timestamp(),
-            }
-            leader.speak()
-            if training.position >= training.length:
-                break
-            await asyncio.sleep(self.pace.report)
-            if group.all_running:
-                training.position += 1
-        if not group.all_running:
-            return
-        for agent in list(group.members.values()):
-            for local in range(len(agent.ranks)):
-                agent.end_rank(local, contract.END_OK, exit_code=0)
-            await asyncio.sleep(0.1)
-            if not agent.alive:
-                return
-        if group.all_succeeded and leader.alive and leader.attempt == group.attempt:
-            training.completed = True
-            for agent in group.members.values():
-                if agent.alive:
-                    agent.completed = True
-                    agent.speak()
+    def group(self, agent: PuppetAgent, attempt: int, workers: int) -> Group:
+        """The members of an attempt."""
+        return self.groups.setdefault((agent.job_uid, attempt), Group(self, agent.job, agent.job_uid, attempt, workers))
 
 
 class PuppetAgent:
@@ -528,7 +448,11 @@ class PuppetAgent:
         self.alive = True
         self.attempt = 0
         self.ranks: list[dict[str, Any]] = []
-        self.joined = self.draining = self.completed = self.muted = False
+        self.course = Course()
+        self.group: Group | None = None
+        self.index = 0
+        self.found = self.draining = self.muted = False
+        self._told: dict[str, Any] = {}
         self.checked: int | None = None
         self.lost_peers: set[int] = set()
         self.unreached_since = world.clock.monotonic()
@@ -561,7 +485,7 @@ class PuppetAgent:
             if not self.alive:
                 answer.cancel()
             elif answer.done() and (instruction := answer.result()) is not None:
-                await self._obey(instruction)
+                await self._instructed(instruction)
             # Else the open poll is left alone: the next report supersedes it.
 
     async def _post(self) -> dict[str, Any] | None:
@@ -616,6 +540,14 @@ class PuppetAgent:
         }
 
     @property
+    def joined(self) -> bool:
+        return self.course.joined
+
+    @property
+    def completed(self) -> bool:
+        return self.found or self.course.complete
+
+    @property
     def quiet(self) -> bool:
         return all(rank["state"] == contract.RANK_ENDED for rank in self.ranks)
 
@@ -624,56 +556,77 @@ class PuppetAgent:
 
     # --- Doing --------------------------------------------------------------------------------------------------------
 
-    async def _obey(self, instruction: dict[str, Any]) -> None:
+    async def _instructed(self, instruction: dict[str, Any]) -> None:
         changed = instruction != self._acknowledged
         self._acknowledged = instruction
-        if not changed:
-            return
+        if instruction["do"] != contract.DO_WAIT:
+            self._told = instruction
+        if changed and not self.draining:
+            await self._obey(instruction)
+
+    async def _obey(self, instruction: dict[str, Any]) -> None:
         match instruction["do"]:
-            case contract.DO_RUN if instruction["attempt"] > self.attempt:
+            case contract.DO_RUN:
                 assert instruction["secret"]
-                await self._stop_ranks()
-                if self.alive:
-                    self.attempt, self.ranks, self.joined, self.progress = instruction["attempt"], [], False, None
-                    self.lost_peers.clear()
-                    place = instruction["attempt"], instruction["index"], instruction["workers"]
-                    leader = int(instruction["leader"].rpartition(":")[0].rpartition(".")[2])
-                    if self.world.are_apart(self.slot, leader):
-                        self.world.spawn(self.world.call_leader(self, *place, leader))
-                    else:
-                        self.world.join(self, *place)
+                await self._begin(instruction["attempt"], instruction["index"], instruction["workers"])
             case contract.DO_HOLD:
                 await self._stop_ranks()
             case contract.DO_CHECK:
                 await self._stop_ranks()
-                self.completed = self.completed or self.world.training(self.job).completed
+                self.found = self.found or self.world.training(self.job).completed
                 self.checked = instruction["attempt"]
                 self.speak()
             case contract.DO_EXIT:
                 await self._stop_ranks()
                 if self.alive:
                     self.die()
-                    self.world.finished(self, instruction["exit_code"])
+                    self.world.finished(self, instruction["exit_code"], instruction.get("reason", ""))
+
+    async def _begin(self, attempt: int, index: int, workers: int) -> None:
+        """As `Agent._run_attempt`."""
+        if attempt < self.attempt or (attempt == self.attempt and not self.course.unused):
+            return
+        await self._stop_ranks()
+        if not self.alive or self.draining:
+            return
+        self.attempt, self.index, self.ranks, self.progress, self.course = attempt, index, [], None, Course()
+        self.lost_peers.clear()
+        self.group = self.world.group(self, attempt, workers)
+        self.speak()
+        self.carry_out(self.course.begun(attempt <= self.world.notes.get(self.pod_uid, 0)))
+
+    def carry_out(self, outputs: Iterable[course.Output]) -> None:
+        """What the course asks for."""
+        for output in outputs:
+            assert self.group is not None
+            if isinstance(output, course.Ask):
+                self.group.come(self, self.index)
+            elif isinstance(output, course.Start):
+                self.world.spawn(self.group.start(self))
+            elif isinstance(output, course.EndUnstarted):
+                self.ranks = [self._rank(local) for local in range(self.processes)]
+                self._end_running(output.kind)
+            elif isinstance(output, course.EndRanks):
+                self._end_running(output.kind)
+        self.speak()
 
     async def _stop_ranks(self) -> None:
+        self.course.stopped()
         if not self.quiet:
             await asyncio.sleep(STOP_S)
-            for rank in self.ranks:
-                if rank["state"] != contract.RANK_ENDED:
-                    rank.update(state=contract.RANK_ENDED, kind=contract.END_STOPPED, signal=9, ended_at=self._wall())
+            self._end_running(contract.END_STOPPED)
 
-    def start_ranks(self, attempt: int, index: int) -> None:
-        first = index * self.processes
-        self.ranks = [
-            {
-                "rank": first + local,
-                "local_rank": local,
-                "pid": 100 * attempt + first + local,
-                "state": contract.RANK_RUNNING,
-            }
-            for local in range(self.processes)
-        ]
-        self.joined = True
+    def _end_running(self, kind: str) -> None:
+        for rank in self.ranks:
+            if rank["state"] != contract.RANK_ENDED:
+                rank.update(state=contract.RANK_ENDED, kind=kind, signal=9, ended_at=self._wall())
+
+    def _rank(self, local: int) -> dict[str, Any]:
+        rank = self.index * self.processes + local
+        return {"rank": rank, "local_rank": local, "pid": 100 * self.attempt + rank, "state": contract.RANK_RUNNING}
+
+    def start_ranks(self, index: int) -> None:
+        self.ranks = [self._rank(local) for local in range(self.processes)]
         self.speak()
 
     def end_rank(self, local: int, kind: str, *, exit_code: int, error: dict[str, Any] | None = None) -> None:
@@ -692,6 +645,19 @@ class PuppetAgent:
         if not self.draining:
             self.draining = True
             self.speak()
+            self.world.spawn(self._drained())
+
+    async def _drained(self) -> None:
+        await self._stop_ranks()
+        self.speak()
+        await asyncio.sleep(STOP_S)
+        if not self.alive:
+            return
+        self.die()
+        code = contract.EXIT_OK if self.completed else contract.EXIT_REMOVED
+        if self._told.get("do") == contract.DO_EXIT:
+            code = self._told["exit_code"]
+        self.world.finished(self, code, "its pod was told to end (SIGTERM)")
 
     def die(self) -> None:
         """The process is gone."""
@@ -701,12 +667,13 @@ class PuppetAgent:
             del self.world.agents[self.pod_uid]
 
 
-def running_status() -> Manifest:
-    """A pod whose trainer runs."""
+def running_status(restarts: int = 0) -> Manifest:
+    """A pod whose trainer runs, for the how manieth time."""
+    trainer = {"name": contract.TRAINER_CONTAINER, "ready": True, "restartCount": restarts, "state": {"running": {}}}
     return {
         "phase": "Running",
         "conditions": [{"type": type_, "status": "True"} for type_ in ("PodScheduled", "ContainersReady", "Ready")],
-        "containerStatuses": [{"name": contract.TRAINER_CONTAINER, "ready": True, "state": {"running": {}}}],
+        "containerStatuses": [trainer],
     }
 
 

@@ -58,6 +58,7 @@ class FlakyCluster(MemoryCluster):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.late_pods: set[str] = set()
+        self.watch_expires = asyncio.Event()
         self._late: set[asyncio.Task[None]] = set()
 
     async def watch(self) -> Any:
@@ -65,6 +66,9 @@ class FlakyCluster(MemoryCluster):
             if self.rng is not None:
                 if self.rng.random() < 0.01:
                     raise Unavailable("the watch's connection broke")
+                if self.watch_expires.is_set():
+                    self.watch_expires.clear()
+                    raise Unavailable("410 Gone: too old resource version")
                 await asyncio.sleep(self.rng.uniform(0.0, self.longest_delay_s) if self.rng.random() < 0.2 else 0.0)
             yield key
 
@@ -162,7 +166,11 @@ class Simulation:
         self.checker = Checker(self.world)
         self.calls: list[tuple[Call, Moment]] = []
         self.on_call: Callable[[Call, Moment], Awaitable[None]] | None = None
+        self.obstacles: dict[str, Callable[[], Exception | None]] = {}
+        """By verb (or `*`): what the API server answers for now."""
         self.network_loss = 0.0
+        self.lost = 0
+        """Messages that were."""
         self.operator: Operator | None = None
         self.clock_error = timedelta(0)
         """Of the machine that an operator starts on."""
@@ -204,13 +212,18 @@ class Simulation:
     async def post(self, body: bytes) -> Answer:
         """The network between agents and operator."""
         operator = self.operator
-        if operator is None or self.rng.random() < self.network_loss:
+        if operator is None or self._is_lost():
             raise ConnectionError("nobody listens")
         await asyncio.sleep(LATENCY_S)
         answer = await operator.post(body)
-        if self.rng.random() < self.network_loss:
+        if self._is_lost():
             raise ConnectionError("the reply was lost")
         return answer
+
+    def _is_lost(self) -> bool:
+        lost = self.rng.random() < self.network_loss
+        self.lost += lost
+        return lost
 
     async def _on_call(self, call: Call, moment: Moment) -> None:
         self.calls.append((call, moment))
@@ -218,6 +231,10 @@ class Simulation:
             self.checker.note_create(call.name)
         if self.on_call is not None:
             await self.on_call(call, moment)
+        for verb in (call.verb, "*") if moment is Moment.BEFORE else ():
+            error = self.obstacles[verb]() if verb in self.obstacles else None
+            if error is not None:
+                raise error
 
     @property
     def writes(self) -> list[Call]:
@@ -398,17 +415,24 @@ class RandomFaults:
         self._rng = rng
         self._rate = rate
         self.on = True
+        self.raised = 0
 
     async def __call__(self, call: Call, moment: Moment) -> None:
-        if moment is Moment.BEFORE:
+        # After a read: what was read is old when it arrives.
+        if moment is Moment.BEFORE or not call.writes:
             await asyncio.sleep(self._rng.uniform(0.0, 4.0 if self.on and self._rng.random() < 0.02 else 0.05))
         if self.on and self._rng.random() < self._rate:
+            self.raised += 1
             raise self._error(call, moment)
 
     def _error(self, call: Call, moment: Moment) -> ClusterError:
         if moment is Moment.AFTER:
             return Unavailable(f"{call.verb}: the reply was lost")
-        kinds: list[ClusterError] = [Unavailable(f"{call.verb}: 503"), Unavailable(f"{call.verb}: time-out")]
+        kinds: list[ClusterError] = [
+            Unavailable(f"{call.verb}: 503"),
+            Unavailable(f"{call.verb}: time-out"),
+            Unavailable(f"{call.verb}: 429", retry_after_s=self._rng.choice([1.0, 3.0])),
+        ]
         if call.verb == "patch_job_status":
             kinds.append(Conflict("somebody wrote first"))
         if call.verb == "create_pod":

@@ -178,6 +178,18 @@ def pods_failed_to_start(turn: Turn) -> Answer:
     )
 
 
+def meet_deadlines(turn: Turn) -> Answer:
+    """The job took too long; unless it may be complete, and the only ones who knew it are gone."""
+    if verdict.is_looked_into(turn):
+        return None
+    answer = lifecycle.meet_deadlines(turn)
+    if isinstance(answer, End) and turn.status.verdict is None and verdict.is_unknown(turn):
+        lifecycle.end_attempt(turn, answer.reason)
+        verdict.defer(turn, answer.reason, answer.message)
+        return None
+    return answer
+
+
 RULES: tuple[Rule, ...] = (
     completed,
     completed_plain,
@@ -189,7 +201,7 @@ RULES: tuple[Rule, ...] = (
     pods_failed_to_start,
     lifecycle.suspend,
     lifecycle.restart_on_demand,
-    lifecycle.meet_deadlines,
+    meet_deadlines,
     slots.replace_spares,
     slots.replace_lost,  # silence.py: silent, and a second witness says so too
     edits.take_edits,

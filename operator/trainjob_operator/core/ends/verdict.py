@@ -14,8 +14,11 @@ from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt
+from trainjob_operator.core.moments import after
 from trainjob_operator.core.turn import Turn
 
+LOOK_WITHIN_S = 600.0
+"""A deadline that is over by then stands: no worker may ever come up to look."""
 LOOK_TRIES = 6
 """Workers that may break one after the other before they have looked; the pauses between them add up to 31 s."""
 
@@ -35,6 +38,31 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     return not any(
         _denies_completion(turn, slot) for slot in turn.members() if slot in turn.kids.live and slot not in lost
     )
+
+
+def is_unknown(turn: Turn) -> bool:
+    """Whether the newest attempt may have completed, and nobody lives who could say that it has not. Asked when the job
+    is to fail for another reason than a worker's end.
+    """
+    attempt, failure = turn.status.attempt, turn.status.last_failure
+    if turn.plain or attempt is None or turn.spec.checkpoint.storage is None:
+        return False
+    if failure is not None and failure.attempt == attempt.number and failure.rank is not None:
+        return False
+    lost = find_lost(turn)
+    return not any(
+        _denies_completion(turn, slot) for slot in turn.former if slot in turn.kids.live and slot not in lost
+    )
+
+
+def is_looked_into(turn: Turn) -> bool:
+    """Whether a look is under way, and not for too long."""
+    attempt = turn.status.attempt
+    if turn.status.verdict is None or attempt is None or attempt.ended_at is None:
+        return False
+    until = after(attempt.ended_at, LOOK_WITHIN_S)
+    turn.wake(until)
+    return turn.now < until
 
 
 def _denies_completion(turn: Turn, slot: int) -> bool:

@@ -1,0 +1,233 @@
+"""What may befall a simulated job, each by a name: a blow is struck at a moment, with a random source of its own, so that a
+run can be told again without some of its blows.
+
+Used by `random_runs.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from support.simulation import NAMESPACE, Operator, Simulation
+from trainjob_operator.cluster import Rejected, Unavailable
+
+Blow = Callable[[Simulation, random.Random], None]
+
+
+def _some_agent(sim: Simulation, rng: random.Random) -> Any:
+    agents = sorted(sim.world.agents.values(), key=lambda agent: agent.pod_uid)
+    return rng.choice(agents) if agents else None
+
+
+def fail_rank(sim: Simulation, rng: random.Random) -> None:
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.fail_rank(agent, rng.randrange(agent.processes), exit_code=rng.choice([1, 2, 139]))
+
+
+def crash_container(sim: Simulation, rng: random.Random) -> None:
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.crash_container(agent)
+
+
+def lose_pod(sim: Simulation, rng: random.Random) -> None:
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.lose_pod(agent)
+
+
+def evict_pod(sim: Simulation, rng: random.Random) -> None:
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.incidents += 1  # it is gone before a dead operator's successor can see why
+        sim.world.evict_pod(agent)
+
+
+def restart_container(sim: Simulation, rng: random.Random) -> None:
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.restart_container(agent)
+
+
+def kill_operator(sim: Simulation, rng: random.Random) -> None:
+    if sim.operator is not None:
+        sim.kill_operator()
+        sim.world.spawn(_start_later(sim, rng.uniform(0.0, 20.0)))
+
+
+async def _start_later(sim: Simulation, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    if sim.operator is None:
+        sim.start_operator()
+
+
+def replace_operator(sim: Simulation, rng: random.Random) -> None:
+    """Leadership changes, and the old leader is slow to notice: what it still does must do no harm."""
+    old = sim.replace_operator()
+    if old is not None:
+        sim.world.spawn(_end_later(old, rng.uniform(0.0, 5.0)))
+
+
+async def _end_later(operator: Operator, delay_s: float) -> None:
+    try:
+        await asyncio.sleep(delay_s)
+        operator.check()
+    finally:
+        operator.kill()
+
+
+def lose_node(sim: Simulation, rng: random.Random) -> None:
+    """A machine vanishes, and comes back rebooted before or after Kubernetes has noticed."""
+    nodes = sorted(
+        {pod["spec"]["nodeName"] for pod in sim.cluster.pods() if "nodeName" in pod["spec"]} - sim.world.lost_nodes
+    )
+    if nodes and len(sim.world.lost_nodes) < 2:
+        node = rng.choice(nodes)
+        sim.world.lose_node(node, peers_after_s=rng.choice([5.0, 15.0, None]))
+        sim.world.spawn(_restore_later(sim, node, rng.uniform(1.0, 120.0)))
+
+
+async def _restore_later(sim: Simulation, node: str, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    sim.world.restore_node(node)
+
+
+def mute(sim: Simulation, rng: random.Random) -> None:
+    """The way between one agent and the coordinator is broken for a while."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.mute(agent)
+        sim.world.spawn(_unmute_later(agent, rng.uniform(1.0, 90.0)))
+
+
+async def _unmute_later(agent: Any, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    agent.muted = False
+
+
+def set_clock(sim: Simulation, rng: random.Random) -> None:
+    """The operator's machine is an hour ahead or behind from now on, or right again."""
+    sim.set_clock(rng.choice([-3600.0, 0.0, 3600.0]))
+
+
+def suspend(sim: Simulation, rng: random.Random) -> None:
+    if not sim.job().status.finished:
+        sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+
+
+def resume(sim: Simulation, rng: random.Random) -> None:
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+
+
+def ask_restart(sim: Simulation, rng: random.Random) -> None:
+    sim.cluster.annotate_job(NAMESPACE, "digits", {"trainjob.dev/restart": str(rng.random())})
+
+
+def scale(sim: Simulation, rng: random.Random) -> None:
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": rng.randint(1, 4)})
+
+
+def edit(sim: Simulation, rng: random.Random) -> None:
+    """What pods are made of changes: at once, or while the job is suspended between two looks."""
+    if rng.random() < 0.5:
+        sim.cluster.update_job_spec(NAMESPACE, "digits", {"rendezvous": {"port": rng.randint(29000, 29002)}})
+        return
+    container = {"name": "trainer", "image": f"image-{rng.randint(0, 2)}", "command": ["python", "train.py"]}
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"template": {"spec": {"containers": [container]}}})
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+
+
+def foreign_pod(sim: Simulation, rng: random.Random) -> None:
+    """Somebody else's pod takes the next name, with or without our label."""
+    status = sim.job().status
+    labels = {"trainjob.dev/job": "digits"} if rng.random() < 0.5 else {}
+    name = f"digits-{status.next_slot + rng.randrange(2)}"
+    if sim.world.cluster_uid(NAMESPACE, name) is None:
+        sim.world.add_foreign_pod(NAMESPACE, name, labels)
+
+
+def quota(sim: Simulation, rng: random.Random) -> None:
+    """No more pods than so many, for a while."""
+    most = rng.randint(0, 3)
+    refusal = Rejected(f"exceeded quota: pods, limited: {most}")
+    _refuse_creates(sim, rng, lambda: refusal if len(sim.cluster.pods()) >= most else None)
+
+
+def webhook(sim: Simulation, rng: random.Random) -> None:
+    """Somebody's webhook for pods is away, or says no."""
+    error = rng.choice(
+        [Unavailable("failed calling webhook: time-out"), Rejected("admission webhook denied the request")]
+    )
+    _refuse_creates(sim, rng, lambda: error)
+
+
+def _refuse_creates(sim: Simulation, rng: random.Random, why: Callable[[], Exception | None]) -> None:
+    sim.obstacles["create_pod"] = why
+    sim.world.spawn(_later(rng.uniform(1.0, 40.0), lambda: sim.obstacles.pop("create_pod", None)))
+
+
+def throttle(sim: Simulation, rng: random.Random) -> None:
+    """The API server asks for a pause (429), whatever it is asked."""
+    pause_s = rng.choice([0.0, 1.0, 5.0])
+    sim.obstacles["*"] = lambda: Unavailable("429 Too Many Requests", retry_after_s=pause_s)
+    sim.world.spawn(_later(rng.uniform(0.5, 10.0), lambda: sim.obstacles.pop("*", None)))
+
+
+def expire_watch(sim: Simulation, rng: random.Random) -> None:
+    """410: the watch is too old, and everything is named anew by the next one."""
+    sim.cluster.watch_expires.set()
+
+
+def change_agent_clock(sim: Simulation, rng: random.Random) -> None:
+    """The clock of one worker's machine is set."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        agent.clock_error = rng.choice([-3600.0, 0.0, 3600.0])
+
+
+async def _later(delay_s: float, what: Callable[[], object]) -> None:
+    await asyncio.sleep(delay_s)
+    what()
+
+
+BLOWS: dict[str, Blow] = {
+    blow.__name__: blow
+    for blow in (
+        fail_rank,
+        crash_container,
+        lose_pod,
+        evict_pod,
+        restart_container,
+        kill_operator,
+        replace_operator,
+        suspend,
+        resume,
+        scale,
+        edit,
+        foreign_pod,
+        ask_restart,
+        lose_node,
+        mute,
+        set_clock,
+        quota,
+        webhook,
+        throttle,
+        expire_watch,
+        change_agent_clock,
+    )
+}
+
+
+def heal(sim: Simulation) -> None:
+    """Nothing is broken any more; what was broken stays to be mended by the operator."""
+    sim.obstacles.clear()
+    for node in sorted(sim.world.lost_nodes):
+        sim.world.restore_node(node)
+    if sim.operator is None:
+        sim.start_operator()
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})

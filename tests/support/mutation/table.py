@@ -1,0 +1,10 @@
+"""All mistakes that are planted. A new rule, fence or order comes with one more."""
+
+from __future__ import annotations
+
+from support.mutation import agents, checkpoints, core_1, core_2, shell
+from support.mutation.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (*core_1.MUTANTS, *core_2.MUTANTS, *shell.MUTANTS, *agents.MUTANTS, *checkpoints.MUTANTS)
+
+__all__ = ["MUTANTS", "Mutant"]
