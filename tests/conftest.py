@@ -12,6 +12,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import steady_examples
 from support.apiserver import api_namespace, apiserver, build_before
 
 __all__ = ["api_namespace", "apiserver"]
@@ -20,6 +21,7 @@ settings.register_profile(
     "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+steady_examples.pin()
 
 
 def pytest_configure(config: pytest.Config) -> None:
