@@ -58,7 +58,7 @@ def test_a_profile_file_that_is_rewritten_is_read_again(bare: pytest.MonkeyPatch
     profile = tmp_path / "credentials"
     bare.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
     store = open_store(s3.fresh_uri())
-    with pytest.raises(StoreError, match=r"there are no credentials\. Give spec\.checkpoint\.s3\.credentialsSecret"):
+    with pytest.raises(StoreError, match=r"there are no credentials\. On this machine set AWS_ACCESS_KEY_ID"):
         store.put("a", b"")
     profile.write_text(f"[default]\naws_access_key_id = {s3.ACCESS}\naws_secret_access_key = of-yesterday\n")
     with pytest.raises(StoreError, match="the credentials are not valid"):

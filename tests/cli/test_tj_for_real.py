@@ -188,7 +188,14 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
             "seen",
         ]
         process = subprocess.Popen(
-            words, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            words,
+            cwd=tmp_path,
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
     finally:
         os.close(theirs)
@@ -203,7 +210,7 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
                 break
             if b"reported 5" in screen and not interrupted:
                 interrupted = True
-                process.send_signal(signal.SIGINT)
+                os.write(ours, b"\x03")  # as the key does
         assert process.wait(10) == contract.CLI_INTERRUPTED
     finally:
         process.kill()
@@ -212,6 +219,7 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
     assert "╭─ seen " in text
     assert re.search(r"Running   2/2 workers   2 ranks, attempt 1", text)
     assert text.rstrip().endswith("goes on from it")
+    assert "^C" not in text, "it would stand behind the panel and push its redrawing a line down"
     assert screen.rindex(b"\x1b[?25h") > screen.rindex(b"\x1b[?25l")  # the cursor is visible again
 
 

@@ -118,7 +118,7 @@ def test_accelerator_type_and_labels_choose_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("given", "name"),
-    [("digits", "digits"), ("my_run", "my-run"), ("job-1", "job-1")],
+    [("digits", "digits"), ("my-run", "my-run"), ("job-1", "job-1")],
 )
 def test_a_name_that_is_one_stays(given: str, name: str) -> None:
     assert jobs.job_name(given) == name
@@ -132,8 +132,8 @@ def test_any_name_becomes_a_valid_one_and_the_same_each_time(given: str) -> None
 
 
 def test_names_that_would_fall_together_stay_apart() -> None:
-    names = {jobs.job_name(given) for given in ("run-a", "Run-a", "run a", "run.a")}
-    assert len(names) == 4
+    names = {jobs.job_name(given) for given in ("run-a", "Run-a", "run a", "run.a", "run_a")}
+    assert len(names) == 5
 
 
 def test_new_names_are_new_and_valid() -> None:

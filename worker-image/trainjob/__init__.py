@@ -134,7 +134,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*__all__, *_SUBMODULES, *(name for name in globals() if name.startswith("__"))})
 
 
 def _nearest(name: str) -> str:

@@ -50,7 +50,7 @@ Ctrl-C stops the ranks, keeps what was reported, and ends with 130; a second Ctr
 RUN_EPILOG = """Arguments for the script go after --:
   tj run train.py --workers 2 -- --epochs 20 --lr 1e-3
 
-With -f the job comes from a manifest, and the options given beside it win over what it says:
+With -f the job comes from a manifest, and the options given beside it win:
   tj run -f trainjob.yaml --local --storage ./checkpoints"""
 
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     job = build(args)
     if args.dry_run:
-        return _dry_run(job)
+        return _dry_run(args, job)
     if args.detach:
         return _detach(args, job)
     if args.in_process:
@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     )  # half a second of imports, which wrong usage does not have to wait for
 
     display = displays.choose(plain=args.plain)
+    if note := renamed(args, job):
+        display.note(note)
     show = Show(display, job)
     try:
         outcome = run_job(job, listener=show)
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
 
 
-def _dry_run(job: TrainJob) -> int:
+def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
     """Everything that a run would check before it starts something, then the object."""
     import yaml
 
@@ -70,7 +72,7 @@ def _dry_run(job: TrainJob) -> int:
         raise CommandError(str(error), next_step=PUT_RIGHT) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
     print(yaml.safe_dump(document, sort_keys=False), end="")
-    print(f"nothing was started; {opening(job)}", file=sys.stderr)
+    print(*filter(None, (renamed(args, job), f"nothing was started; {opening(job)}")), sep="\n", file=sys.stderr)
     return CLI_OK
 
 
@@ -184,6 +186,12 @@ def _options(args: argparse.Namespace) -> overlay.Options:
     )
 
 
+def renamed(args: argparse.Namespace, job: TrainJob) -> str:
+    """The line for a name that a job cannot have as it was given; empty for others."""
+    name = job.metadata.name
+    return f"the job's name is {name} (made of {args.name!r})" if args.name and name != args.name else ""
+
+
 def opening(job: TrainJob) -> str:
     """What is about to run, and where it saves."""
     spec = job.spec
@@ -245,7 +253,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     words += ["--", *args.script_args] if args.script_args else []
     return failure.Retry(
         command=shlex.join(words),
-        script=args.script or args.file,
+        script=f"-m {args.script}" if args.module else args.script or args.file,
         storage=defaults.job_storage(job) or "the storage path",
     )
 

@@ -207,13 +207,13 @@ def affinity(scaling: ScalingConfig, name: str, pods: int) -> dict[str, Any]:
 def job_name(text: str) -> str:
     """The name of the object for a name that a person gave: itself when it is one, else made of its letters and digits.
 
-    Names that would fall together ("Run A", "run-a") get a few digits of their hash; the same text gives the same name
-    always.
+    Names that would fall together ("Run A", "run_a", "run-a") get a few digits of their hash; the same text gives the
+    same name always.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", text.lower().replace("_", "-")).strip("-")
     if not name or not name[0].isalpha():
         name = f"job-{name}".rstrip("-")
-    if name == text.replace("_", "-") and len(name) <= contract.NAME_LIMIT:
+    if name == text and len(name) <= contract.NAME_LIMIT:
         return name
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
     return f"{name[: contract.NAME_LIMIT - 7].rstrip('-')}-{digest}"
@@ -240,7 +240,7 @@ def storage_root(path: str | os.PathLike[str]) -> str:
     """The storage path as workers see it: absolute, without `~` and file://; s3:// as it is."""
     text = os.fspath(path)
     if is_s3(text):
-        return text.rstrip("/")
+        return text.rstrip("/") if text != "s3://" else text
     return os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
 
 

@@ -228,7 +228,11 @@ def _leave(path: str, returned: Any, limit: int | None = None, key: str | None =
     try:
         body = cloudpickle.dumps(returned)
     except Exception as error:  # whatever a user's object raises while it is pickled
-        print(f"the return value of the training function cannot be sent to the launcher: {error}", file=sys.stderr)
+        print(
+            f"the return value of the training function cannot be sent to the launcher: {error}. Result.return_value "
+            "is None: return numbers, text or a state_dict, or save it in a checkpoint",
+            file=sys.stderr,
+        )
         return
     if limit is not None and len(body) > limit:
         print(

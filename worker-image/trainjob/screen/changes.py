@@ -87,6 +87,8 @@ def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
     budget = (
         f"{wording.count(used, 'failure')} so far"
         if most < 0
+        else "a restart cannot help"
+        if failure.reason == contract.REASON_START
         else f"failure {used} of {most} allowed"
         if used <= most
         else f"more than the {most} allowed"

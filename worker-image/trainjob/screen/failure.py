@@ -7,6 +7,7 @@ stands in the status; here it is only put so that a person can act on it.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3[.0-9]*/|^<")
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
+_CRASHES = (4, 6, 7, 8, 11)
+"""SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
 
 ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
@@ -121,12 +126,44 @@ def place(failure: Failure) -> str | None:
     return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
 
 
+def _by_its_words(failure: Failure) -> str | None:
+    """For failures whose own words tell more than their reason. What is returned is a pattern, as ADVICE has them."""
+    said = f"{failure.message}\n{failure.traceback or ''}"
+    missing = _MISSING.search(said)
+    if failure.signal in _CRASHES:
+        return (
+            "It crashed in native code: look for `Fatal Python error` in the lines above, where its stack is "
+            "(a library that does not fit this torch or driver?)"
+        )
+    if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT:
+        return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
+    if "BdbQuit" in said:
+        return "A debugger has no terminal in a rank: `tj run --in-process` runs the script where breakpoint() works"
+    if missing is not None:
+        package = missing["name"].partition(".")[0].replace("{", "").replace("}", "")
+        return (
+            f"Install what is missing where the ranks run, or correct the import ({{where}}): {sys.executable} -m pip "
+            f"install {package}"
+        )
+    if "bootstrapping phase" in said or "freeze_support()" in said:
+        return (
+            "A process that this script starts imports it again: put what starts the training below "
+            "`if __name__ == '__main__':`"
+        )
+    if "in loading state_dict" in said:
+        return (
+            "Fix {where}: load what was saved through prepare_model() into a model of the same class; of one saved "
+            "without it strip or add the prefix `module.`"
+        )
+    return None
+
+
 def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     """The sentence for a reason, without its full stop."""
     known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
         IN_A_BUCKET if retry.storage.startswith("s3://") else {}
     )
-    text = known.get(reason, "Look at the lines above")
+    text = (failure and _by_its_words(failure)) or known.get(reason, "Look at the lines above")
     where = (failure and place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
     return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)

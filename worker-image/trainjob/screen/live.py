@@ -6,7 +6,11 @@ NO_COLOR is respected by rich itself; where the terminal's encoding has no box c
 
 from __future__ import annotations
 
+import contextlib
+import os
+import termios
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -27,6 +31,28 @@ REDRAWS_PER_S = 8
 STYLES = {"Complete": "green", "Failed": "red", "Restarting": "yellow", "Suspended": "yellow", "Running": "cyan"}
 
 
+@contextlib.contextmanager
+def without_echo_of_control_keys() -> Iterator[None]:
+    """The terminal writes `^C` at the end of the panel's last line, which wraps, and the panel would be redrawn a line
+    too low: its upper border would stay above.
+    """
+    try:
+        mine = os.tcgetpgrp(0) == os.getpgrp()  # who sets a terminal from the background is stopped
+        before = termios.tcgetattr(0)
+    except (termios.error, OSError):  # no terminal
+        mine = False
+    if not mine:
+        yield
+        return
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(0, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)
+
+
 class LiveDisplay:
     """See `display.Display`."""
 
@@ -35,17 +61,18 @@ class LiveDisplay:
         self._clock, self._started = clock, clock()
         self._story = Story(clock)
         self._live = Live(console=self._console, refresh_per_second=REDRAWS_PER_S, get_renderable=self._draw)
+        self._echo = contextlib.ExitStack()
 
     def status(self, job: TrainJob) -> None:
         """Redraw; what should stay readable afterwards scrolls by as a line."""
-        self._live.start()
+        self._start()
         for change in self._story.goes_on(job):
             if change.kind in (Kind.STATE, Kind.FAILURE):
                 self._print(change.text, "red" if change.kind is Kind.FAILURE else "bold")
 
     def line(self, text: str) -> None:
         """The worker's own colours are kept, its cursor movements are not."""
-        self._live.start()
+        self._start()
         self._console.print(Text.from_ansi(text), soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -55,9 +82,16 @@ class LiveDisplay:
     def close(self) -> None:
         """The last state stays on the screen."""
         self._live.stop()
+        self._echo.close()
+
+    def _start(self) -> None:
+        """With the first thing to show; does nothing when it has begun."""
+        if not self._live.is_started:
+            self._echo.enter_context(without_echo_of_control_keys())
+            self._live.start()
 
     def _print(self, text: str, style: str) -> None:
-        self._live.start()  # with the first thing to show; does nothing when it has begun
+        self._start()
         self._console.print(Text(f"tj  | +{self._clock() - self._started:.1f}s {text}", style=style), soft_wrap=True)
 
     def _draw(self) -> Panel | Text:

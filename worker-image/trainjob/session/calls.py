@@ -17,6 +17,7 @@ from typing import Any, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
 from trainjob.session import rank_state
+from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
 from trainjob.session.context import TrainContext
@@ -62,6 +63,7 @@ _position = _Position()
 _warned: Set[str] = set()
 
 
+@told
 def report(
     metrics: Mapping[str, Any],
     checkpoint: Optional[Checkpoint] = None,
@@ -95,8 +97,9 @@ def report(
     trainjob.report({"loss": loss.item()}, checkpoint=trainjob.Checkpoint.from_dict(state), step=epoch + 1)
     ```
     """
-    line = link()
+    _mode(checkpoint_upload_mode)
     values = plain(metrics)
+    line = link()
     who = line.context
     call = Collective(
         0,
@@ -131,6 +134,7 @@ def report(
         raise SystemExit(0)
 
 
+@told
 def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
     """Metrics of one step, without a barrier: a few microseconds, for every step. Rank 0's are the job's.
 

@@ -106,8 +106,8 @@ class Checkpoint:
                 dict_file.dump(dict(data), file)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise CheckpointError(
-                f"Checkpoint.from_dict: a value cannot be pickled: {error}. Save it into a folder and use "
-                "from_directory()."
+                f"Checkpoint.from_dict: the value at {dict_file.culprit(data)} cannot be pickled: {error}. Leave it "
+                "out, or save it into a folder and use from_directory()."
             ) from error
         except OSError as error:
             raise CheckpointError(f"Checkpoint.from_dict cannot write to {folder}: {error}") from error
@@ -240,8 +240,9 @@ class Checkpoint:
     def _there(self) -> str:
         if not os.path.isdir(self.path):
             raise CheckpointError(
-                f"There is no checkpoint folder at {self.path}. report() may have moved it (get_checkpoint() returns "
-                "the saved one), or retention (keep) deleted it."
+                f"There is no checkpoint folder at {self.path}. Save into it first (os.makedirs(path, exist_ok=True), "
+                "then torch.save(...)). If it was there: report() may have moved it (get_checkpoint() returns the "
+                "saved one), or retention (keep) deleted it."
             )
         return self.path
 

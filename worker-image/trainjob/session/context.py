@@ -115,7 +115,9 @@ def read(environ: Mapping[str, str]) -> TrainContext:
             f"This process (pid {os.getpid()}) was started by rank {environ.get(contract.ENV_RANK, '?')} (pid "
             f"{owner}) and is no rank itself. "
             "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child "
-            "processes."
+            "processes. If the command is a launcher of yours that starts the training: name the training script "
+            "itself (`tj run train.py`), have the launcher become it (os.execv(sys.executable, [sys.executable, "
+            "'train.py'])), or run it inside the launcher (runpy.run_path('train.py', run_name='__main__'))."
         )
     world_size = _number(environ, contract.ENV_WORLD_SIZE, 1)
     return TrainContext(

@@ -29,6 +29,17 @@ def dump(data: Mapping[str, Any], file: BinaryIO) -> None:
     _Pickler(file, protocol=4).dump(data)
 
 
+def culprit(data: Any) -> str:
+    """Where in `data` the value stands that no pickle takes: `['state']['log']`."""
+    entries = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, (list, tuple)) else ()
+    for key, value in entries:
+        try:
+            pickle.dumps(value, protocol=4)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            return f"[{key!r}]{culprit(value)}"
+    return ""
+
+
 def _memory(torch: Any, storage: Any) -> Any:
     """How a tensor's memory is made again: torch's own function on bytes that name neither address nor device."""
     # Asking a typed storage itself warns that it is deprecated.

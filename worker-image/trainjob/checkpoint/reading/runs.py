@@ -229,7 +229,7 @@ def _resumes(
     if resume_from != AUTO:
         uri = resume_from.rstrip("/") or resume_from
         manifest = open_checkpoint(uri)
-        return manifest.id, uri, f"resumeFrom names {uri} (step {manifest.note.step})"
+        return manifest.id, uri, f"resumeFrom names {uri}{manifest.note.at_step}"
     if last is None:
         return None, None, "there is no earlier run: it starts from the beginning"
     if ended(store, last):
@@ -239,14 +239,14 @@ def _resumes(
         return (
             found.id,
             None,
-            f"run {last} did not complete: it goes on from its checkpoint {found.id} (step {found.note.step})",
+            f"run {last} did not complete: it goes on from its checkpoint {found.id}{found.note.at_step}",
         )
     before = read_claim(store, last)
     start = None if before is None else origin(store, before, warnings)
     if before is None or start is None:
         return None, None, f"run {last} left no checkpoint: it starts from the beginning"
     why = (
-        f"run {last} left no checkpoint: it goes on from {start.manifest.id} (step {start.manifest.note.step}), as "
+        f"run {last} left no checkpoint: it goes on from {start.manifest.id}{start.manifest.note.at_step}, as "
         "that run did"
     )
     return start.manifest.id, None if start.uri == store.uri(layout.folder(start.manifest.id)) else start.uri, why

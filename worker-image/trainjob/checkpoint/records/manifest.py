@@ -61,6 +61,11 @@ class ReleaseNote(NamedTuple):
     metadata: Mapping[str, Any] = _EMPTY
 
     @property
+    def at_step(self) -> str:
+        """` (step 40)` for sentences; empty where the report named no step."""
+        return "" if self.step is None else f" (step {self.step})"
+
+    @property
     def total_bytes(self) -> int:
         """Size of all files."""
         return sum(f.size for f in self.files)

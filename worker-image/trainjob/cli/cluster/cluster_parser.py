@@ -21,7 +21,8 @@ they fit a ConfigMap (700 KiB), or more with --storage at s3://. Each pod unpack
 A job that has a name and storage goes on where an earlier one of that name stopped, unless that one completed."""
 
 SUBMIT_EPILOG = """Arguments for the script go after --:
-  tj submit train.py --image IMAGE --workers 2 --gpus 8 --volume my-claim:/data --storage /data/runs -- --epochs 20
+  tj submit train.py --image IMAGE --workers 2 --gpus 8 \\
+      --volume my-claim:/data --storage /data/runs -- --epochs 20
 
 Ctrl-C while it is watched leaves the job running."""
 

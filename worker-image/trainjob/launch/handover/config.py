@@ -14,6 +14,7 @@ from typing import Any
 
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.callbacks import UserCallback
+from trainjob.session.arguments import told_of
 
 StopCriterion = Callable[..., bool] | Mapping[str, float]
 PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -35,7 +36,7 @@ def _one_of(name: str, value: object, choices: Sequence[object]) -> None:
 
 
 def _unused(name: str, why: str) -> None:
-    warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=4)
+    warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=5)
 
 
 def _amounts(name: str, value: object) -> None:
@@ -48,6 +49,7 @@ def _amounts(name: str, value: object) -> None:
             raise ConfigError(f"{name}[{key!r}]", amount, "give a number >= 0")
 
 
+@told_of
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
     """How many ranks train, and on what."""
@@ -130,6 +132,7 @@ class ScalingConfig:
         return int((self.resources_per_worker or {}).get("GPU", 1)) if self.use_gpu else 0
 
 
+@told_of
 @dataclass(frozen=True)
 class FailureConfig:
     """How much may break."""
@@ -151,6 +154,7 @@ class FailureConfig:
         )
 
 
+@told_of
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Which checkpoints are kept."""
@@ -186,6 +190,7 @@ class CheckpointConfig:
         _one_of("CheckpointConfig.on_upload_failure", self.on_upload_failure, ("Continue", "Fail"))
 
 
+@told_of
 @dataclass(frozen=True)
 class TorchConfig:
     """The process group that is up before the training loop starts."""
@@ -203,6 +208,7 @@ class TorchConfig:
         _whole("TorchConfig.timeout_s", self.timeout_s, 1, "give whole seconds, 1 or more")
 
 
+@told_of
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """The run's name, where it stores, and what it survives."""

@@ -255,17 +255,11 @@ def _cannot_travel(payload: Payload, error: Exception) -> ConfigError:
             continue
         found = _culprit(value)
         kind = type(found[1] if found else value)
-        where = (
-            f"uses the variable {found[0]!r}"
-            if found and root != "train_loop_config"
-            else f"has the entry {found[0]}"
-            if found
-            else "is an object"
-        )
-        shown = found[1] if found else value
+        where = f"uses the variable {found[0]!r}" if found and root != "train_loop_config" else "is"
+        in_config = found is not None and root == "train_loop_config"
         return ConfigError(
-            root,
-            shown,
+            f"{root}{found[0]}" if found is not None and in_config else root,
+            found[1] if found is not None and in_config else value,
             f"it {where} of type {kind.__module__}.{kind.__qualname__}, which cannot be sent to the ranks ({error}): "
             "create it inside the training function",
         )

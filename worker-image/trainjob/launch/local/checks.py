@@ -8,12 +8,15 @@ cost no start-up and no restarts.
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.job import is_s3
@@ -103,6 +106,8 @@ def check_command(command: list[str], environment: Mapping[str, str], working_di
     ) == os.path.dirname(sys.executable)
     if not same:
         check_interpreter(program, environment)
+    if parsed.is_module and same:
+        check_module(parsed.target, environment, working_dir)
     if not parsed.is_module:
         check_script(os.path.join(working_dir, parsed.target), parse=same)
 
@@ -129,7 +134,7 @@ def check_script(path: str, *, parse: bool) -> None:
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
         raise LaunchError(f"the script {path} is a folder without a __main__.py: name a file")
     if not os.path.exists(path):
-        raise LaunchError(f"the script {path} does not exist: check the path")
+        raise LaunchError(f"the script {path} does not exist{_near(path)}")
     if not parse or not path.endswith(".py"):
         return
     try:
@@ -139,6 +144,41 @@ def check_script(path: str, *, parse: bool) -> None:
         raise LaunchError(f"the script {path} cannot be read: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
         raise LaunchError(_syntax_text(path, error)) from error
+
+
+def _near(path: str) -> str:
+    """What a missing script was likely meant to be."""
+    from difflib import get_close_matches
+
+    folder, name = os.path.split(path)
+    try:
+        found = get_close_matches(name, [each for each in os.listdir(folder) if each.endswith(".py")], 1)
+    except OSError:
+        return f": there is no folder {folder}"
+    return f"; did you mean {found[0]}?" if found else ": check the path"
+
+
+def check_module(name: str, environment: Mapping[str, str], working_dir: str) -> None:
+    """The package or module of `-m name` is there; its inside is the rank's to find. For our own interpreter."""
+    from difflib import get_close_matches
+
+    top = name.partition(".")[0]
+    extra = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    # sys.path[0] is the launcher's own; a rank has its working folder there.
+    paths = [working_dir, *(os.path.join(working_dir, entry) for entry in extra), *sys.path[1:]]
+    if top in sys.builtin_module_names or PathFinder.find_spec(top, paths) is not None or _by_other_finder(top):
+        return
+    near = get_close_matches(top, [info.name for info in pkgutil.iter_modules([working_dir, *extra])], 1)
+    hint = f"; did you mean {near[0]}?" if near else f" (looked for in {working_dir}, PYTHONPATH and {sys.prefix})"
+    raise LaunchError(f"there is no module {top}{hint}")
+
+
+def _by_other_finder(name: str) -> bool:
+    """Editable installs have finders of their own."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _syntax_text(path: str, error: SyntaxError | ValueError) -> str:

@@ -196,8 +196,8 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
     if code in _LASTING_NAMES[:3] or code in ("UnauthorizedSSOTokenError", "TokenRetrievalError"):
         return (
             unusable,
-            "there are no credentials. Give spec.checkpoint.s3.credentialsSecret, a service account with a role, or "
-            "the AWS_* variables.",
+            "there are no credentials. On this machine set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            "AWS_PROFILE; on a cluster give spec.checkpoint.s3.credentialsSecret or a service account with a role.",
         )
     if code == "RequestTimeTooSkewed":
         return (

@@ -1,0 +1,56 @@
+"""Keyword arguments that do not exist, told with the one that was meant; checked before the call, so that a TypeError
+from inside is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Dict, Sequence, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+
+def told(function: F) -> F:
+    """The function, whose unknown keywords are told. Of one whose first argument is a dict of metrics the way out is
+    that dict.
+    """
+    known = frozenset(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        if not known.issuperset(given):
+            _refuse(f"{function.__name__}()", given, sorted(known), travels=function.__name__)
+        return function(*args, **given)
+
+    return cast(F, checked)
+
+
+def told_of(made: C) -> C:
+    """The class, whose constructor tells of unknown keywords."""
+    names = list(inspect.signature(made).parameters)
+    before: Callable[..., None] = vars(made)["__init__"]
+
+    @functools.wraps(before)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        if not set(given) <= set(names):
+            _refuse(made.__name__, given, names)
+        before(self, *args, **given)
+
+    type.__setattr__(made, "__init__", checked)
+    return made
+
+
+def _refuse(what: str, given: Dict[str, Any], names: Sequence[str], travels: str = "") -> None:
+    from difflib import get_close_matches
+
+    wrong = next(name for name in given if name not in names)
+    near = get_close_matches(wrong, names, 1, cutoff=0.7)
+    if near:
+        hint = f"; did you mean {near[0]!r}?"
+    elif travels:
+        hint = f": metrics travel in one dict, {travels}({{{wrong!r}: ...}})"
+    else:
+        hint = f"; its arguments: {', '.join(names)}"
+    raise TypeError(f"{what} has no argument {wrong!r}{hint}")
