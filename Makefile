@@ -71,7 +71,7 @@ docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python docs/ray_table.py
 
 bench: $(STAMP) ## Measure, one line a figure
-	@$(BIN)/python -m benchmarks
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes

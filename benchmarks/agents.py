@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.figures import Figure
+from support.bare_site import bare_site
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_leader import FromLeader, Joined, Persist, Release, Stage
@@ -75,7 +76,7 @@ def _said(what: str, n: int) -> list[list[bytes]]:
 
 
 def _members(ends: list[socket.socket], orders: multiprocessing.connection.Connection) -> None:
-    """Take whatever comes, and say what is ordered."""
+    """Take whatever comes, and say what is ordered; None: it is over."""
     selector = selectors.DefaultSelector()
     selector.register(orders, selectors.EVENT_READ)
     for end in ends:
@@ -84,7 +85,10 @@ def _members(ends: list[socket.socket], orders: multiprocessing.connection.Conne
     while True:
         for key, _ in selector.select():
             if key.fileobj is orders:
-                for end, frame in zip(ends, orders.recv(), strict=True):
+                frames = orders.recv()
+                if frames is None:
+                    return
+                for end, frame in zip(ends, frames, strict=True):
                     end.setblocking(True)
                     end.sendall(frame)
                     end.setblocking(False)
@@ -104,7 +108,10 @@ async def _round() -> dict[str, list[float]]:
         told.append(word)
         heard.set()
 
-    leader = Leader(_site(_note()), 1, WORKERS, PROCESSES, own)
+    note = _note()
+    leader = Leader(
+        bare_site(_Storage(note), SimpleNamespace(shown_note=lambda sha: pack(note))), 1, WORKERS, PROCESSES, own
+    )
     for index, (mine, theirs) in enumerate(pairs, 1):
         theirs.close()
 
@@ -148,39 +155,9 @@ async def _round() -> dict[str, list[float]]:
     leader.close()
     for connection in everyone:
         connection.abort()
+    orders.send(None)
     members.join(30)
     return out
-
-
-def _site(note: dict[str, Any]) -> Any:
-    spec = SimpleNamespace(
-        storage="/store",
-        keep=None,
-        score_attribute=None,
-        score_order="max",
-        strict=False,
-        on_upload_failure="Continue",
-        resume_from="auto",
-        rendezvous_port=29500,
-    )
-    config = SimpleNamespace(
-        spec=spec,
-        command=["python", "train.py"],
-        host="127.0.0.1",
-        job_uid="u",
-        barrier_warn_s=3600.0,
-        any_master_port=True,
-    )
-    return SimpleNamespace(
-        config=config,
-        console=SimpleNamespace(say=lambda text: None),
-        storage=_Storage(note),
-        saving=SimpleNamespace(shown_note=lambda sha: pack(note)),
-        changed=lambda at_once: None,
-        warn=lambda text: None,
-        on_fault=lambda error: None,
-        uri=lambda id_: f"/store/checkpoints/{id_}",
-    )
 
 
 class _Storage:

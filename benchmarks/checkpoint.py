@@ -14,7 +14,6 @@ use the same place. Raw samples are kept as JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -25,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import s3_transfer
-from benchmarks.figures import RESULTS, Figure, Results
+from benchmarks.figures import Figure
 from benchmarks.jobs import ENVIRONMENT, WORKLOADS, ray_python
+from benchmarks.measuring import arguments, measure
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -197,40 +197,13 @@ MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {"save": save, "restor
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.checkpoint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="how often each side of each measurement is run (default: 3)"
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=sorted(MEASUREMENTS),
-        default=list(MEASUREMENTS),
-        metavar="NAME",
-        help=f"some of: {', '.join(MEASUREMENTS)}",
-    )
+    parser = arguments("python -m benchmarks.checkpoint", __doc__, MEASUREMENTS)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the bytes, for a quick look (default: 1)")
     parser.add_argument(
         "--folder", default=s3_transfer.roomy(), help="where everything lies (default: /dev/shm, if there is room)"
     )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=RESULTS,
-        metavar="FOLDER",
-        help="where the raw samples go (default: benchmarks/results)",
-    )
     args = parser.parse_args()
-    results = Results()
-    for name in args.only:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        results.add(name, MEASUREMENTS[name](Plan(args.rounds, args.scale, args.folder)))
-    print(f"raw samples: {results.write(args.results)}", file=sys.stderr)
-    return 0
+    return measure(args, lambda name: MEASUREMENTS[name](Plan(args.rounds, args.scale, args.folder)))
 
 
 if __name__ == "__main__":

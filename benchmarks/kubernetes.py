@@ -8,16 +8,15 @@ On the cluster that KUBECONFIG names, with the operator installed and nothing el
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster_jobs import Leader, Watch, first_step, namespace, pod_marks, pods_path, said, training
-from benchmarks.figures import RESULTS, Figure, Results
+from benchmarks.figures import Figure
+from benchmarks.measuring import arguments, measure
 from support import e2e, gated
 from support.kube_proxy import Proxy, jobs, proxy
 from trainjob_api import contract
@@ -280,31 +279,9 @@ MEASUREMENTS: dict[str, Callable[[Proxy, int], list[Figure]]] = {
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kubernetes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
-    names = f"some of: {', '.join(MEASUREMENTS)}"
-    parser.add_argument(
-        "--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS), metavar="NAME", help=names
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=RESULTS,
-        metavar="FOLDER",
-        help="where the raw samples go (default: benchmarks/results)",
-    )
-    args = parser.parse_args()
-    results = Results()
+    args = arguments("python -m benchmarks.kubernetes", __doc__, MEASUREMENTS).parse_args()
     with proxy() as api:
-        for name in args.only:
-            print(f"measuring {name} ...", file=sys.stderr, flush=True)
-            results.add(name, MEASUREMENTS[name](api, args.rounds))
-    print(f"raw samples: {results.write(args.results)}", file=sys.stderr)
-    return 0
+        return measure(args, lambda name: MEASUREMENTS[name](api, args.rounds))
 
 
 if __name__ == "__main__":

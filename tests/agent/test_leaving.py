@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.background import no_fault
+from support.bare_site import bare_site
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.wire.from_leader import Joined, Persist, Release, Resume
@@ -35,28 +35,7 @@ def leader(site: Any) -> Leader:
 
 
 def site() -> Any:
-    spec = SimpleNamespace(
-        storage="/store", keep=None, score_attribute=None, score_order="max", strict=False, on_upload_failure="Continue"
-    )
-    config = SimpleNamespace(
-        spec=spec,
-        command=["python", "train.py"],
-        host="127.0.0.1",
-        job_uid="u",
-        barrier_warn_s=30.0,
-        any_master_port=True,
-    )
-    silent = SimpleNamespace(say=lambda text: None)
-    return SimpleNamespace(
-        config=config,
-        console=silent,
-        storage=Storage(),
-        saving=Saving(),
-        changed=lambda at_once: None,
-        warn=lambda text: None,
-        uri=lambda id_: None,
-        on_fault=no_fault,
-    )
+    return bare_site(Storage(), Saving())
 
 
 class Storage:

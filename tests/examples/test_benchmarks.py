@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def test_a_figure_is_one_line(figure: str, line: str) -> None:
 
 def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "help", "--rounds", "1", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    env = {**os.environ, "PYTHONPATH": "tests"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True)
     assert re.fullmatch(r"tj_help \d+\.\d+ s\n", done.stdout)
     (kept,) = tmp_path.glob("*.json")
     content = json.loads(kept.read_text())

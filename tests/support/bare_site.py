@@ -1,0 +1,40 @@
+"""What the parts of an agent share, without an agent: for its objects alone. Used by tests and by `benchmarks.agents`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from support.background import no_fault
+
+
+def bare_site(storage: Any, saving: Any, **spec: Any) -> Any:
+    """A `Site` that says nothing, on a storage path. `spec`: what differs in `spec.checkpoint`."""
+    usual = {
+        "storage": "/store",
+        "keep": None,
+        "score_attribute": None,
+        "score_order": "max",
+        "strict": False,
+        "on_upload_failure": "Continue",
+        "resume_from": "auto",
+        "rendezvous_port": 29500,
+    }
+    config = SimpleNamespace(
+        spec=SimpleNamespace(**{**usual, **spec}),
+        command=["python", "train.py"],
+        host="127.0.0.1",
+        job_uid="u",
+        barrier_warn_s=3600.0,
+        any_master_port=True,
+    )
+    return SimpleNamespace(
+        config=config,
+        console=SimpleNamespace(say=lambda text: None),
+        storage=storage,
+        saving=saving,
+        changed=lambda at_once: None,
+        warn=lambda text: None,
+        uri=lambda id_: f"/store/checkpoints/{id_}",
+        on_fault=no_fault,
+    )
