@@ -338,6 +338,8 @@ OP_FETCH = "fetch"
 OP_FETCHED = "fetched"
 OP_REPORTED = "reported"
 OP_REPORTED_ARE = "reported_are"
+OP_ASK_STATE = "ask_state"
+OP_STATE = "state"
 
 # `failed` replies: FailedReply["reason"].
 FAIL_RANK_GONE = "rank_gone"

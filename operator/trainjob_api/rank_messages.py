@@ -42,8 +42,8 @@ class Offer(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """A call that all ranks make together. What only report() has: from `metrics` on; its blob is the rank's state, a
-    broadcast's what rank 0 sends.
+    """A call that all ranks make together. What only report() has: from `metrics` on; its blob is the state of a rank
+    that brings a checkpoint, a broadcast's what rank 0 sends. `has_state`: it gives it when it is asked (`AskState`).
     """
 
     n: int
@@ -55,12 +55,21 @@ class Collective(NamedTuple):
     epoch: Optional[int] = None
     checkpoint: Optional[Offer] = None
     stop: bool = False
+    has_state: bool = False
     blob: bytes = b""
 
     def check(self) -> None:
         """Raises ValueError."""
         if self.kind not in contract.KINDS:
             raise ValueError(f"kind: expected one of {', '.join(contract.KINDS)}, found {self.kind[:20]!r}")
+
+
+class State(NamedTuple):
+    """The rank's state, to go with the checkpoint that another rank brought to report() n; or why there is none."""
+
+    n: int
+    error: Optional[str] = None
+    blob: bytes = b""
 
 
 class LogRow(NamedTuple):
@@ -125,11 +134,12 @@ class Reported(NamedTuple):
     timeout_s: Optional[float] = None
 
 
-FromRank = Union[Hello, Collective, Log, Error, Leaving, Farewell, Restore, Fetch, Reported]
+FromRank = Union[Hello, Collective, State, Log, Error, Leaving, Farewell, Restore, Fetch, Reported]
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
     {
         contract.OP_HELLO: Hello,
         contract.OP_COLLECTIVE: Collective,
+        contract.OP_STATE: State,
         contract.OP_LOG: Log,
         contract.OP_ERROR: Error,
         contract.OP_LEAVING: Leaving,
@@ -149,6 +159,12 @@ class Saved(NamedTuple):
     id: str
     uri: Optional[str]
     level: str
+
+
+class AskState(NamedTuple):
+    """Another rank brought a checkpoint to report() n: what is your state?"""
+
+    n: int
 
 
 class Released(NamedTuple):
@@ -189,9 +205,10 @@ class ReportedAre(NamedTuple):
     checkpoints: Tuple[Mapping[str, Any], ...]
 
 
-ToRank = Union[Released, Failed, Restored, Fetched, ReportedAre]
+ToRank = Union[AskState, Released, Failed, Restored, Fetched, ReportedAre]
 TO_RANK: Vocabulary[ToRank] = Vocabulary(
     {
+        contract.OP_ASK_STATE: AskState,
         contract.OP_RELEASED: Released,
         contract.OP_FAILED: Failed,
         contract.OP_RESTORED: Restored,

@@ -87,6 +87,7 @@ def test_a_report_carries_everything(start_agent: StartAgent) -> None:
         "epoch": 2,
         "checkpoint": None,
         "stop": False,
+        "has_state": False,
     }
 
 

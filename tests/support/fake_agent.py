@@ -137,6 +137,9 @@ class FakeAgent:
                 message = {"op": message["op"], **plain(FROM_RANK.parse(message, blob))}
                 if message["op"] == contract.OP_HELLO:
                     rank = message["rank"]
+                if message.get("has_state"):
+                    wire.send(sock, {"op": contract.OP_ASK_STATE, "n": message["n"]})
+                    _, blob = wire.receive(sock)
                 answer = self._take(rank, message, blob)
                 if answer is not None:
                     wire.send(sock, *answer)

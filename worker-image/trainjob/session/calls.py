@@ -22,10 +22,10 @@ from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
 from trainjob.session.context import TrainContext
 from trainjob.session.errors import CheckpointError
-from trainjob.session.link import link
+from trainjob.session.link import Link, link
 from trainjob.session.metrics import plain
 from trainjob_api import contract
-from trainjob_api.rank_messages import Collective, Offer
+from trainjob_api.rank_messages import Collective, Offer, Released
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ def report(
         )
     _position.epoch = call.epoch
     line.flush()
-    reply = line.collective(call._replace(blob=rank_state.collect(who.world_size)))
+    reply = _call_report(line, call)
     for text in reply.warnings:
         warnings.warn(text, stacklevel=2)
     if reply.checkpoint is not None:
@@ -132,6 +132,16 @@ def report(
         session.after_report()
     if reply.stop:
         raise SystemExit(0)
+
+
+def _call_report(line: Link, call: Collective) -> Released:
+    """The state of a rank that brings no checkpoint is asked for, if another one does: taking it costs time."""
+    world_size = line.context.world_size
+    if call.checkpoint is not None:
+        return line.collective(call._replace(blob=rank_state.collect(world_size)))
+    if not rank_state.is_there():
+        return line.collective(call)
+    return line.collective(call._replace(has_state=True), lambda: rank_state.collect(world_size))
 
 
 @told

@@ -22,13 +22,14 @@ import time
 from collections import deque
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, Type, TypeVar
 
 from trainjob.session import context, errors, stacks
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
     FROM_RANK,
     TO_RANK,
+    AskState,
     Collective,
     Error,
     Failed,
@@ -45,6 +46,8 @@ from trainjob_api.rank_messages import (
     ReportedAre,
     Restore,
     Restored,
+    State,
+    ToRank,
 )
 from trainjob_api.typed import BadMessage
 
@@ -101,12 +104,12 @@ class Link:
                 raise _lost(operation, error) from None
             self._torn = False
 
-    def collective(self, call: Collective) -> Released:
-        """One call that all ranks make together: sends it with its number, waits for the release. Raises
-        CollectiveError, AgentLostError.
+    def collective(self, call: Collective, state: Optional[Callable[[], bytes]] = None) -> Released:
+        """One call that all ranks make together: sends it with its number, waits for the release. `state`: asked if
+        another rank saves in this call. Raises CollectiveError, AgentLostError.
         """
         with self._calling:
-            return self._exchange(call._replace(n=self._collectives + 1), call.kind, Released)
+            return self._exchange(call._replace(n=self._collectives + 1), call.kind, Released, state)
 
     def restore(self, checkpoint_id: Optional[str]) -> Optional[Mapping[str, Any]]:
         """The attempt's own checkpoint (None) or a released one, its files to be fetched; None: there is none."""
@@ -126,7 +129,9 @@ class Link:
         with self._calling:
             return self._exchange(Reported(timeout_s), contract.OP_REPORTED, ReportedAre).checkpoints
 
-    def _exchange(self, word: FromRank, name: str, answer: Type[Answer]) -> Answer:
+    def _exchange(
+        self, word: FromRank, name: str, answer: Type[Answer], state: Optional[Callable[[], bytes]] = None
+    ) -> Answer:
         frame, n = FROM_RANK.encode(word), word.n if isinstance(word, Collective) else None
         if self._left is not None:
             raise errors.CollectiveError(
@@ -139,8 +144,10 @@ class Link:
         try:
             self._send(frame, name)
             reply = TO_RANK.parse(*wire.receive(self._sock))
-            while n is not None and isinstance(reply, (Released, Failed)) and reply.n is not None and reply.n < n:
-                reply = TO_RANK.parse(*wire.receive(self._sock))  # of a call that was given up before
+            while isinstance(reply, AskState) or _is_of_one_before(reply, n):
+                if isinstance(reply, AskState) and reply.n == n and state is not None:
+                    self._send(FROM_RANK.encode(_taken(n, state)), contract.OP_STATE)
+                reply = TO_RANK.parse(*wire.receive(self._sock))
         except (OSError, BadMessage) as error:
             self._left = None
             raise _lost(name, error) from None
@@ -203,6 +210,19 @@ class Link:
     def abandon(self) -> None:
         """Close without a word: in a forked child, whose parent goes on using the connection."""
         self._sock.close()
+
+
+def _is_of_one_before(reply: ToRank, n: Optional[int]) -> bool:
+    """An answer to a call that was given up before call n."""
+    return n is not None and isinstance(reply, (Released, Failed)) and reply.n is not None and reply.n < n
+
+
+def _taken(n: int, state: Callable[[], bytes]) -> State:
+    """Others wait for it: that it cannot be taken is told to them too."""
+    try:
+        return State(n, blob=state())
+    except Exception as error:  # a provider's own
+        return State(n, f"{type(error).__name__}: {error}")
 
 
 def _connect(path: str) -> socket.socket:

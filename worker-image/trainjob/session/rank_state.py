@@ -1,8 +1,8 @@
 """State of each rank that travels with every checkpoint: data loader positions, random number generators.
 
-`trainjob.torch` registers providers; `calls.report` puts their states into the report's blob; the agent stores it as
-`.trainjob/rank-<r>.state` in the checkpoint; `calls.get_checkpoint` brings it back. A provider that registers after
-that gets its state at once, so that the order of prepare_data_loader() and get_checkpoint() does not matter.
+`trainjob.torch` registers providers; `calls.report` gives their states when a checkpoint is saved; the agent stores
+them as `.trainjob/rank-<r>.state` in the checkpoint; `calls.get_checkpoint` brings it back. A provider that registers
+after that gets its state at once, so that the order of prepare_data_loader() and get_checkpoint() does not matter.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ def unregister(name: str, provider: Provider) -> None:
     """The provider's state no longer travels; for what is gone before the rank is."""
     if _providers.get(name) is provider:
         del _providers[name]
+
+
+def is_there() -> bool:
+    """Whether anything is registered."""
+    return bool(_providers)
 
 
 def collect(world_size: int) -> bytes:

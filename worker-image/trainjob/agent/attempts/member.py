@@ -26,7 +26,7 @@ from trainjob.agent.wire.from_member import AskReported, Ended, FoundDamaged, Fr
 from trainjob.agent.wire.pulse import Beat
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, rank_messages
-from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromRank, Log, Reported, ToRank
+from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromRank, Log, Reported, State, ToRank
 
 TELL_S = 0.25
 """So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
@@ -76,7 +76,7 @@ class Member:
         self.server: Optional[RankServer] = None
         self._background = Background(site.on_fault)
         self._arrivals = Arrivals()
-        self._steps = Steps(site.saving, send, self._background)
+        self._steps = Steps(site.saving, send, self._reply, self._background)
         self._teller: Optional[asyncio.TimerHandle] = None
         self._asked: Dict[int, AskReported] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
@@ -127,6 +127,8 @@ class Member:
         """What one of our ranks says."""
         if isinstance(word, Collective):
             self._arrive(rank, word)
+        elif isinstance(word, State):
+            self._steps.told_state(rank, word)
         elif isinstance(word, Log):
             if rank == 0:
                 self._send(word)
@@ -159,6 +161,7 @@ class Member:
 
     def _tell_end(self, end: Ended) -> None:
         self._arrivals.ended(end)
+        self._steps.ended(end.rank)
         self._send(end)
 
     def _arrive(self, rank: int, call: Collective) -> None:
@@ -170,7 +173,7 @@ class Member:
             self._reply(rank, Failed(contract.FAIL_MISMATCH, refusal, (rank,), call.n))
             return
         if call.kind == contract.KIND_REPORT:
-            self._steps.gave(call.n, rank, call.checkpoint, call.blob)
+            self._steps.gave(rank, call)
         self._arrivals.came(time.monotonic(), rank, call)
         if self._arrivals.all_here(r.rank for r in self._duties.ranks):
             self._tell_arrivals()

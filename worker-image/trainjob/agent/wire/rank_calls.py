@@ -20,12 +20,14 @@ from trainjob_api import wire
 from trainjob_api.rank_messages import (
     FROM_RANK,
     TO_RANK,
+    AskState,
     Collective,
     Failed,
     Farewell,
     FromRank,
     Hello,
     Released,
+    State,
     ToRank,
 )
 
@@ -95,7 +97,7 @@ class RankServer:
         """To a rank, if it is still connected."""
         connection = self._connections.get(rank)
         if connection is not None:
-            if isinstance(word, (Released, Failed)) and word.n is not None:
+            if isinstance(word, (AskState, Released, Failed)) and word.n is not None:
                 word = word._replace(n=word.n - self._before.get(rank, 0))
             connection.send_frame(TO_RANK.encode(word))
 
@@ -145,6 +147,8 @@ class RankServer:
             if isinstance(word, Collective):
                 self._made[rank] = word.n + self._before.get(rank, 0)
                 word = word._replace(n=self._made[rank])
+            elif isinstance(word, State):
+                word = word._replace(n=word.n + self._before.get(rank, 0))
             self._on_call(rank, word)
             return
         if not isinstance(word, Hello) or word.attempt != self._attempt:
