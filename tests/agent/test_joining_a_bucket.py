@@ -47,7 +47,7 @@ def test_a_join_asks_for_as_much_however_much_the_run_has_stored(
         config = SimpleNamespace(job_uid="uid-1", spec=spec)
         site: Any = SimpleNamespace(storage=child, config=config, warn=lambda text: None)
         settled = asyncio.run(settling.settle(site, attempt, []))
-        assert settled["checkpoint"] is None or settled["checkpoint"]["id"] == "1-1-1"
+        assert settled.checkpoint is None or settled.checkpoint.id == "1-1-1"
         return Counter(request.split(" ", 1)[0] for request in list(faults.requests))
 
     try:

@@ -81,6 +81,17 @@ def test_an_exception_out_of_report_and_another_report_make_nobody_wait(tmp_path
         assert rig.rank(1)["error"]["type"].endswith("RankGoneError")
 
 
+def test_a_call_in_a_signal_handler_in_the_middle_of_another_is_refused(tmp_path: Path) -> None:
+    script = HEAD + (
+        "def save(*_):\n    trainjob.report({'saved': 1})\nsignal.signal(signal.SIGALRM, save)\n"
+        "if c.rank == 0:\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\nelse:\n    time.sleep(600)\ntrainjob.report({})\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert "'report' is called while 'report' of the same thread waits" in rig.rank(0)["error"]["message"]
+
+
 def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_path: Path) -> None:
     """The agent stands still, so that a large frame is sent in part when the handler raises."""
     script = HEAD + (

@@ -66,12 +66,14 @@ class Link:
 
     def __init__(self, who: context.TrainContext) -> None:
         self.context = who
-        self._sending = threading.Lock()
+        # A signal handler may call in the middle of a call of the same thread: that is refused, not waited for.
+        self._sending, self._calling, self._flushing = threading.RLock(), threading.RLock(), threading.RLock()
         self._torn = False
         """Nobody knows how much of the last frame was sent."""
-        self._calling = threading.Lock()
         self._left: Optional[str] = None
         """The call that an exception of the user's left before it was answered."""
+        self._inside = False
+        """That call is still being made."""
         self._collectives = 0
         self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
         self._flusher: Optional[threading.Thread] = None
@@ -133,13 +135,19 @@ class Link:
         self, word: FromRank, name: str, answer: Type[Answer], state: Optional[Callable[[], bytes]] = None
     ) -> Answer:
         frame, n = FROM_RANK.encode(word), word.n if isinstance(word, Collective) else None
+        if self._inside:
+            raise errors.CollectiveError(
+                f"'{name}' is called while '{self._left}' of the same thread waits for its answer (in a signal "
+                "handler?). A rank makes one call after the other: let the handler set a flag and return, and look at "
+                "the flag after the call."
+            )
         if self._left is not None:
             raise errors.CollectiveError(
                 f"An exception (of a signal handler?) left '{self._left}' before it was answered. Whether that call "
                 "counts for the other ranks cannot be known here, so this rank can make no further calls. Let the "
                 "handler set a flag and return, and look at the flag after the call."
             )
-        self._left = name
+        self._left, self._inside = name, True
         self._collectives = self._collectives if n is None else n
         try:
             self._send(frame, name)
@@ -154,6 +162,8 @@ class Link:
         except errors.AgentLostError:
             self._left = None
             raise
+        finally:
+            self._inside = False
         self._left = None
         if isinstance(reply, Failed):
             raise errors.from_agent(reply.reason, reply.message, reply.ranks)
@@ -169,6 +179,11 @@ class Link:
 
     def flush(self) -> None:
         """Send the rows that wait, in order. Raises AgentLostError."""
+        # Also those that the other thread has taken and not sent yet: they come before what is sent next.
+        with self._flushing:
+            self._send_rows()
+
+    def _send_rows(self) -> None:
         while self._rows:
             rows: List[LogRow] = []
             # popleft is atomic: two flushing threads share the rows, none is sent twice.

@@ -21,10 +21,13 @@ Candidates = List[Dict[str, Any]]
 """Staged checkpoints with what the members hold of them together: {note, held: [path]}."""
 OUTAGE_S = 600.0
 """How long storage that refuses is tried again at the start of an attempt that is not the first: it worked before, and
-an outage at the moment of a restart is no failure of the job. At the first one it is more likely a mistake.
+an outage at the moment of a restart is no failure of the job.
 """
+FIRST_OUTAGE_S = 300.0
+"""The same before any rank has run, for storage that does not answer; what it refuses is more likely a mistake."""
 RETRY_S = 5.0
 _PASSING = (UNREADABLE, READ_ONLY, FULL, LOST)
+_PASSING_AT_FIRST = (UNREADABLE,)
 
 
 class Settled(NamedTuple):
@@ -51,12 +54,13 @@ async def settle(site: Site, attempt: int, candidates: Candidates) -> Settled:
         "candidates": candidates,
     }
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + (OUTAGE_S if attempt > 1 else 0)
+    passing, outage_s = (_PASSING, OUTAGE_S) if attempt > 1 else (_PASSING_AT_FIRST, FIRST_OUTAGE_S)
+    deadline = loop.time() + outage_s
     while True:
         try:
             settled = _settled(await _probe_and_settle(site.storage, request))
         except StorageError as error:
-            if error.kind not in _PASSING or loop.time() >= deadline:
+            if error.kind not in passing or loop.time() >= deadline:
                 raise
             site.warn(f"Attempt {attempt} cannot begin yet, the job's storage is tried again: {error}")
             site.console.say(f"the job's storage is tried again: {error}")
