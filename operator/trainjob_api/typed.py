@@ -21,6 +21,7 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
+    Set,
     Tuple,
     Type,
     TypeVar,
@@ -56,6 +57,9 @@ class _Field(NamedTuple):
     default: Any
 
 
+_MISSING: Any = object()
+
+
 class Blob(NamedTuple):
     """A field that travels as the frame's blob, in a form of its own."""
 
@@ -83,6 +87,8 @@ class Vocabulary(Generic[T]):
         self._ops = {word: op for op, word in words.items()}
         self._arrays = arrays
         self._blobs = dict(blobs or {})
+        self._strict: Set[Type[Any]] = set()
+        """Those with a `check()`."""
         self._shapes: Dict[Type[Any], List[_Field]] = {}
 
     def frame(self, word: T) -> wire.Frame:
@@ -117,20 +123,28 @@ class Vocabulary(Generic[T]):
 
     def _checked(self, word: Type[Any], found: Mapping[str, Any]) -> Any:
         values: List[Any] = []
-        for name, check, _, required, default in self._shape(word):
-            if name in found:
-                try:
-                    values.append(check(found[name]))
-                except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from None
-            elif required:
-                raise ValueError(f"{name} is missing")
-            else:
-                values.append(default)
-        return _sound(word(*values))
+        name = ""
+        try:
+            for name, check, _, required, default in self._shapes.get(word) or self._shape(word):
+                value = found.get(name, _MISSING)
+                if value is not _MISSING:
+                    value = check(value)
+                elif required:
+                    raise ValueError("it is missing")
+                else:
+                    value = default
+                values.append(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        made = word(*values)
+        if word in self._strict:
+            made.check()
+        return made
 
     def _shape(self, word: Type[Any]) -> List[_Field]:
         if word not in self._shapes:
+            if hasattr(word, "check"):
+                self._strict.add(word)
             self._shapes[word] = [self._field(word, name, hint) for name, hint in get_type_hints(word).items()]
         return self._shapes[word]
 
@@ -161,8 +175,9 @@ class Vocabulary(Generic[T]):
 
     def _of_tuple(self, inner: Tuple[Any, ...]) -> Tuple[_Change, Optional[_Change]]:
         if inner[-1] is not Ellipsis:
-            checks = [self._of(each)[0] for each in inner]
-            return lambda value: tuple(_each(checks, value)), None
+            return _row_of(inner, [self._of(each)[0] for each in inner]), None
+        if inner[0] in (int, str):
+            return _run_of(inner[0], _PLAIN[inner[0]]), None
         check, tell = self._of(inner[0])
         told: Optional[_Change] = None if tell is None else lambda value: [tell(each) for each in value]
         return lambda value: tuple([check(each) for each in _array(value)]), told
@@ -177,17 +192,46 @@ class Vocabulary(Generic[T]):
 
     def _of_array(self, word: Type[Any]) -> Tuple[_Change, Optional[_Change]]:
         checks = [field.check for field in self._shape(word)]
-        return lambda value: _sound(word(*_each(checks, value))), None
+
+        def check(value: Any) -> Any:
+            made = word(*_each(checks, value))
+            if word in self._strict:
+                made.check()
+            return made
+
+        return check, None
+
+
+def _row_of(kinds: Tuple[Any, ...], checks: List[_Change]) -> _Change:
+    """An array of given length. There are thousands in one message: what is as it should be is seen at once."""
+    numbers = [at for at, kind in enumerate(kinds) if kind not in (str, bool)]
+
+    def check(value: Any) -> Any:
+        if type(value) is list and tuple(map(type, value)) == kinds:
+            for number in numbers:
+                checks[number](value[number])
+            return tuple(value)
+        return tuple(_each(checks, value))
+
+    return check
+
+
+def _run_of(kind: Type[Any], check: _Change) -> _Change:
+    """Of one plain kind, in the same way."""
+
+    def all_of(value: Any) -> Any:
+        if type(value) is not list or set(map(type, value)) != {kind}:
+            return tuple([check(each) for each in _array(value)])
+        if kind is int:
+            check(min(value))
+            check(max(value))
+        return tuple(value)
+
+    return all_of
 
 
 def _each(checks: Sequence[_Change], value: Any) -> List[Any]:
     return [checks[at](inner) for at, inner in enumerate(_array(value, len(checks)))]
-
-
-def _sound(word: Any) -> Any:
-    if hasattr(word, "check"):
-        word.check()
-    return word
 
 
 def _or_none(change: _Change) -> _Change:

@@ -54,7 +54,7 @@ def test_a_refusal_names_the_field_and_is_short(wrong: dict[str, Any], says: str
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(BadMessage, match="'collective' makes no sense: kind is missing"):
+    with pytest.raises(BadMessage, match="'collective' makes no sense: kind: it is missing"):
         FROM_RANK.parse({"op": "collective", "n": 1})
     with pytest.raises(BadMessage, match="unknown message 'nothing'"):
         FROM_RANK.parse({"op": "nothing"})

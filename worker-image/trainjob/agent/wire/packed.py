@@ -16,6 +16,7 @@ PACKED_LIMIT = 128 * 1024 * 1024
 """Bytes of JSON in a packed blob: several release notes, each of which names at most 16 MiB of files."""
 SHA_LENGTH = 32
 
+_ROW = [str, int, int]
 Note = Mapping[str, Any]
 """A release note as JSON."""
 
@@ -50,7 +51,7 @@ def checked_note(value: Any) -> Note:
     if not isinstance(value, dict) or not isinstance(value.get("id"), str) or not isinstance(value.get("files"), list):
         raise BadMessage("no release note")
     for row in value["files"]:
-        if not (isinstance(row, list) and len(row) >= 3 and isinstance(row[0], str) and type(row[2]) is int):
+        if type(row) is not list or list(map(type, row[:3])) != _ROW:
             raise BadMessage("a release note with a file that has no path, size and rank")
     return value
 
@@ -100,9 +101,12 @@ def bits_to_text(bits: int) -> str:
 
 def bits_of_text(text: Any) -> int:
     """The reverse. Raises BadMessage."""
-    if not isinstance(text, str) or not text or text.strip("0123456789abcdef"):
-        raise BadMessage("bits that are no hexadecimal number")
-    return int(text, 16)
+    try:
+        if isinstance(text, str) and text.isalnum() and text.isascii():
+            return int(text, 16)
+    except ValueError:
+        pass
+    raise BadMessage("bits that are no hexadecimal number")
 
 
 def paths_of(note: Note, bits: int) -> List[str]:
