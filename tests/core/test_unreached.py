@@ -6,6 +6,7 @@ from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, UNREACHED_S
 from trainjob_operator.core.model import DeletePod
+from trainjob_operator.core.pods.naming import parse_slots
 
 
 def joining(workers: int = 3, **fields: object) -> World:
@@ -62,14 +63,15 @@ def test_it_ends_counted_and_says_whom() -> None:
 
 
 def test_a_job_whose_workers_never_reach_each_other_fails() -> None:
-    world = joining(workers=2, failure_policy={"maxFailures": 1})
+    world = joining(failure_policy={"maxFailures": 1})
     for number in (1, 2):
-        for slot in (0, 1):
+        for slot in range(3):
             world.sync(slot, attempt=number, quiet=True, joined=False)
-        miss(world, 1, for_s=UNREACHED_S)
+        miss(world, 1, 2, for_s=UNREACHED_S)
         world.turn()
         assert (world.attempt.number, world.attempt.state) == (number, "Ended")
-        world.sync(1, lost_peers=(), unreached_s=0.0)
+        for slot in range(3):
+            world.sync(slot, lost_peers=(), unreached_s=0.0)
         world.tick(60).turn()
     failed = world.status.condition("Failed")
     assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_LIMIT)
@@ -114,12 +116,42 @@ def test_who_has_missed_it_for_a_moment_less_counts_along() -> None:
     assert world.status.slots == "0-2" and world.status.failures.strikes == {"0": 1}
 
 
-def test_of_two_workers_neither_is_suspect() -> None:
+def again(world: World, member: int) -> None:
+    """The next attempt begins, and its second worker misses rank 0's agent."""
+    for _ in range(3):
+        world.tick(5)
+        world.start_pods()
+        for slot in parse_slots(world.status.slots):
+            if f"digits-{slot}" in world.pods:
+                world.sync(slot, lost_peers=(), unreached_s=0.0)
+        world.turn()
+    for slot in parse_slots(world.attempt.members):
+        world.sync(slot, attempt=world.attempt.number)
+    miss(world, member, for_s=UNREACHED_S)
+    world.turn()
+
+
+def test_of_two_workers_one_is_replaced_after_the_other() -> None:
+    """The budget of failures without progress is three: both have had their turn by then."""
     world = joining(workers=2)
     miss(world, 1, for_s=UNREACHED_S)
     world.turn()
-    assert world.attempt.state == "Ended"
-    assert (world.status.failures.strikes, world.status.failures.avoid_nodes) == ({}, [])
+    assert world.status.slots == "0,2" and world.status.failures.avoid_nodes == ["node-1"]
+    again(world, 2)
+    assert (world.status.slots, world.status.failures.avoid_nodes) == ("2", ["node-1", "node-0"])
+    world.tick(5).turn()
+    assert world.status.slots == "2-3"
+
+
+def test_of_two_workers_that_hold_the_only_checkpoint_none_is_given_up_at_once() -> None:
+    world = joining(workers=2)
+    progress = world.status.progress.model_copy(update={"position": 7})
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"progress": progress})})
+    miss(world, 1, for_s=UNREACHED_S)
+    world.turn()
+    assert (world.status.slots, world.status.failures.strikes) == ("0-1", {"1": 1})
+    again(world, 1)
+    assert world.status.slots == "0" and world.status.failures.avoid_nodes == ["node-1"]
 
 
 def test_several_on_one_node_put_the_node_in_doubt() -> None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 RECONNECT_S = 0.2
 """Until a member finds rank 0's agent again after its container was started anew."""
+LOOK_S = 1.0
+"""A link to a peer that is not back after this is reported as lost."""
+KEPT_WAITING_S = 30.0
+"""An agent that has not heard of the attempt keeps those that call waiting for so long; one that is frozen, longer."""
+AWAITED_S = 10.0
+"""Rank 0's agent names those that have not come to the join by then."""
 STEP_S = (0.0, 0.1)
 """How long a step at storage takes: the claim of the run, the end record, what is brought before a fork."""
 
@@ -74,13 +80,47 @@ class Group:
             )
         self.members[index] = agent
         if index != 0:
+            self._world.spawn(self._call_leader(agent, index))
             self._ask(agent, index)
             return
         self._leader, self._join, self._well = agent, Join(self.workers), set()
+        self._world.spawn(self._await_members(agent, self._join))
         self._ask(agent, 0)
         for other in self.members:
             if other != 0:
                 self._world.spawn(self._reconnect(agent, other))
+
+    async def _call_leader(self, agent: PuppetAgent, index: int) -> None:
+        """As a member that is not answered yet: connect again and again, and name rank 0's agent while that fails."""
+        began = self._world.clock.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._is_in(agent) or agent.course.phase != course.ASKING:
+                return
+            leader, apart = self._leader, self._is_apart(agent)
+            if self.leads(leader) and not apart:
+                if index in self._join.missing():
+                    self._ask(agent, index)
+                continue
+            kept_s = KEPT_WAITING_S if leader is not None and leader.alive and not apart else LOOK_S
+            if 0 not in agent.lost_peers and self._world.clock.monotonic() - began >= kept_s:
+                agent.lost_peers.add(0)
+                agent.unreached_since = began
+                agent.speak()
+
+    async def _await_members(self, agent: PuppetAgent, joining: Join) -> None:
+        """As rank 0's agent: name those that do not come."""
+        began = self._world.clock.monotonic()
+        await asyncio.sleep(AWAITED_S)
+        while self._is_in(agent) and self._join is joining and joining.phase == join.GATHERING:
+            missing = set(joining.missing())
+            if missing != agent.lost_peers:
+                agent.lost_peers, agent.unreached_since = missing, began
+                agent.speak()
+            await asyncio.sleep(LOOK_S)
+
+    def _is_apart(self, agent: PuppetAgent) -> bool:
+        return self._leader is not None and self._world.are_apart(agent.slot, self._leader.slot)
 
     async def _reconnect(self, leader: PuppetAgent, index: int) -> None:
         await asyncio.sleep(RECONNECT_S)
@@ -90,7 +130,7 @@ class Group:
 
     def _ask(self, agent: PuppetAgent, index: int) -> None:
         leader = self._leader
-        if leader is None or not self.leads(leader):
+        if leader is None or not self.leads(leader) or (index != 0 and self._is_apart(agent)):
             return
         for one, peer in ((leader, index), (agent, 0)):
             if peer in one.lost_peers:

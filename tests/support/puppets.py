@@ -36,8 +36,6 @@ RESTART_S = 1.5
 """From the end of a container to the agent of its next start."""
 LOST_S = 1.0
 """A link to a peer that is not back after this is reported as lost."""
-AWAITED_S = 10.0
-"""Rank 0's agent names those that have not come to the join by then."""
 LONELY_S = 600.0
 """An agent without coordinator, ranks and uploads ends after this."""
 
@@ -399,33 +397,6 @@ class World:
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
     # --- Peers among themselves ---------------------------------------------------------------------------------------
-
-    async def call_leader(self, agent: PuppetAgent, attempt: int, index: int, workers: int, leader: int) -> None:
-        """Connect to rank 0's agent, until that succeeds; then join."""
-        agent.unreached_since = self.clock.monotonic()
-        while agent.alive and agent.attempt == attempt and self.are_apart(agent.slot, leader):
-            await asyncio.sleep(LOST_S)
-            if 0 not in agent.lost_peers:
-                agent.lost_peers.add(0)
-                agent.speak()
-        if agent.alive and agent.attempt == attempt:
-            if 0 in agent.lost_peers:
-                agent.lost_peers.discard(0)
-                agent.speak()
-            self.join(agent, attempt, index, workers)
-
-    async def await_members(self, agent: PuppetAgent, group: Group) -> None:
-        """As rank 0's agent: name those that do not come."""
-        agent.unreached_since = self.clock.monotonic()
-        await asyncio.sleep(AWAITED_S)
-        while agent.alive and agent.attempt == group.attempt:
-            missing = set() if group.started else set(range(group.workers)) - group.members.keys()
-            if missing != agent.lost_peers and not group.started:
-                agent.lost_peers = missing
-                agent.speak()
-            if group.started:
-                return
-            await asyncio.sleep(LOST_S)
 
     def group(self, agent: PuppetAgent, attempt: int, workers: int) -> Group:
         """The members of an attempt."""

@@ -70,7 +70,8 @@ def sentence(turn: Turn, found: Unreached) -> str:
 
 def of_unreached(turn: Turn, found: Unreached) -> Incident:
     """The attempt ends for it. One worker that all the trouble is about is suspect, and so is its node."""
-    reason, suspect, slots = contract.REASON_PEERS_UNREACHABLE, _suspect(turn, found), found.slots()
+    reason, slots = contract.REASON_PEERS_UNREACHABLE, found.slots()
+    suspect, is_sure = _suspect(turn, found)
     slot = slots[0] if suspect is None else suspect
     pod, attempt = turn.kids.live.get(slot), turn.running
     nodes = {turn.kids.live[other].node for other in slots}
@@ -83,20 +84,40 @@ def of_unreached(turn: Turn, found: Unreached) -> Incident:
         node=pod.node if pod is not None else None,
         victims=attempt.world_size if attempt is not None else 0,
         counted=cause_of(reason).counted,
-        # All miss rank 0's agent: that may be its pod, or one policy that keeps all apart.
-        strikes=suspect == found.leader,
-        replaces=suspect is not None and suspect != found.leader,
+        strikes=suspect is not None,
+        replaces=is_sure,
         avoid_node=_others_reach_it(turn, found) and len(nodes) == 1,
     )
+
+
+def _suspect(turn: Turn, found: Unreached) -> tuple[int | None, bool]:
+    """The one worker that is on one side of every link that is missing, if there is one, and whether it is replaced at
+    once; else at the second time.
+    """
+    slots, members = found.slots(), turn.members()
+    if _others_reach_it(turn, found):
+        return (slots[0], True) if len(slots) == 1 else (None, False)
+    if len(members) == 2:
+        return _of_two(turn, found.leader, slots[0])
+    # All miss rank 0's agent: that may be its pod, or one policy that keeps all apart.
+    return (found.leader, False) if len(slots) == len(members) - 1 else (None, False)
+
+
+def _of_two(turn: Turn, leader: int, member: int) -> tuple[int, bool]:
+    """Either may be the one: first the member is replaced, and if that has not helped the other. What only its pod
+    holds is not given up at once.
+    """
+    before, attempt = turn.status.last_failure, turn.running
+    helped_not = (
+        before is not None
+        and attempt is not None
+        and (before.reason, before.attempt) == (contract.REASON_PEERS_UNREACHABLE, attempt.number - 1)
+        and before.pod != pod_name(turn.job.metadata.name, member)
+    )
+    holds_the_only = attempt is not None and not attempt.stored and turn.status.progress.position > 0
+    return leader if helped_not else member, not holds_the_only
 
 
 def _others_reach_it(turn: Turn, found: Unreached) -> bool:
     words = [turn.word(slot) for slot in turn.members()[1:] if slot not in found.since]
     return any(view is not None and 0 not in view.lost_peers for view in words)
-
-
-def _suspect(turn: Turn, found: Unreached) -> int | None:
-    """The one worker that is on one side of every link that is missing; of two workers either may be."""
-    if _others_reach_it(turn, found):
-        return found.slots()[0] if len(found.since) == 1 else None
-    return found.leader if len(found.since) == len(turn.members()) - 1 > 1 else None
