@@ -6,7 +6,8 @@ import pytest
 
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.decide import LAST_WORD_S, decide
+from trainjob_operator.core.decide import decide
+from trainjob_operator.core.groups.agents import LAST_WORD_S
 from trainjob_operator.core.model import CreatePod, PodPhase
 from trainjob_operator.core.turn import LISTEN_S
 

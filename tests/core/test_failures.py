@@ -11,8 +11,9 @@ import pytest
 from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
+from trainjob_operator.core import groups
 from trainjob_operator.core.decide import decide
-from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S, find_incident
+from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import Observed, PodPhase
@@ -26,7 +27,8 @@ def world(**fields: Any) -> World:
 
 
 def find(w: World) -> Incident | Undecided | None:
-    return find_incident(Turn.of(w.observe(), w.now))
+    turn = Turn.of(w.observe(), w.now)
+    return groups.of(turn).find_end(turn)
 
 
 def incident(w: World) -> Incident:
@@ -466,7 +468,8 @@ def gone(w: World, slot: int, **word: Any) -> Observed:
 def test_what_a_rank_said_of_its_exception_outlives_its_pod() -> None:
     w = world()
     seen = gone(w, 1, ranks=(raised(1, "ValueError", "bad shape", at=w.now),))
-    found = find_incident(Turn.of(seen, w.now + seconds(1)))
+    turn = Turn.of(seen, w.now + seconds(1))
+    found = groups.of(turn).find_end(turn)
     assert isinstance(found, Incident) and (found.reason, found.pod) == (contract.REASON_USER_ERROR, "digits-1")
     assert "bad shape" in found.message and found.traceback
 
@@ -481,7 +484,8 @@ def test_what_a_rank_said_of_its_exception_outlives_its_pod() -> None:
 def test_what_ended_because_its_pod_went_is_no_cause(report: RankReport, taken: dict[int, str]) -> None:
     w = world()
     seen = replace(gone(w, 1, ranks=(report,)), disruptions=taken)
-    found = find_incident(Turn.of(seen, w.now))
+    turn = Turn.of(seen, w.now)
+    found = groups.of(turn).find_end(turn)
     assert isinstance(found, Incident)
     assert found.reason == (contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST)
 

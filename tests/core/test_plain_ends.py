@@ -6,7 +6,7 @@ from typing import Any
 
 from support.core import World, seconds
 from trainjob_api import contract
-from trainjob_operator.core.ends.failures import find_incident
+from trainjob_operator.core import groups
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import PodPhase
@@ -23,7 +23,8 @@ def plain(workers: int = 3, **fields: Any) -> World:
 
 
 def find(world: World) -> Incident | Undecided | None:
-    return find_incident(Turn.of(world.observe(), world.now))
+    turn = Turn.of(world.observe(), world.now)
+    return groups.of(turn).find_end(turn)
 
 
 def test_who_ended_first_is_the_cause_however_late_its_kubelet_is() -> None:

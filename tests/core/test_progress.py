@@ -10,7 +10,7 @@ import pytest
 from support.core import T0, World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport
-from trainjob_operator.core.decide import LAST_WORD_S
+from trainjob_operator.core.groups.agents import LAST_WORD_S
 
 
 def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_operator.core.ends.failures import find_incident
+from trainjob_operator.core import groups
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.silence import LOOK_EVERY_S, SILENT_S
 from trainjob_operator.core.model import Decision, DeletePod, PodPhase
@@ -28,7 +28,8 @@ def training(mute: int | None = 1, **fields: Any) -> World:
 
 
 def find(world: World) -> Incident | Undecided | None:
-    return find_incident(Turn.of(world.observe(), world.now))
+    turn = Turn.of(world.observe(), world.now)
+    return groups.of(turn).find_end(turn)
 
 
 def incident(world: World) -> Incident:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import lifecycle, progress
+from trainjob_operator.core import groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
-from trainjob_operator.core.ends import budget, failures, pod_ends, verdict
+from trainjob_operator.core.ends import budget, verdict
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
-from trainjob_operator.core.model import AgentView, Decision, Observed
-from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.model import Decision, Observed
+from trainjob_operator.core.moments import after
 from trainjob_operator.core.resync import resync
 from trainjob_operator.core.size import edits, gang, pod_actions, slots, start
 from trainjob_operator.core.size.pauses import retry_in
@@ -30,8 +30,6 @@ WHY_LIMIT = 1000
 
 SERVICE_LOOK_S = 10.0
 """How often a Service of somebody else is looked for again: Services are not watched."""
-LAST_WORD_S = 1.0
-"""How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
 
 Rule = Callable[[Turn], Answer]
 
@@ -107,31 +105,9 @@ def _bars_failure(turn: Turn) -> str | None:
 # --- The rules --------------------------------------------------------------------------------------------------------
 
 
-def completed(turn: Turn) -> Answer:
-    """An agent has written or found the run's end record: done, even if the other pods are gone."""
-    attempt = turn.status.attempt
-    said = [
-        v
-        for v in (*turn.kids.agents.values(), *turn.observed.parted.values())
-        if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)
-    ]
-    if not said:
-        return None
-    # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
-    leader = next(iter(turn.members()), -1)
-    word, lives = turn.word(leader), leader in turn.kids.live
-    until = _last_word_until(turn, word, min(aware(view.heard_at) for view in said))
-    if lives and (word is None or not word.completed) and turn.now < until:
-        why = "completed; waiting for the last word of rank 0's agent"
-        return Hold(why=why, until=until, event=Waker.AGENT, alone=True)
-    return End(failed=False, reason=contract.REASON_COMPLETED, message="all ranks ended with success")
-
-
-def completed_plain(turn: Turn) -> Answer:
-    """Plain mode: the trainer containers of all members have succeeded."""
-    if turn.plain and turn.members() and turn.succeeded() == frozenset(turn.members()):
-        return End(failed=False, reason=contract.REASON_COMPLETED, message="all workers ended with success")
-    return None
+def done(turn: Turn) -> Answer:
+    """Training is over, and well. An agent's word of that counts also while none of its kind is to come."""
+    return groups.AGENTS.done(turn) or (groups.PLAIN.done(turn) if turn.plain else None)
 
 
 def check_spec(turn: Turn) -> None:
@@ -152,30 +128,27 @@ def something_broke(turn: Turn) -> Answer:
     """A rank ended or a member's pod was lost: the attempt ends, is paid for, and may be the last."""
     if turn.running is None:
         return None
-    found = failures.find_incident(turn)
+    group = groups.of(turn)
+    found = group.find_end(turn)
     if found is None:
         return None
     if isinstance(found, Undecided):
         return Hold(why=found.sentence, until=found.until, event=found.event)
-    until = _leaders_word_until(turn, found)
+    until = group.waits_for_leader_until(turn, found)
     if until is not None and turn.now < until:
         why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"
         return Hold(why=why, until=until, event=Waker.AGENT)
     progress.take_progress(turn, at_end=True)
-    return _pay(turn, found, _record(turn))
+    return _pay(turn, found, group.record(turn))
 
 
 def pods_failed_to_start(turn: Turn) -> Answer:
-    """Pods that ended by themselves before an attempt counted on them: one failure, however many they are."""
-    # A member of the last attempt that goes after that has ended is part of the same incident.
-    ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in turn.former]
-    if turn.plain or turn.was_running or not ended:
+    """Pods ended by themselves before an attempt counted on them."""
+    found = groups.of(turn).failed_to_start(turn)
+    if found is None:
         return None
-    incidents = [pod_ends.of_pod_before_start(turn, pod) for pod in ended]
-    first = min(incidents, key=lambda incident: (not incident.counted, incident.time, incident.slot))
-    return _pay(
-        turn, first, budget.Record(progressed=False, early=True, reported_ever=turn.status.progress.position > 0)
-    )
+    reported = turn.status.progress.position > 0
+    return _pay(turn, found, budget.Record(progressed=False, early=True, reported_ever=reported))
 
 
 def meet_deadlines(turn: Turn) -> Answer:
@@ -191,10 +164,9 @@ def meet_deadlines(turn: Turn) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    completed,
-    completed_plain,
+    done,
     check_spec,
-    progress.note_attempt,
+    lambda turn: progress.note_attempt(turn, groups.of(turn).runs),
     progress.take_progress,
     verdict.judge,
     something_broke,  # failures.py finds the first cause, budget.py says what it costs
@@ -202,58 +174,16 @@ RULES: tuple[Rule, ...] = (
     lifecycle.suspend,
     lifecycle.restart_on_demand,
     meet_deadlines,
-    slots.replace_spares,
-    slots.replace_lost,  # silence.py: silent, and a second witness says so too
+    lambda turn: groups.of(turn).give_up(turn),
     edits.take_edits,
-    start.scale,
+    lambda turn: start.scale(turn, beside=groups.of(turn).joins),
     gang.give_back,
-    slots.settle_slots,
-    start.begin,
+    lambda turn: groups.of(turn).settle(turn),
+    lambda turn: start.begin(turn, groups.of(turn).begin),
 )
 
 
 # --- What they share --------------------------------------------------------------------------------------------------
-
-
-def _leaders_word_until(turn: Turn, incident: Incident) -> datetime | None:
-    """Until when the end of a rank waits for rank 0's agent: it alone tells of progress, and another agent's word of an
-    end may overtake it.
-
-    Without that a worker that broke after a new report would be charged as one that broke without any.
-    """
-    members, reporter = turn.members(), turn.word(incident.slot) if incident.slot is not None else None
-    if (
-        turn.plain
-        or incident.rank is None
-        or reporter is None
-        or incident.slot == members[0]
-        or members[0] not in turn.kids.live
-    ):
-        return None
-    leader = turn.word(members[0])
-    if progress.has_progressed(turn.status, leader) or (
-        leader is not None and aware(leader.heard_at) >= aware(incident.time)
-    ):
-        return None
-    return _last_word_until(turn, leader, reporter.heard_at)
-
-
-def _last_word_until(turn: Turn, word: AgentView | None, since: datetime) -> datetime:
-    """Until when an agent's word is waited for that another's has overtaken."""
-    return after(since, LAST_WORD_S) if word is not None else turn.listens_until
-
-
-def _record(turn: Turn) -> budget.Record:
-    attempt = turn.running
-    progressed = not turn.plain and progress.has_progressed(turn.status)
-    early = attempt is not None and budget.is_early(turn.now, attempt.started_at) and not progressed
-    before = turn.status.last_failure
-    return budget.Record(
-        progressed=progressed,
-        early=early,
-        reported_ever=not turn.plain and turn.status.progress.position > 0,
-        before=before if attempt and before and before.attempt == attempt.number - 1 else None,
-    )
 
 
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:

@@ -7,11 +7,12 @@ written at most once in PROGRESS_EVERY_S. Words about older attempts do not ente
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
 from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
-from trainjob_operator.core.model import AgentView, PodPhase
+from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware, by_agent_clock
 from trainjob_operator.core.pods.naming import format_slots
 from trainjob_operator.core.turn import Turn
@@ -25,7 +26,7 @@ COUNT_LIMIT = 2**53
 """Larger numbers are not shown: JSON readers lose their last digits."""
 
 
-def note_attempt(turn: Turn) -> None:
+def note_attempt(turn: Turn, runs: Callable[[Turn], bool]) -> None:
     """Which run the attempt belongs to, what it resumed from, and when its ranks ran: written as soon as known."""
     attempt = turn.running
     if attempt is None:
@@ -35,11 +36,7 @@ def note_attempt(turn: Turn) -> None:
     run = next((view.run for view in words if view is not None and view.run is not None), attempt.run)
     source = next((view.resumed_from for view in words if view is not None and view.resumed_from), attempt.resumed_from)
     started = attempt.running_at
-    if (
-        started is None
-        and members
-        and (_plain_runs(turn) if turn.plain else all(view is not None and view.joined for view in words))
-    ):
+    if started is None and members and runs(turn):
         started = turn.now
     if started is None:
         return  # members tell of the run one by one while they join: that goes with the write that says they run
@@ -52,11 +49,6 @@ def note_attempt(turn: Turn) -> None:
     }
     if seen != {name: getattr(attempt, name) for name in seen}:
         turn.change(attempt=attempt.model_copy(update=seen))
-
-
-def _plain_runs(turn: Turn) -> bool:
-    pods = {slot: turn.kids.live.get(slot) for slot in set(turn.members()) - turn.succeeded()}
-    return all(pod is not None and pod.phase is PodPhase.RUNNING for pod in pods.values())
 
 
 def take_progress(turn: Turn, *, at_end: bool = False) -> None:

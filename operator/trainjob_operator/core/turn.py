@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobSpec, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Failure, TrainJob, TrainJobSpec, TrainJobStatus
 from trainjob_operator.core import make
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.children import Children, sort_children
@@ -114,6 +114,12 @@ class Turn:
         """Number of the attempt that this very turn ended."""
         attempt = self.status.attempt
         return attempt.number if self.was_running and attempt is not None and attempt.state == "Ended" else None
+
+    @property
+    def failure_before(self) -> Failure | None:
+        """The one that ended the attempt before the running one."""
+        attempt, before = self.running, self.status.last_failure
+        return before if attempt is not None and before is not None and before.attempt == attempt.number - 1 else None
 
     def members(self) -> tuple[int, ...]:
         """Slots of the running attempt in index order."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
-from trainjob_operator.core.ends.plain_ends import first_end
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
     impostor_slot,
@@ -51,12 +50,10 @@ KUBELET_WAIT_S = 2.0
 
 
 def find_incident(turn: Turn) -> Incident | Undecided | None:
-    """What ended the running attempt, if anything did. Called while an attempt is running."""
+    """What ended the running attempt of a group with agents, if anything did."""
     impostor = impostor_slot(turn)
     if impostor is not None:
         return of_impostor(turn, impostor)
-    if turn.plain:
-        return first_end(turn)
     ends = sorted(broken_ranks(turn), key=lambda end: (end.time, end.rank))
     lost = sorted((lost_at(turn, slot), slot) for slot in turn.members() if is_lost(turn, slot))
     first = next((end for end in ends if not end.communication), None)

@@ -42,7 +42,7 @@ class Unreached:
 def find_unreached(turn: Turn, for_s: float) -> Unreached | None:
     """Who cannot reach it now, once that has been so of one of them for so long; asks for that look."""
     attempt, members = turn.running, turn.members()
-    if turn.plain or attempt is None or attempt.running_at is not None or not members:
+    if attempt is None or attempt.running_at is not None or not members:
         return None
     found: dict[int, datetime] = {}
     for slot in members[1:]:
@@ -107,11 +107,10 @@ def _of_two(turn: Turn, leader: int, member: int) -> tuple[int, bool]:
     """Either may be the one: first the member is replaced, and if that has not helped the other. What only its pod
     holds is not given up at once.
     """
-    before, attempt = turn.status.last_failure, turn.running
+    before, attempt = turn.failure_before, turn.running
     helped_not = (
         before is not None
-        and attempt is not None
-        and (before.reason, before.attempt) == (contract.REASON_PEERS_UNREACHABLE, attempt.number - 1)
+        and before.reason == contract.REASON_PEERS_UNREACHABLE
         and before.pod != pod_name(turn.job.metadata.name, member)
     )
     holds_the_only = attempt is not None and not attempt.stored and turn.status.progress.position > 0

@@ -25,10 +25,6 @@ def settle_slots(turn: Turn) -> Answer:
     if turn.spec.suspend:
         turn.change(slots="")
         return None
-    if turn.plain:
-        if turn.running is None:
-            turn.change(slots="")
-        return None
     kept = _kept(turn)
     waits, backs_off = gang.waits_until(turn), backs_off_until(turn)
     wanted = _wanted(turn, kept, waits is not None)
@@ -92,7 +88,7 @@ def take_slots(turn: Turn, count: int) -> list[int]:
 
 def replace_spares(turn: Turn) -> None:
     """While an attempt ran, a pod beside it ended (a worker that was to join): replaced with back-off, not counted."""
-    if turn.plain or not turn.was_running or not (set(turn.kids.ended) - set(turn.former)) or turn.running is None:
+    if not turn.was_running or not (set(turn.kids.ended) - set(turn.former)) or turn.running is None:
         return
     books = turn.status.failures
     early = books.early_in_row + 1
@@ -107,7 +103,7 @@ def replace_lost(turn: Turn) -> None:
     What is left of such a pod stays Terminating until its node is back or removed; a new slot does not wait for it, and
     whatever wakes up there is told to leave.
     """
-    if turn.plain or turn.spec.suspend or turn.blocked is not None:
+    if turn.spec.suspend or turn.blocked is not None:
         return
     lost_workers = {slot: lost for slot, lost in find_lost(turn).items() if slot not in turn.members()}
     if lost_workers and turn.just_ended is None:

@@ -5,6 +5,7 @@ Called by the rules in `decide.py`. Which pods there may be is settled before, i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -33,14 +34,16 @@ LOOK_AGAIN_S = 30.0
 """Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
 
-def scale(turn: Turn) -> Answer:
-    """spec.workers differs from the running attempt: smaller at once, larger as soon as the new workers are up."""
+def scale(turn: Turn, *, beside: bool) -> Answer:
+    """spec.workers differs from the running attempt: smaller at once, larger as soon as the new workers are up, if they
+    come up `beside` those that train.
+    """
     if turn.running is None or turn.blocked is not None:
         return None
     wished, members = turn.spec.workers, turn.members()
     if wished == len(members):
         return None
-    if wished > len(members) and not turn.plain and not make.is_plain(turn.make):
+    if wished > len(members) and beside and not make.is_plain(turn.make):
         team = _team(turn)
         late = missing(turn, team)
         if len(team) < wished or late.slots:
@@ -53,8 +56,8 @@ def scale(turn: Turn) -> Answer:
     return None
 
 
-def begin(turn: Turn) -> Answer:
-    """Begin the next attempt once everyone needed is there."""
+def begin(turn: Turn, form: Callable[[Turn], Answer]) -> Answer:
+    """Let the group `form` for the next attempt, unless something of the job itself is in the way."""
     if turn.running is not None or turn.spec.suspend:
         return None
     if turn.blocked is not None:
@@ -65,11 +68,11 @@ def begin(turn: Turn) -> Answer:
     if until is not None:
         early = turn.status.failures.early_in_row
         return Hold(why=f"the next start waits until {until:%H:%M:%S} UTC: {early} early ends in a row", until=until)
-    return _begin_plain(turn) if turn.plain else _begin_with_agents(turn)
+    return form(turn)
 
 
-def _begin_plain(turn: Turn) -> Answer:
-    """The group is new each time: nothing fences a script without an agent but the absence of its predecessor."""
+def begin_anew(turn: Turn) -> Answer:
+    """Without agents the group is new each time: nothing fences a script but the absence of its predecessor."""
     until = gang.waits_until(turn)
     if until is not None:
         return gang.hold(until)
@@ -107,7 +110,8 @@ def _waited_for_until(turn: Turn, pod: PodView) -> datetime:
     return max(after(pod.gone_by or turn.now, 1.0), after(turn.now, LOOK_AGAIN_S))
 
 
-def _begin_with_agents(turn: Turn) -> Answer:
+def begin_with_agents(turn: Turn) -> Answer:
+    """With all that are wished, or those that suffice."""
     before = _waits_for_a_group_to_go(turn, of_any_make=False)
     if before is not None:
         return before
