@@ -113,6 +113,25 @@ def test_every_reason_that_can_fail_a_job_has_advice_that_fits_together() -> Non
             assert "{" not in advice(reason, given, RETRY)
 
 
+def test_a_checkpoint_that_only_the_storage_knows_yet_is_this_runs() -> None:
+    ended = {
+        "attempt": {
+            "number": 1,
+            "run": 3,
+            "state": "Ended",
+            "worldSize": 1,
+            "members": "0",
+            "cause": "Started",
+            "startedAt": "2026-01-02T03:04:05Z",
+            "workers": 1,
+        },
+        "conditions": [condition("Failed", "True", "RestartLimitExceeded", "1 failure")],
+        "lastFailure": failure(),
+    }
+    assert "  saved: checkpoint 3-1-2" in explain(job(ended), RETRY, "3-1-2")
+    assert "  saved: nothing new; checkpoint 2-1-2 is there from before" in explain(job(ended), RETRY, "2-1-2")
+
+
 def test_a_bucket_is_no_disk() -> None:
     bucket = Retry(command="tj run train.py", script="train.py", storage="s3://bucket/ckpt/default/digits")
     assert "df -h" in advice(contract.REASON_STORAGE, None, RETRY)

@@ -16,6 +16,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
+from trainjob.launch import job as jobs
 from trainjob.launch.local import lock
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry import records
@@ -80,6 +81,23 @@ def test_jobs_are_listed_the_newest_first_and_a_damaged_record_is_told(here: She
     )
     assert [each["status"] for each in json.loads(here.tj("list", "-o", "json").out)] == ["Failed", "Complete"]
     assert here.tj("list", "-o", "name").out == "later\ndigits\n"
+
+
+def test_a_failed_job_says_what_to_mend_and_not_its_budget(here: Shell) -> None:
+    status = {
+        "conditions": [
+            {"type": "Failed", "status": "True", "reason": "RestartLimitExceeded", "message": "1 failure",
+             "lastTransitionTime": "2026-01-02T03:04:05Z"},
+        ],
+        "lastFailure": {
+            "attempt": 1, "time": "2026-01-02T03:04:05Z", "reason": "UserCodeError", "rank": 0,
+            "message": "rank 0 raised ValueError: bad batch", "traceback": 'File "/w/train.py", line 61, in f',
+        },
+    }  # fmt: skip
+    made = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="digits")).to_json()
+    remember(here, outcome="Failed", job={**made, "status": status})
+    shown = here.tj("status", "digits").out
+    assert "next: Fix /w/train.py:61." in shown and "`tj run train.py --name digits`" in shown
 
 
 def test_a_job_whose_record_is_lost_is_found_by_its_folder(here: Shell) -> None:

@@ -186,20 +186,24 @@ def explain(job: TrainJob, retry: Retry, stored: str | None = None, *, traceback
         lines = [f"{job.metadata.name} failed: {headline(failure)}", *_indented(shown, 4)]
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
         why = why_no_more(verdict, headline(failure))
-        lines += [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
+        if traceback:  # else the loop was inside somebody's process, and there was no budget to speak of
+            lines += [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
     if (seen := status.progress.non_finite) is not None:
         said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
         lines.append(f"  before that, {said}")
     earlier = stored or (status.attempt.resumed_from if status.attempt else None)
+    own = stored is not None and status.attempt is not None and stored.startswith(f"{status.attempt.run}-")
     lines.append(
         f"  saved: checkpoint {latest.id}{_at_step(latest.step)}"
         if latest
+        else f"  saved: checkpoint {stored}"
+        if own
         else f"  saved: nothing new; checkpoint {earlier} is there from before"
         if earlier
         else "  saved: no checkpoint yet"
     )
-    return [*lines, *_next(reason, failure, retry, resumes=bool(latest or earlier))]
+    return [*lines, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
 
 
 def why_no_more(verdict: str, cause: str) -> str:
@@ -216,7 +220,8 @@ def _victims(failure: Failure) -> str:
     return f"; {wording.count(failure.victims, 'other rank')} ended because of it" if failure.victims else ""
 
 
-def _next(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool) -> list[str]:
+def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool) -> list[str]:
+    """What to do about a failure that ended a job for that reason, and what starting it again then does."""
     cause = (
         failure.reason
         if failure is not None and reason in (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)

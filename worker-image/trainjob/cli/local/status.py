@@ -71,8 +71,9 @@ def advice(record: Record, state: str) -> list[str]:
         where = job.status.condition("Failed")
         retry = failure.Retry(command=again, script=again, storage=record.folder or "the storage path")
         reason = where.reason if where else job.status.last_failure.reason
+        resumes = job.status.checkpoint.latest is not None
         return [
-            f"next: {failure.advice(reason, job.status.last_failure, retry)}; `tj logs {name}` has its ranks' lines",
-            f"      then `{again}` goes on",
+            *failure.next_steps(reason, job.status.last_failure, retry, resumes=resumes),
+            f"      `tj logs {name}` has its ranks' lines",
         ]
     return [f"next: `{again}` goes on from its newest checkpoint, `tj logs {name}` has its ranks' lines"]
