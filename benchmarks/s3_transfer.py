@@ -287,7 +287,7 @@ def ours() -> Pair:
         manifest = commit(store, note, "bench").manifest
         if manifest is None or len(manifest.entries) != len(files):
             raise RuntimeError(f"{folder} is not whole")
-        return lambda: stored.bring(store, layout.folder(id_), manifest.entries, str(files[0][1].parent))
+        return lambda: stored.fetch(store, layout.folder(id_), manifest.entries, str(files[0][1].parent))
 
     return send, receive
 

@@ -148,7 +148,7 @@ def test_each_file_comes_once_from_the_nearest_place_however_many_ask(tmp_path: 
     committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await asyncio.gather(*(work.bring(paths) for paths in (["a"], ["c", "a"], work.paths, work.paths)))
+        await asyncio.gather(*(work.gather(paths) for paths in (["a"], ["c", "a"], work.paths, work.paths)))
         assert sorted(peer.asked) == ["a", "deep/b"]
         assert child is not None and child.asked == [("verify", ("c",))]
 
@@ -162,7 +162,7 @@ def test_what_a_peer_does_not_give_comes_from_storage(tmp_path: Path, store: Sto
     peer = PeerAgent({**WHOLE, "a": b"!" * 100} if trouble == "other bytes" else {"deep/b": WHOLE["deep/b"]})
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(work.paths)
+        await work.gather(work.paths)
         assert child is not None
         from_storage = {path for op, paths in child.asked if op == "verify" for path in paths}
         assert from_storage == (set(WHOLE) if trouble == "unreachable" else {"a", "c"})
@@ -177,7 +177,7 @@ def test_bytes_of_a_peer_are_compared_by_the_manifests_own_algorithm(tmp_path: P
     committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(["a"])
+        await work.gather(["a"])
         assert child is not None and [op for op, _ in child.asked] == ["compare", "verify"], (
             "it has another checksum, and storage has the right bytes"
         )
@@ -201,7 +201,7 @@ def test_only_who_cannot_checksum_what_comes_has_it_read_again(
     right = digest.text(digest.CRC64NVME, digest.update(digest.CRC64NVME, WHOLE["a"]))
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(["a"])
+        await work.gather(["a"])
         assert child is not None and [op for op, _ in child.asked] == asked
 
     gathering(
@@ -222,7 +222,7 @@ def test_what_is_not_committed_yet_comes_from_finished_shares(tmp_path: Path, st
     store_shares(store, tmp_path / "staged", NOTE)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(work.paths)
+        await work.gather(work.paths)
         assert child is not None and child.asked == [("fetch", ("c",))]
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store)
@@ -234,9 +234,9 @@ def test_damage_on_storage_is_damage(tmp_path: Path, store: Store) -> None:
     overwrite(uri, "c", b"!" * 100)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(["a"])
+        await work.gather(["a"])
         with pytest.raises(Damaged, match="c is damaged"):
-            await work.bring(["c"])
+            await work.gather(["c"])
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
 
@@ -246,11 +246,11 @@ def test_what_neither_peers_nor_storage_give_is_damage_only_if_a_peer_says_that_
 ) -> None:
     async def gone(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         with pytest.raises(Damaged, match="does not lie here"):
-            await work.bring(["a"])
+            await work.gather(["a"])
 
     async def silent(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         with pytest.raises(StorageError, match="cannot be brought to this worker"):
-            await work.bring(["a"])
+            await work.gather(["a"])
 
     for there in (store, None):
         gathering(tmp_path, gone, peer=PeerAgent({}), store=there)
@@ -262,11 +262,11 @@ def test_a_failure_is_tried_anew_by_the_next_who_asks(tmp_path: Path) -> None:
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         with pytest.raises(Damaged):
-            await work.bring(["a"])
+            await work.gather(["a"])
         peer.held["a"] = WHOLE["a"]
-        await work.bring(["a"])
+        await work.gather(["a"])
         with pytest.raises(KeyError):
-            await work.bring(["../outside"])
+            await work.gather(["../outside"])
 
     gathering(tmp_path, test, peer=peer, store=None)
     assert here(tmp_path) == {"a": WHOLE["a"]}
@@ -283,9 +283,9 @@ def test_a_storage_child_that_is_killed_is_asked_again_but_not_for_ever(
         child.deaths = deaths
         if deaths == 3:
             with pytest.raises(StorageError, match="the storage child ended"):
-                await work.bring(["c"])
+                await work.gather(["c"])
         else:
-            await work.bring(["c"])
+            await work.gather(["c"])
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, committed=COMMITTED, sums=SUMS)
 
@@ -300,10 +300,10 @@ def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: S
     committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(["a"])
+        await work.gather(["a"])
         assert (tmp_path / "into/a").is_symlink() and peer.asked == []
         shutil.rmtree(tmp_path / "staged")
-        await work.bring(["a", "c"])
+        await work.gather(["a", "c"])
         assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
         assert peer.asked == ["a"] and child is not None and child.asked == [("verify", ("c",))]
 
@@ -323,7 +323,7 @@ def test_a_mounted_checkpoint_is_compared_and_read_where_it_lies(tmp_path: Path,
     uri = committed(store, tmp_path / "staged", FILES)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(["a"])
+        await work.gather(["a"])
         assert (tmp_path / "into/a").resolve() == Path(uri, "a") and peer.asked == []
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED)
@@ -343,12 +343,12 @@ def test_nobody_writes_to_a_mounted_checkpoint_through_the_folder_that_is_given_
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
         if read_before:
-            await work.bring(["a"])
-        await work.bring(work.paths, apart=True)
+            await work.gather(["a"])
+        await work.gather(work.paths, apart=True)
         assert here(tmp_path) == WHOLE
         write_to_everything(tmp_path)
         assert {path: Path(uri, path).read_bytes() for path in WHOLE} == WHOLE
-        await work.bring(work.paths, apart=True)
+        await work.gather(work.paths, apart=True)
         assert here(tmp_path) == WHOLE, "what somebody wrote to is brought again"
 
     gathering(tmp_path, test, peer=PeerAgent(WHOLE), store=store, held="", committed=COMMITTED)
@@ -362,7 +362,7 @@ def test_what_nobody_else_has_is_given_out_as_a_copy_where_rights_stop_nobody(
     kept = stamps(tmp_path, *WHOLE)
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(work.paths, apart=True)
+        await work.gather(work.paths, apart=True)
         assert here(tmp_path) == WHOLE
         assert (tmp_path / "into/a").is_symlink() == stored
         write_to_everything(tmp_path)
@@ -380,7 +380,7 @@ def test_what_somebody_wrote_to_in_the_own_staging_comes_from_storage(tmp_path: 
     (tmp_path / "staged/a").write_bytes(b"X" * len(WHOLE["a"]))
 
     async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
-        await work.bring(work.paths)
+        await work.gather(work.paths)
         assert here(tmp_path) == WHOLE
 
     # Nobody asked storage: all of it lay here when the attempt began.

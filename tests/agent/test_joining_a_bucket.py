@@ -14,7 +14,7 @@ import pytest
 from support import s3
 from support.checkpoint import Job
 from support.s3_faults import Faults
-from trainjob.agent.attempts import settling
+from trainjob.agent.attempts import start_point
 from trainjob.checkpoint.storage_child.operations import perform
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.transfer import nothing
@@ -46,7 +46,7 @@ def test_a_join_asks_for_as_much_however_much_the_run_has_stored(
         spec = SimpleNamespace(resume_from="auto")
         config = SimpleNamespace(job_uid="uid-1", spec=spec)
         site: Any = SimpleNamespace(storage=child, config=config, warn=lambda text: None)
-        settled = asyncio.run(settling.settle(site, attempt, []))
+        settled = asyncio.run(start_point.settle(site, attempt, []))
         assert settled.checkpoint is None or settled.checkpoint.id == "1-1-1"
         return Counter(request.split(" ", 1)[0] for request in list(faults.requests))
 

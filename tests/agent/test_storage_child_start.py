@@ -13,7 +13,7 @@ import pytest
 
 from support.background import no_fault
 from trainjob.agent.processes.reaper import Reaper
-from trainjob.agent.storing import saving as saving_module
+from trainjob.agent.storing import backoff
 from trainjob.agent.storing import storage as storage_module
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError
@@ -71,7 +71,7 @@ def test_a_child_that_ends_at_once_is_an_error_of_the_call(tmp_path: Path, monke
 def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.01)
     told: list[str] = []
 
     async def run() -> None:

@@ -37,7 +37,7 @@ def wish(job: Job, target: Path, id_: str = "1-1-1", *patterns: str, whole: bool
 def bring(wanted: Export) -> list[str]:
     """The paths that came."""
     lacking = export.prepare(wanted)
-    export.bring(wanted, lacking, nothing)
+    export.download(wanted, lacking, nothing)
     return sorted(entry.path for entry in lacking)
 
 
@@ -62,7 +62,7 @@ def test_what_was_cut_off_is_gone_on_with(job: Job, tmp_path: Path) -> None:
     lacking = export.prepare(wanted)
     model = [entry for entry in lacking if entry.path == "model.pt"]
     with pytest.raises(RuntimeError):
-        export.bring(wanted, model, lambda _count: (_ for _ in ()).throw(RuntimeError("cut off")))
+        export.download(wanted, model, lambda _count: (_ for _ in ()).throw(RuntimeError("cut off")))
     (target / "empty").write_bytes(b"torn")
     assert bring(wanted)  # something was lacking
     assert read_tree(target) == job.contents("1-1-1")

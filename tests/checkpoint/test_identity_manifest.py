@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.checkpoint import note_of
 from trainjob.checkpoint.publishing.shares import ShareRecord
-from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.records.identity import CheckpointId, is_newer
 from trainjob.checkpoint.records.manifest import FileEntry, Manifest, NoteFile, ReleaseNote
 from trainjob.checkpoint.records.merge import merge
 
@@ -141,3 +141,8 @@ def test_a_manifest_is_json_that_every_parser_reads() -> None:
 
     text = Manifest(note_of("1-1-1", {}, metrics={"loss": math.nan}), (), "n").dumps()
     assert json.loads(text, parse_constant=refuse)["metrics"] == {"loss": "NaN"}
+
+
+def test_which_of_two_names_is_newer() -> None:
+    assert is_newer("1-2-10", "1-2-9") and is_newer("2-0-0", "1-99-99") and not is_newer("1-1-1", "1-1-1")
+    assert is_newer("1-0-0", "no name") and not is_newer("no name", "")

@@ -167,7 +167,7 @@ def test_a_restore(world: World, kind: str) -> None:
         assert newest is not None
         if kind != "forget":
             assert str(newest.id) == "1-1-2"
-        stored.bring(place.spoilt, layout.folder(newest.id), newest.entries, str(folder / "brought"))
+        stored.fetch(place.spoilt, layout.folder(newest.id), newest.entries, str(folder / "brought"))
         assert read_tree(folder / "brought") == Small(folder, place.behind).contents(str(newest.id))
 
     def check(folder: Path, place: Place, said: str | None) -> None:
@@ -265,7 +265,7 @@ def test_small_files_side_by_side_both_ways(world: World, monkeypatch: pytest.Mo
 
     def there_and_back(folder: Path, place: Place) -> None:
         job = Several(folder, place.spoilt)
-        stored.bring(place.spoilt, "checkpoints/1-1-1", job.save("1-1-1").entries, str(folder / "brought"))
+        stored.fetch(place.spoilt, "checkpoints/1-1-1", job.save("1-1-1").entries, str(folder / "brought"))
         assert read_tree(folder / "brought") == job.contents("1-1-1")
 
     def check(folder: Path, place: Place, said: str | None) -> None:

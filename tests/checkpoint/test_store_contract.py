@@ -172,7 +172,7 @@ def test_damage_is_found_and_marked_and_the_one_before_is_taken(any_store: Store
         DamagedError,
         match=rf"model.pt is damaged: expected {any_store.algorithm} [0-9a-f]+ over {len(whole)} bytes, found",
     ):
-        stored.bring(any_store, "checkpoints/1-1-2", manifest.entries, str(tmp_path / "brought"))
+        stored.fetch(any_store, "checkpoints/1-1-2", manifest.entries, str(tmp_path / "brought"))
     warnings: list[str] = []
     newest = stored.newest_good(any_store, 1, warnings)
     assert newest is not None and newest.id == ID and "was found damaged before" in warnings[0]

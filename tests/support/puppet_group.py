@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.agent.attempts import course, join
 from trainjob.agent.attempts.join import Join, Request
+from trainjob.agent.wire.from_leader import Joined, Resume
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -150,14 +151,16 @@ class Group:
                 if not self._is_in(agent):
                     continue
                 if isinstance(output, join.Answer):
-                    agent.carry_out(agent.course.answered(output.answer["completed"]))
+                    agent.carry_out(agent.course.answered(output.answer.completed))
                 else:
                     agent.carry_out(agent.course.failed(output.kind, output.message))
 
     async def _settle(self, leader: PuppetAgent | None, settling: Join) -> None:
         await self._step()
         if self._join is settling and self.leads(leader):
-            self._carry_out(settling.settled({"completed": self._world.training(self.job).completed}))
+            completed = self._world.training(self.job).completed
+            nothing = Resume(None, {}, ())
+            self._carry_out(settling.settled(Joined(1, completed, (), "", 0, None, nothing)))
 
     async def _step(self) -> None:
         await asyncio.sleep(self._world.between(STEP_S))

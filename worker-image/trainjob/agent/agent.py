@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional
 
 from trainjob.agent import steady
 from trainjob.agent.background import Background, explain, where
-from trainjob.agent.boot import BootNotes
+from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
 from trainjob.agent.control.sync import Sync

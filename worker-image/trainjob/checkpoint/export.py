@@ -87,7 +87,7 @@ def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileE
     return lacking
 
 
-def bring(export: Export, lacking: Sequence[FileEntry], progress: Progress) -> None:
+def download(export: Export, lacking: Sequence[FileEntry], progress: Progress) -> None:
     """Download and compare these files; the manifest last. Raises DamagedError naming the file."""
     stored.compare(export.store, export.prefix, lacking, export.target, progress)
     here = PathStore(export.target)

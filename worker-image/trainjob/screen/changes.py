@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import failure as failures
 from trainjob.screen import wording
 from trainjob_api import contract
@@ -69,14 +70,10 @@ def freshest(before: TrainJob | None, after: TrainJob) -> TrainJob:
     ):
         update["progress"] = old.progress
     if old.checkpoint.latest and (
-        new.checkpoint.latest is None or _order(old.checkpoint.latest.id) > _order(new.checkpoint.latest.id)
+        new.checkpoint.latest is None or is_newer(old.checkpoint.latest.id, new.checkpoint.latest.id)
     ):
         update["checkpoint"] = old.checkpoint
     return after.model_copy(update={"status": new.model_copy(update=update)}) if update else after
-
-
-def _order(id_: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in id_.split("-"))
 
 
 def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:

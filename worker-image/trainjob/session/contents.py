@@ -176,7 +176,7 @@ class Committed:
 
         entries = self._entries()
         try:
-            catalogue.bring(self._uri, [entries[path] for path in paths], self._place())
+            catalogue.fetch(self._uri, [entries[path] for path in paths], self._place())
         except StoreError as error:
             raise CheckpointError(f"The checkpoint {self._uri} cannot be brought here: {error}") from error
 

@@ -21,7 +21,7 @@ from trainjob.agent.attempts.forking import Shape
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background, explain, where
-from trainjob.agent.boot import BootNotes
+from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.processes.ranks import Rank

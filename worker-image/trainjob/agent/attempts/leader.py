@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, List, Mapping, Optional
 
-from trainjob.agent.attempts import join, master_port, settling
+from trainjob.agent.attempts import join, master_port, start_point
 from trainjob.agent.attempts.join import Join, Request
 from trainjob.agent.attempts.links import Links
 from trainjob.agent.attempts.master_port import MasterPort
@@ -188,7 +188,7 @@ class Leader:
         config = self._site.config
         candidates = await self._notes.candidates(self._requests)
         try:
-            settled = await settling.settle(self._site, self._attempt, candidates)
+            settled = await start_point.settle(self._site, self._attempt, candidates)
             self._port = (
                 master_port.picked(config.host)
                 if config.any_master_port
@@ -204,7 +204,7 @@ class Leader:
         for text in settled.words:
             self._site.console.say(text)
         chosen = settled.checkpoint
-        adopt = () if self._site.storage is None else settling.adopted(candidates, chosen, settled.run)
+        adopt = () if self._site.storage is None else start_point.adopted(candidates, chosen, settled.run)
         answer = Joined(
             settled.run,
             settled.completed,

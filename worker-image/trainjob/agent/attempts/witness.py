@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent.background import Background
 from trainjob.agent.site import Site
-from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.storing.storage import CHILD_DIED, StorageChild, StorageError
 from trainjob.agent.wire.addresses import split_address
 from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.from_member import Seen
@@ -46,7 +46,7 @@ async def look(storage: StorageChild, claim: Mapping[str, Any], answered: asynci
         try:
             found = await storage.call("see", {"claim": dict(claim)})
         except StorageError as error:
-            if error.kind != "child":
+            if error.kind != CHILD_DIED:
                 return True, ""
             found = {"seen": False, "where": ""}
         if not answered.done():

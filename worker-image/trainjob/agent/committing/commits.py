@@ -14,6 +14,7 @@ from trainjob.agent.background import Background
 from trainjob.agent.committing import uploads
 from trainjob.agent.committing.uploads import Uploads
 from trainjob.agent.site import Site
+from trainjob.agent.storing.backoff import Backoff
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.from_leader import Committed, Drop, ShareAgain, Tell
 from trainjob.agent.wire.packed import Note
@@ -22,8 +23,6 @@ from trainjob.checkpoint.records import shown
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob_api import contract
 
-RETRY_S = 1.0
-RETRY_CAP_S = 10.0
 REFUSALS = (errors.READ_ONLY, errors.FULL, errors.UNREADABLE)
 """Kinds of storage errors that a rank which waits for the commit (SYNC) is told of; others are tried again first."""
 HOPELESS = (errors.CONFLICT, errors.INVALID, errors.DAMAGED, errors.LOST)
@@ -211,7 +210,7 @@ class Commits:
         """Publish the manifest, however often it takes."""
         assert self._site.storage is not None
         # One nonce for all tries: a reply that was lost must not look like another's commit.
-        nonce, delay, hopeless = os.urandom(8).hex(), RETRY_S, 0
+        nonce, backoff, hopeless = os.urandom(8).hex(), Backoff(), 0
         try:
             while True:
                 upload = self._uploads.upload(id_)
@@ -231,8 +230,7 @@ class Commits:
                 else:
                     if self._after_commit(id_, upload.note, reply):
                         break
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_CAP_S)
+                await backoff.pause()
         finally:
             self._committing.discard(id_)
 
@@ -295,7 +293,7 @@ class Commits:
 
     async def write_end(self, summary: Dict[str, Any]) -> None:
         """The run's end record, however often it takes."""
-        delay = RETRY_S
+        backoff = Backoff()
         while self._site.storage is not None:
             try:
                 returned = self._site.return_file if os.path.exists(self._site.return_file) else None
@@ -303,8 +301,7 @@ class Commits:
                 return
             except StorageError as error:
                 self._site.warn(f"The run is over, but its end record cannot be written: {error}")
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_CAP_S)
+                await backoff.pause()
 
     def _say_trouble(self, id_: str, text: str, kind: str = "") -> None:
         if kind in REFUSALS:

@@ -68,7 +68,7 @@ class Sources(NamedTuple):
 
 
 class Gathering:
-    """`bring` files into `folder`."""
+    """`gather` files into `folder`."""
 
     def __init__(self, sources: Sources, storage: Optional[StorageChild], folder: str, threads: Executor) -> None:
         self.note = sources.note
@@ -100,7 +100,7 @@ class Gathering:
         for work in self._begun.values():
             work.cancel()
 
-    async def bring(self, paths: Iterable[str], apart: bool = False) -> None:
+    async def gather(self, paths: Iterable[str], apart: bool = False) -> None:
         """Until these are in the folder, to be read or (`apart`) for whatever is done to them. Raises Damaged,
         StorageError; KeyError for a path that the checkpoint does not have.
         """
@@ -108,7 +108,7 @@ class Gathering:
         mine = [self._sizes[path] for path in wanted if path not in self._begun or self._is_gone(path)]
         if mine:
             self._apart.difference_update(f.path for f in mine)
-            work = asyncio.ensure_future(self._bring(mine, apart))
+            work = asyncio.ensure_future(self._gather(mine, apart))
             self._begun.update(dict.fromkeys((f.path for f in mine), work))
             work.add_done_callback(lambda done: self._settle(done, mine))
         for begun in {self._begun[path] for path in wanted}:
@@ -133,7 +133,7 @@ class Gathering:
             for file in files:  # the next who asks tries anew
                 self._begun.pop(file.path, None)
 
-    async def _bring(self, files: List[NoteFile], apart: bool) -> None:
+    async def _gather(self, files: List[NoteFile], apart: bool) -> None:
         loop = asyncio.get_running_loop()
         wanted = sorted({f.path for f in files}.intersection(self._sources.own))
         own = set(await loop.run_in_executor(self._threads, self._link_own, wanted) if wanted else ())

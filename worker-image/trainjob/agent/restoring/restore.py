@@ -103,7 +103,7 @@ class Restore:
         """
         found = await self._find(id_)
         try:
-            await found.gathering.bring(found.gathering.paths if paths is None else paths, apart)
+            await found.gathering.gather(found.gathering.paths if paths is None else paths, apart)
         except Damaged as error:
             if found.lazy:
                 raise
@@ -151,7 +151,7 @@ class Restore:
         self._gatherings.append(gathering)
         lazy = chosen is not None and self._storage is not None
         if not lazy:
-            await gathering.bring(gathering.paths)
+            await gathering.gather(gathering.paths)
         await asyncio.get_running_loop().run_in_executor(None, self._list, gathering)
         return _Found(gathering, lazy)
 
@@ -208,7 +208,7 @@ class Restore:
         known = set(gathering.paths)
         path = next((path for path in (state_path(rank), state_path(0)) if path in known), None)
         if path is not None:
-            await gathering.bring([path])
+            await gathering.gather([path])
         return path
 
     def _listing(self, id_: str) -> str:

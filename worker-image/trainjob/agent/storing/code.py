@@ -9,6 +9,7 @@ from typing import Optional
 
 from trainjob.agent.processes.output import Console
 from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.checkpoint.errors import INVALID
 
 
 class JobCode:
@@ -28,7 +29,7 @@ class JobCode:
             return
         if self._storage is None:
             raise StorageError(
-                "invalid",
+                INVALID,
                 "the code of this job was left in its storage, and it has none any more (spec.checkpoint.storage): "
                 "submit it again",
             )

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from trainjob.agent.background import Background, OnFault
+from trainjob.agent.storing.backoff import Backoff
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire import packed
 from trainjob.agent.wire.from_member import FromMember, Moved, Shared, ShareFailing, ShareLost
@@ -25,8 +26,6 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.area import Held, Source, Staging
 
-RETRY_S = 1.0
-RETRY_CAP_S = 10.0
 HOPELESS = (CHANGED, CONFLICT, INVALID, RETIRED)
 """Kinds of errors that trying again does not mend: this checkpoint cannot be stored, the next one can."""
 _NO_STAMP = (-1, 0, 0, 0)
@@ -194,7 +193,7 @@ class Saving:
         await self.finished()
         for note in [self._shared[id_] for id_ in sorted(self._shared, key=CheckpointId.parse)]:
             request = {"note": note.to_json(), "ranks": sorted({f.rank for f in note.files}), "nonce": _nonce()}
-            delay = RETRY_S
+            backoff = Backoff()
             while str(note.id) in self._shared:
                 try:
                     if (await self._storage.call("commit", request))["committed"]:
@@ -203,8 +202,7 @@ class Saving:
                 except StorageError as error:
                     if error.kind in (*HOPELESS, DAMAGED, LOST):
                         break
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_CAP_S)
+                await backoff.pause()
 
     def tell_shared(self) -> None:
         """To a new leader, or over a new connection."""
@@ -259,7 +257,7 @@ class Saving:
             self._idle.set()  # whatever ends this: who waits for it must not wait for ever
 
     async def _store_queue(self) -> None:
-        delay = RETRY_S
+        backoff = Backoff()
         while self._queue:
             id_, (note, ranks) = next(iter(self._queue.items()))
             try:
@@ -271,10 +269,9 @@ class Saving:
                     self.to_leader(ShareLost(id_, str(error)))
                     continue
                 self.to_leader(ShareFailing(id_, error.kind, str(error)))
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_CAP_S)
+                await backoff.pause()
                 continue
-            delay = RETRY_S
+            backoff.reset()
             if self._queue.pop(id_, None) is not None:
                 self._tell_done(note)
                 self._changed(not self._queue)

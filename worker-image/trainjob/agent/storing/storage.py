@@ -17,6 +17,7 @@ import sys
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
 
 from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.checkpoint.errors import INTERNAL
 
 CHILD = ("-m", "trainjob.checkpoint.storage_child.child")
 OnProgress = Callable[[int], None]
@@ -152,7 +153,7 @@ class StorageChild(asyncio.Protocol):
                 error = reply.get("error") or {}
                 future.set_exception(
                     StorageError(
-                        str(error.get("kind", "internal")),
+                        str(error.get("kind", INTERNAL)),
                         str(error.get("message", "the storage child gave no reason")),
                     )
                 )

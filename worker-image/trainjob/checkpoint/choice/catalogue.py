@@ -21,8 +21,8 @@ from trainjob_api import nonfinite
 
 __all__ = [
     "Opened",
-    "bring",
     "checkpoint_uri",
+    "fetch",
     "history",
     "latest_run",
     "list_checkpoints",
@@ -86,13 +86,13 @@ def read_manifest(uri: str) -> Manifest:
     return stored.head(open_store(uri), "")
 
 
-def bring(uri: str, entries: Sequence[FileEntry], into: str) -> str:
+def fetch(uri: str, entries: Sequence[FileEntry], into: str) -> str:
     """These files of a checkpoint, compared with its manifest's entries: its own folder if it is on a path, else
     `into`, to which they are downloaded.
 
     Raises StoreError with a sentence on what is wrong.
     """
-    return stored.bring(open_store(uri), "", entries, into)
+    return stored.fetch(open_store(uri), "", entries, into)
 
 
 def open_checkpoint(path: str, verify: bool = True) -> Opened:

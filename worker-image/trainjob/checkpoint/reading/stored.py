@@ -134,7 +134,7 @@ def verify(
     return manifest
 
 
-def bring(
+def fetch(
     store: Store,
     prefix: str,
     entries: Sequence[FileEntry],

@@ -33,3 +33,15 @@ class CheckpointId(NamedTuple):
                 f"{text!r} is no checkpoint identity; one reads <run>-<attempt>-<index>, for example 1-2-14"
             )
         return made
+
+
+def is_newer(one: str, other: str) -> bool:
+    """Whether `one` names a newer checkpoint than `other`. What names none is older than all."""
+    return _or_oldest(one) > _or_oldest(other)
+
+
+def _or_oldest(text: str) -> CheckpointId:
+    try:
+        return CheckpointId.parse(text)
+    except ValueError:
+        return CheckpointId(0, 0, 0)

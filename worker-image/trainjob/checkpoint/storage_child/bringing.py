@@ -69,7 +69,7 @@ def verify(store: Store, fields: Fields, progress: Progress) -> Fields:
     if len(entries) != len(paths):
         raise KeyError(sorted(paths - {e.path for e in entries})[0])
     try:
-        path = stored.bring(place.store, place.prefix, entries, str(fields["into"]), progress, bool(fields.get("copy")))
+        path = stored.fetch(place.store, place.prefix, entries, str(fields["into"]), progress, bool(fields.get("copy")))
     except DamagedError as error:
         if fields.get("uri") is not None:
             # The folder may be another job's, and not ours to mark.

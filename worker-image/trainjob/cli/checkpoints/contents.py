@@ -138,11 +138,11 @@ def _advise(found: Found, damaged: Sequence[Verdict], *, marked: bool) -> None:
 def download(args: argparse.Namespace) -> int:
     """Into a folder; with --files a part of it."""
     found, entries = find_here(args, ["latest"])
-    bring(found, entries[0], args.into, patterns=args.files, whole=not args.files)
+    get_files(found, entries[0], args.into, patterns=args.files, whole=not args.files)
     return CLI_OK
 
 
-def bring(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] = (), whole: bool) -> None:
+def get_files(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] = (), whole: bool) -> None:
     """Bring a checkpoint's files, verified, and say so. Raises CommandError."""
     manifest = entry.manifest
     if manifest is None or not entry.good:
@@ -174,7 +174,7 @@ def bring(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] = ()
         if lacking:
             try:
                 with progress(str(entry.id), total) as bar:
-                    export.bring(wish, lacking, bar.moved)
+                    export.download(wish, lacking, bar.moved)
             except DamagedError:
                 if not _removed(found, entry):
                     raise
@@ -185,7 +185,7 @@ def bring(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] = ()
                     code=CLI_NOT_FOUND,
                 ) from None
         else:
-            export.bring(wish, (), transfer.nothing)
+            export.download(wish, (), transfer.nothing)
     size = sum(file.size for file in files)
     print(
         f"checkpoint {entry.id} is in {target}: {wording.count(len(files), 'file')}, {wording.size(size)}, as they "

@@ -11,7 +11,7 @@ from trainjob.checkpoint.choice.inventory import Entry
 from trainjob.checkpoint.publishing.retention import Policy, find
 from trainjob.cli.checkpoints import places as checkpoint_places
 from trainjob.cli.checkpoints.choice import Found, choose, look, nothing
-from trainjob.cli.checkpoints.contents import bring
+from trainjob.cli.checkpoints.contents import get_files
 from trainjob.cli.checkpoints.places import Place
 from trainjob.cli.errors import CommandError
 from trainjob.screen import wording
@@ -41,7 +41,7 @@ def get(args: argparse.Namespace) -> int:
         entry, why = _chosen(_scored(found, place, args), args)
     step = "" if entry.manifest is None or entry.manifest.note.step is None else f" (step {entry.manifest.note.step})"
     print(f"tj  | {entry.id}{step}: {why}", file=sys.stderr)
-    bring(found, entry, args.into, whole=False)
+    get_files(found, entry, args.into, whole=False)
     return CLI_OK
 
 

@@ -30,7 +30,7 @@ _PASSING = (UNREADABLE, READ_ONLY, FULL, LOST)
 _PASSING_AT_FIRST = (UNREADABLE,)
 
 
-class Settled(NamedTuple):
+class StartPoint(NamedTuple):
     """The run, and what it resumes from."""
 
     run: int
@@ -42,7 +42,7 @@ class Settled(NamedTuple):
     """Why this one, and what people should know of it."""
 
 
-async def settle(site: Site, attempt: int, candidates: Candidates) -> Settled:
+async def settle(site: Site, attempt: int, candidates: Candidates) -> StartPoint:
     """What the storage child settles, or the same made of what is staged. Raises StorageError."""
     if site.storage is None:
         return _of_staged(candidates)
@@ -90,9 +90,9 @@ async def _probe(storage: StorageChild) -> None:
         storage.probed = True
 
 
-def _settled(reply: Mapping[str, Any]) -> Settled:
+def _settled(reply: Mapping[str, Any]) -> StartPoint:
     chosen, words = reply["checkpoint"], (reply.get("why"), *(reply.get("warnings") or ()))
-    return Settled(
+    return StartPoint(
         int(reply["run"]),
         bool(reply["completed"]),
         None if chosen is None else Chosen.of(chosen),
@@ -117,12 +117,12 @@ def adopted(candidates: Candidates, chosen: Optional[Chosen], run: int) -> Tuple
     return tuple(found[id_] for id_ in sorted(found))
 
 
-def _of_staged(candidates: Candidates) -> Settled:
+def _of_staged(candidates: Candidates) -> StartPoint:
     """Without storage: run 1, and the newest checkpoint that the members hold whole."""
     from trainjob.checkpoint.choice.choose import Candidate, choose_staged
     from trainjob.checkpoint.records.manifest import ReleaseNote
 
     choice = choose_staged([Candidate(ReleaseNote.from_json(c["note"]), frozenset(c["held"])) for c in candidates])
     if choice is None:
-        return Settled(1, False, None)
-    return Settled(1, False, Chosen(str(choice.note.id), "staged", None, choice.note.to_json()))
+        return StartPoint(1, False, None)
+    return StartPoint(1, False, Chosen(str(choice.note.id), "staged", None, choice.note.to_json()))

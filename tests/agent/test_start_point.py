@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.virtual_time import run_virtual
-from trainjob.agent.attempts import settling
+from trainjob.agent.attempts import start_point
 from trainjob.agent.storing.storage import StorageError
 from trainjob.checkpoint import errors
 
@@ -30,18 +30,18 @@ class Store:
             raise StorageError(self.kind, "no answer")
         return SETTLED
 
-    def settle(self, attempt: int) -> settling.Settled:
+    def settle(self, attempt: int) -> start_point.StartPoint:
         config = SimpleNamespace(job_uid="uid", spec=SimpleNamespace(resume_from="auto"))
         console = SimpleNamespace(say=lambda text: None)
         site: Any = SimpleNamespace(storage=self, config=config, console=console, warn=self.warnings.append)
-        return run_virtual(settling.settle(site, attempt, []))
+        return run_virtual(start_point.settle(site, attempt, []))
 
 
 @pytest.mark.parametrize(
     "attempt, kind, outage_s",
     [
-        (1, errors.UNREADABLE, settling.FIRST_OUTAGE_S),
-        *((2, kind, settling.OUTAGE_S) for kind in (errors.UNREADABLE, errors.READ_ONLY, errors.FULL, errors.LOST)),
+        (1, errors.UNREADABLE, start_point.FIRST_OUTAGE_S),
+        *((2, kind, start_point.OUTAGE_S) for kind in (errors.UNREADABLE, errors.READ_ONLY, errors.FULL, errors.LOST)),
     ],
 )
 def test_an_outage_is_sat_out_and_told_and_has_an_end(attempt: int, kind: str, outage_s: float) -> None:
