@@ -17,6 +17,7 @@ from trainjob.agent.storing import backoff
 from trainjob.agent.storing import storage as storage_module
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob.agent.wire.from_member import FromMember, Shared, ShareFailing
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 
@@ -72,15 +73,15 @@ def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "FIRST_S", 0.01)
-    told: list[str] = []
+    told: list[type] = []
 
     async def run() -> None:
         child = StorageChild(Reaper(asyncio.get_running_loop()), str(tmp_path / "store"), str(tmp_path))
         saving = Saving(str(tmp_path / "staging"), child, lambda urgent: None, no_fault)
         failed = asyncio.Event()
 
-        def to_leader(message: Any) -> None:
-            told.append(message["op"])
+        def to_leader(word: FromMember) -> None:
+            told.append(type(word))
             failed.set()
 
         saving.to_leader = to_leader
@@ -100,5 +101,5 @@ def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
         await child.close(5)
 
     asyncio.run(run())
-    assert told[0] == "share_failing" and told[-1] == "shared"
+    assert told[0] is ShareFailing and told[-1] is Shared
     assert (tmp_path / "store/checkpoints/1-1-1/part").read_bytes() == b"part"
