@@ -494,3 +494,15 @@ def test_that_training_is_complete_outlives_the_pod_that_said_so() -> None:
     w = world()
     decision = decide(gone(w, 1, completed=True), w.now + seconds(60))
     assert decision.status.holds("Complete")
+
+
+def test_an_edit_while_a_cause_is_looked_for_makes_nobody_forget_the_failure() -> None:
+    w = world(failure_policy={"maxFailures": 3})
+    w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now))
+    w.change_spec(workers=2)
+    w.turn()
+    assert w.attempt.state == "Running"
+    w.break_rank(1, raised(1, "ValueError", at=w.now))
+    w.turn()
+    assert w.status.history[-1].end_cause == contract.REASON_USER_ERROR and w.status.failures.counted == 1
+    assert w.attempt.workers == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from support.core import World, seconds
 from trainjob_api import contract
@@ -101,4 +104,18 @@ def test_a_deadline_that_passes_meanwhile_waits_for_the_cause() -> None:
     assert world.attempt.state == "Running" and not world.status.finished
     world.tick(KUBELETS_WAIT_S).turn()
     assert world.status.finished and world.status.history[-1].end_cause == contract.REASON_EXIT
+    assert world.status.failures.counted == 1
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [lambda world: world.change_spec(workers=2), lambda world: world.ask_restart("now")]
+)
+def test_what_is_wished_meanwhile_makes_nobody_forget_the_failure(meanwhile: Callable[[World], None]) -> None:
+    world = plain()
+    world.fail_pod(0, 3)
+    meanwhile(world)
+    world.turn()
+    assert world.attempt.state == "Running"
+    world.tick(KUBELETS_WAIT_S).turn()
+    assert (world.attempt.state, world.attempt.end_cause) == ("Ended", contract.REASON_EXIT)
     assert world.status.failures.counted == 1

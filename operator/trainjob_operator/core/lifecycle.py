@@ -132,8 +132,8 @@ def _stopped_clock(turn: Turn) -> Timing:
 def restart_on_demand(turn: Turn) -> None:
     """A person asks for a new attempt: the annotation differs from the one that was answered last."""
     asked = (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
-    if not asked or asked == turn.status.restart:
-        return
+    if not asked or asked == turn.status.restart or turn.held:
+        return  # also while something that broke is to be told and counted first
     if turn.running is not None:
         message = f"{contract.ANNOTATION_RESTART} is {asked!r}: the ranks start again"
         turn.tell("Normal", contract.REASON_RESTART_REQUESTED, message)

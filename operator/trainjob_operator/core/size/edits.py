@@ -17,7 +17,7 @@ from trainjob_operator.core.turn import Turn
 def take_edits(turn: Turn) -> None:
     """End an attempt that an edit leaves no way to go on."""
     running = turn.running
-    if running is None or running.make in (None, turn.make) or turn.blocked is not None:
+    if running is None or running.make in (None, turn.make) or turn.blocked is not None or turn.held:
         return None
     if make.template_of(running.make or "") != make.template_of(turn.make):
         # Only while it is suspended a job lets its template be changed: it was, between two looks.

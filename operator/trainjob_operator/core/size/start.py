@@ -38,8 +38,8 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
     """spec.workers differs from the running attempt: smaller at once, larger as soon as the new workers are up, if they
     come up `beside` those that train.
     """
-    if turn.running is None or turn.blocked is not None:
-        return None
+    if turn.running is None or turn.blocked is not None or turn.held:
+        return None  # something broke, and is to be told and counted before anything planned ends the attempt
     wished, members = turn.spec.workers, turn.members()
     if wished == len(members):
         return None
