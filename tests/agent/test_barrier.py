@@ -50,6 +50,24 @@ def test_stop_from_any_rank_reaches_all() -> None:
     assert b.arrive(0, call(1)) == [Release(1, REPORT, stop=True, saved=False)]
 
 
+def test_a_checkpoint_of_different_steps_is_refused() -> None:
+    b = barrier(3)
+    b.arrive(0, call(0, mode=contract.UPLOAD_ASYNC, step=6))
+    b.arrive(0, call(1, step=None))
+    (fail,) = b.arrive(0, call(2, step=5))
+    assert isinstance(fail, Fail) and fail.reason == contract.FAIL_MISMATCH and fail.ranks == fail.about == (0, 1, 2)
+    assert "rank 2 at step 5; rank 0 at step 6" in fail.message and "leave step= out" in fail.message
+    b.arrive(0, call(0, 2, mode=contract.UPLOAD_ASYNC, step=7))
+    b.arrive(0, call(1, 2))
+    assert b.arrive(0, call(2, 2, step=7)) == [Admit(2)], "ranks that give none, or the same"
+
+
+def test_metrics_of_different_steps_are_the_ranks_own() -> None:
+    b = barrier()
+    b.arrive(0, call(0, step=6))
+    assert b.arrive(0, call(1, step=5)) == [Release(1, REPORT, stop=False, saved=False)]
+
+
 def test_one_rank_alone_is_a_world() -> None:
     assert barrier(1).arrive(0, call(0)) == [Release(1, REPORT, False, False)]
 
@@ -386,6 +404,7 @@ CALLS = st.lists(
         st.sampled_from([None, 5.0]),
         st.sampled_from([None, None, contract.UPLOAD_ASYNC]),
         st.booleans(),
+        st.sampled_from([None, 7, 7, 8]),
     ),
     max_size=14,
 )
@@ -394,7 +413,7 @@ CALLS = st.lists(
 @given(CALLS)
 def test_ranks_that_arrive_together_are_ranks_that_arrive_one_by_one(calls: list[Any]) -> None:
     one, other = Barrier(4, range(2), 30.0), Barrier(4, range(2), 30.0)
-    for now, (what, ranks, n, kind, timeout_s, mode, stop) in enumerate(calls):
+    for now, (what, ranks, n, kind, timeout_s, mode, stop, step) in enumerate(calls):
         if what == "ended":
             assert one.ended(ranks[0], "ended") == other.ended(ranks[0], "ended")
         elif what == "tick":
@@ -402,7 +421,7 @@ def test_ranks_that_arrive_together_are_ranks_that_arrive_one_by_one(calls: list
         elif what == "released":
             assert one.admitted(one.current) == other.admitted(other.current)
         else:
-            arrival = Arrival(ranks[0], n, kind, timeout_s, mode, stop, 0.25)
+            arrival = Arrival(ranks[0], n, kind, timeout_s, mode, stop, 0.25, step)
             alone = [out for r in ranks for out in one.arrive(float(now), arrival._replace(rank=r))]
             assert alone == other.arrive_together(float(now), tuple(ranks), arrival)
         assert (one.current, one.phase, one.missing(), one.deadline()) == (

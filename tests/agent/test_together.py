@@ -73,13 +73,13 @@ def test_what_differs_is_told_apart_and_metadata_of_the_lowest_rank_alone() -> N
         offer = Offer("/p", contract.UPLOAD_SYNC)
         here.call(8, timeout_s=5.0)
         here.call(9, checkpoint=offer._replace(metadata={"by": 9}))
-        here.call(10, stop=True)
+        here.call(10, stop=True, step=3)
         here.call(11, checkpoint=offer._replace(metadata={"by": 11}))
         (arrive,) = here.arrivals
         assert set(arrive.callers) == {
             Callers((8,), 5.0),
             Callers((9, 11), None, contract.UPLOAD_SYNC),
-            Callers((10,), stop=True),
+            Callers((10,), stop=True, step=3),
         }
         assert arrive.metadata == {9: {"by": 9}}
         here.member.close()

@@ -86,7 +86,8 @@ def report(
     - `checkpoint_upload_mode`: a CheckpointUploadMode or its name; ASYNC unless given.
     - `delete_local_checkpoint_after_upload`: True lets the files be moved instead of copied. Absent, they may go only
       when the mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
-    - `step`, `total_steps`, `epoch`: whole numbers, for the progress that is shown and the time left.
+    - `step`, `total_steps`, `epoch`: whole numbers, for the progress that is shown and the time left. Ranks that give a
+      `step` give the same one with a checkpoint: states of different steps are refused.
     - `checkpoint_dir_name`: accepted for Ray Train's sake, without effect.
 
     Raises RankGoneError when another rank has ended, BarrierTimeoutError, BarrierMismatchError when ranks call

@@ -93,10 +93,10 @@ class Arrivals:
         return [self._arrive(n, kind, groups[n, kind], waited) for n, kind in sorted(groups)]
 
     def _arrive(self, n: int, kind: str, calls: Dict[int, Collective], waited_s: float) -> Arrive:
-        alike: Dict[Tuple[Optional[float], Optional[str], bool], List[int]] = {}
+        alike: Dict[Tuple[Optional[float], Optional[str], bool, Optional[int]], List[int]] = {}
         for rank, call in calls.items():
             mode = None if call.checkpoint is None else call.checkpoint.mode
-            alike.setdefault((call.timeout_s, mode, call.stop), []).append(rank)
+            alike.setdefault((call.timeout_s, mode, call.stop, call.step), []).append(rank)
         metadata = ((rank, call.checkpoint.metadata) for rank, call in calls.items() if call.checkpoint is not None)
         first = next(((rank, found) for rank, found in metadata if found), None)
         zero = calls.get(0)

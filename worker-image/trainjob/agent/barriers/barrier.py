@@ -27,6 +27,8 @@ class Arrival(NamedTuple):
     stop: bool = False
     waited_s: float = 0.0
     """Before its agent told of it."""
+    step: Optional[int] = None
+    """Of a report(), where the rank gives one."""
 
 
 class Release(NamedTuple):
@@ -287,6 +289,8 @@ class Barrier:
         if self._refusal is not None and next(iter(self._arrivals.values())).kind == contract.KIND_REPORT:
             return [self._fail(contract.FAIL_STORAGE, self._refusal, ())]
         if any(a.mode is not None for a in self._arrivals.values()):
+            if len({a.step for a in self._arrivals.values()} - {None}) > 1:
+                return [self._fail(contract.FAIL_MISMATCH, self._torn(), tuple(sorted(self._arrivals)))]
             self._phase = ADMITTING
             return [Admit(self.current)]
         return [self._release()]
@@ -338,6 +342,17 @@ class Barrier:
             "Every rank must make the same calls as often as the others."
         )
         return self._fail(contract.FAIL_RANK_GONE, text, gone)._replace(ranks=waiting)
+
+    def _torn(self) -> str:
+        groups: Dict[int, List[int]] = {}
+        for rank, a in sorted(self._arrivals.items()):
+            if a.step is not None:
+                groups.setdefault(a.step, []).append(rank)
+        steps = "; ".join(f"{_ranks(tuple(ranks))} at step {step}" for step, ranks in sorted(groups.items())[:4])
+        return (
+            f"The ranks saved different steps in one report(): {steps}. Such states do not belong together, so nothing "
+            "was saved. Report the same step on every rank; leave step= out where each rank counts for itself."
+        )
 
     def _mismatch(self) -> str:
         groups: Dict[Tuple[str, int], List[int]] = {}

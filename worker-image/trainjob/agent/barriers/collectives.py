@@ -90,6 +90,7 @@ class Collectives:
                 callers.mode,
                 callers.stop,
                 message.waited_s,
+                callers.step,
             )
             self._carry_out(self._barrier.arrive_together(now, callers.ranks, arrival))
 

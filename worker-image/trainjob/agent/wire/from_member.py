@@ -38,6 +38,8 @@ class Callers(NamedTuple):
     mode: Optional[str] = None
     """Upload mode of the checkpoints that they bring; None: they bring none."""
     stop: bool = False
+    step: Optional[int] = None
+    """Of a report(): the one that they give."""
 
     def check(self) -> None:
         """Raises ValueError."""
