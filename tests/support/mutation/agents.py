@@ -161,4 +161,25 @@ MUTANTS = (
         "            if False:",
         "tests/agent/test_finishing.py::test_uploads_are_given_up_once_nothing_has_moved_for_a_while",
     ),
+    Mutant(
+        "who was frozen takes all others for silent",
+        FOLDER + "**/pulse.py",
+        "            self._awake_since = now\n        self._ticked",
+        "            pass\n        self._ticked",
+        "tests/agent/test_pulse.py::test_who_was_frozen_itself_takes_nobody_for_silent",
+    ),
+    Mutant(
+        "one kill for memory explains all ends",
+        FOLDER + "**/memory.py",
+        "        self._claimed += 1\n",
+        "",
+        "tests/agent/test_memory.py::test_each_kill_explains_one_end",
+    ),
+    Mutant(
+        "an end is dated by a clock that somebody sets",
+        FOLDER + "**/steady.py",
+        "    return time.monotonic() + _AHEAD_S",
+        "    return time.time()",
+        "tests/agent/test_steady.py::test_an_end_before_a_step_is_not_moved_by_it",
+    ),
 )

@@ -119,4 +119,18 @@ MUTANTS = (
         "        return key",
         "tests/shell/test_workqueue.py::test_a_taken_key_waits_until_it_is_given_back",
     ),
+    Mutant(
+        "the rules' clock steps",
+        FOLDER + "steady_time.py",
+        "        most_s = self._slew * passed_s",
+        "        most_s = 1e9",
+        "tests/sim/test_clock_steps.py::test_the_same_history_with_steps_and_without",
+    ),
+    Mutant(
+        "a node that is cordoned says nothing of a pod that is gone",
+        FOLDER + "**/observe.py",
+        "        if taken is not None or name is None:\n",
+        "        if True:\n",
+        "tests/shell/test_observe.py::test_a_member_that_was_evicted_while_nobody_looked_was_taken_away",
+    ),
 )
