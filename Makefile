@@ -14,7 +14,7 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs bench bench-k8s bench-checkpoint cluster cluster-down images push e2e clean
+.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs bench bench-k8s bench-scale bench-checkpoint cluster cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench: $(STAMP) ## Measure, one line a figure
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes
+
+bench-scale: $(STAMP) ## The operator with many jobs and a large one; BENCH_ARGS="--jobs 50 --large 200" for a quick look
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.scale $(BENCH_ARGS)
 
 bench-checkpoint: $(STAMP) ## What saving and restoring cost; BENCH_ARGS="--rounds 1 --scale 0.1" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.checkpoint $(BENCH_ARGS)

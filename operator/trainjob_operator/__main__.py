@@ -24,6 +24,7 @@ from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, NotFound, Unavailable
 from trainjob_operator.core.model import Installation
+from trainjob_operator.k8s.claims import Claims
 from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
@@ -158,7 +159,12 @@ class Operator:
         if dropped:
             raise CannotRun(OLD_CRD.format(", ".join(dropped)))
         settings = self._settings
-        names = {"lease": settings.lease, "secret": settings.secret, "service": settings.service}
+        names = {
+            "lease": settings.lease,
+            "secret": settings.secret,
+            "service": settings.service,
+            "claim": contract.CLAIM_LEASE,
+        }
         rights = needed_rights(settings.namespaces, settings.pod_namespace, names)
         missing = await _patiently(lambda: missing_rights(api, rights))
         if missing:
@@ -195,6 +201,7 @@ class Operator:
         closing.push_async_callback(coordinator.stop)
         port = urlsplit(url).port or settings.coordinator_port
         installation = self._installation(trust, rules)
+        claims = Claims(api, f"{settings.pod_namespace}/{settings.lease}", clock)
         reconciler = Reconciler(
             recorded(cluster, recorder),
             coordinator,
@@ -202,6 +209,7 @@ class Operator:
             clock,
             workers=settings.workers,
             on_turn=self._metrics.turn,
+            claims=claims,
         )
         await point_here(api, settings.pod_namespace, settings.service, settings.pod_ip, port)
         self._health.leads(reconciler)
@@ -217,7 +225,8 @@ class Operator:
                 settings=settings,
                 connect=api.connection,
                 ears=Ears(
-                    hint=cluster.hint,
+                    tell=cluster.tell,
+                    missed=cluster.missed,
                     alive=self._health.watch_lives,
                     blind=self._health.blind,
                     on_call=self._watch_called,
@@ -225,6 +234,7 @@ class Operator:
                 served=lambda: knows_trainjobs(api),
                 stop=watch_stop,
             ),
+            claims.keep(reconciler.namespaces),
             trust.keep_fresh(),
             self._keep_route(api, port),
         )

@@ -7,6 +7,8 @@ are plain dicts as the API serves them; nothing else in the package knows HTTP.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 Manifest = dict[str, Any]
@@ -37,6 +39,30 @@ class Unavailable(ClusterError):
         super().__init__(text)
         self.retry_after_s = retry_after_s
         """The API server asks not to be asked again before then."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A TrainJob or a pod that bears a job's label, as it is now or, if it is `gone`, as it was last."""
+
+    kind: str
+    key: JobKey
+    """The job's."""
+    manifest: Manifest
+    gone: bool = False
+
+
+class Mark(Enum):
+    """Where the watch stands."""
+
+    BEGIN = "begin"
+    """It begins, or something may have been missed: what was told before is void. All jobs and pods follow."""
+    COMPLETE = "complete"
+    """All of them were told, as they were at one moment after BEGIN or later; from now on changes follow."""
+
+
+News = Mark | Seen | JobKey
+"""What the watch tells; a key alone: something about this job may have changed."""
 
 
 class Cluster(Protocol):
@@ -87,6 +113,10 @@ class Cluster(Protocol):
         """Raises Conflict when a Service of that name exists."""
         ...
 
+    async def patch_service(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """JSON merge patch; with `metadata.resourceVersion` in it only of that version, else Conflict."""
+        ...
+
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """Create an event, or raise its count if one of that name is there."""
         ...
@@ -106,10 +136,12 @@ class Cluster(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncIterator[JobKey]:
-        """Keys of jobs about which something changed (the job or one of its pods), starting with every job there is.
+    def watch(self) -> AsyncIterator[News]:
+        """All jobs and their pods, and what changes of them; each object's states in order, but for lists between
+        BEGIN and COMPLETE, which may be older or newer than what follows.
 
-        Only a hint: keys may come twice or for nothing. Ends never; raises ClusterError when the source fails.
+        Nothing is left out unless a BEGIN follows; what is told may come late, twice, or for nothing. Ends never;
+        raises ClusterError when the source fails.
         """
         ...
 

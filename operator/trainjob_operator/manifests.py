@@ -6,6 +6,7 @@ controller is taken with care: no shape of a pod's status makes these raise.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -97,6 +98,11 @@ def serves(manifest: Manifest, job: str, uid: str) -> bool:
 
 
 def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
+    """What counts of a pod of this job."""
+    return pod_view_of(manifest, job.metadata.name, job.metadata.uid)
+
+
+def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
     """What counts of a pod: the state of its trainer container, never the pod's own phase where a container says
     more.
     """
@@ -111,12 +117,13 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
     doubt, doubt_since = _doubt(manifest, trainer, conditions) if phase is PodPhase.RUNNING else (None, None)
     word = last_word_in(ended) if over else None
     return PodView(
-        slot=_slot(metadata, job.metadata.name),
+        slot=_slot(metadata, job),
         name=metadata["name"],
         uid=metadata["uid"],
         phase=phase,
-        owned=owned_by(manifest, job.metadata.uid),
+        owned=owned_by(manifest, job_uid),
         make=bounded((metadata.get("labels") or {}).get(contract.LABEL_MAKE)),
+        authority=_authority(manifest),
         deleting="deletionTimestamp" in metadata,
         gone_by=_time(metadata.get("deletionTimestamp")),
         scheduled=_scheduled(manifest, phase, conditions),
@@ -140,6 +147,18 @@ def pod_view(manifest: Manifest, job: TrainJob) -> PodView:
         doubt_since=doubt_since,
         lingers=over and status.get("phase") == "Running" and trainer.has_company,
     )
+
+
+def authority_digest(ca: str) -> str:
+    """Of a CA's PEM text."""
+    return hashlib.sha256(ca.encode()).hexdigest()[:16]
+
+
+def _authority(manifest: Manifest) -> str | None:
+    containers = (manifest.get("spec") or {}).get("containers") or ()
+    entries = (entry for container in containers for entry in container.get("env") or ())
+    told = next((entry.get("value") for entry in entries if entry.get("name") == contract.ENV_COORDINATOR_CA), None)
+    return authority_digest(told) if isinstance(told, str) and told else None
 
 
 def with_warnings(pod: PodView, events: Iterable[Manifest]) -> PodView:

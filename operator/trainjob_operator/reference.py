@@ -130,7 +130,8 @@ def _metric_rows() -> list[tuple[str, str, str, str]]:
 
 
 def _endings() -> list[tuple[str, str, str]]:
-    right = needed_rights((), "trainjob-system", {"lease": "lease", "secret": "secret", "service": "service"})[0]
+    names = {name: name for name in ("lease", "secret", "service", "claim")}
+    right = needed_rights((), "trainjob-system", names)[0]
     error = str(operator.EXIT_ERROR)
     return [
         (str(operator.EXIT_USAGE), _gist(settings.BadSettings), f"`{_bad_settings()}`"),

@@ -22,7 +22,12 @@ from trainjob_operator.k8s.rights import missing_rights, needed_rights
 
 pytestmark = [on_apiserver, pytest.mark.timeout(600)]
 
-NAMES = {"service": contract.COORDINATOR_SERVICE, "secret": contract.COORDINATOR_SECRET, "lease": contract.LEASE_NAME}
+NAMES = {
+    "service": contract.COORDINATOR_SERVICE,
+    "secret": contract.COORDINATOR_SECRET,
+    "lease": contract.LEASE_NAME,
+    "claim": contract.CLAIM_LEASE,
+}
 ACCOUNT = "trainjob-operator"
 CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{contract.PLURAL}.{contract.GROUP}"
 

@@ -17,7 +17,12 @@ pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
 
 Right = tuple[str, str, str, str]
 """(API group, resource, verb, name or "")"""
-NAMES = {"service": contract.COORDINATOR_SERVICE, "secret": contract.COORDINATOR_SECRET, "lease": contract.LEASE_NAME}
+NAMES = {
+    "service": contract.COORDINATOR_SERVICE,
+    "secret": contract.COORDINATOR_SECRET,
+    "lease": contract.LEASE_NAME,
+    "claim": contract.CLAIM_LEASE,
+}
 NAMESPACED = ("scope=namespaces", "namespaces={team-a,team-b}")
 
 

@@ -14,7 +14,7 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver, why_not
 from support.trainjobs import document
 from trainjob_api import contract
-from trainjob_operator.cluster import JobKey
+from trainjob_operator.cluster import JobKey, Seen
 from trainjob_operator.k8s import host
 from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
@@ -45,6 +45,8 @@ class Watch:
 
     def __init__(self, settings: Settings, api: Api) -> None:
         self.hints: list[JobKey] = []
+        self.told: list[tuple[str, str, bool]] = []
+        self.gaps = 0
         self.calls: list[tuple[str, str, int]] = []
         self.signs = 0
         self.blind: list[str | None] = []
@@ -54,14 +56,21 @@ class Watch:
             watch_with_kopf(
                 settings=settings,
                 connect=api.connection,
-                ears=Ears(hint=self._hint, alive=self._alive, blind=self._blind, on_call=self._call),
+                ears=Ears(
+                    tell=self._tell, missed=self._missed, alive=self._alive, blind=self._blind, on_call=self._call
+                ),
                 served=lambda: knows_trainjobs(api),
                 stop=self.stop,
             )
         )
 
-    def _hint(self, key: JobKey) -> None:
-        self.hints.append(key)
+    def _tell(self, seen: Seen) -> None:
+        self.hints.append(seen.key)
+        self.told.append((seen.kind, seen.manifest["metadata"]["name"], seen.gone))
+        self._news.set()
+
+    def _missed(self) -> None:
+        self.gaps += 1
         self._news.set()
 
     def _alive(self) -> None:
@@ -128,6 +137,9 @@ def test_jobs_and_their_pods_give_hints_and_nothing_is_written(server: ApiServer
         await asyncio.to_thread(server.request, "POST", PODS, pod(f"stranger-{name}", {"app": "web"}))
         await asyncio.to_thread(server.request, "POST", PODS, pod(f"{name}-0", {contract.LABEL_JOB: f"owner-{name}"}))
         await watch.until(lambda: ("default", f"owner-{name}") in watch.hints)
+        assert watch.gaps == 2, "the first lists of jobs and of pods"
+        await asyncio.to_thread(server.request, "DELETE", f"{PODS}/{name}-0?gracePeriodSeconds=0")
+        await watch.until(lambda: ("Pod", f"{name}-0", True) in watch.told)
 
     watch = watch_it(server, story, *flags)
     assert {method for method, _, _ in watch.calls} == {"GET"}

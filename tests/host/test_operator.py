@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,8 @@ def test_without_leader_election_there_is_no_lease(installation: Installation, t
     operator.says("leading:")
     team.apply()
     team.has_pods("digits-0", "digits-1")
-    assert not [key for key in operator.calls() if key[2] == "leases"]
+    with pytest.raises(urllib.error.HTTPError, match="not found"):
+        installation.lease()
     operator.send(signal.SIGTERM)
     assert operator.ended(10) == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 from trainjob_operator.cluster import Manifest
 from trainjob_operator.k8s.rights import RULES, Right, Where, missing_rights, needed_rights
 
-NAMES = {"lease": "the-lease", "secret": "the-secret", "service": "the-service"}
+NAMES = {"lease": "the-lease", "secret": "the-secret", "service": "the-service", "claim": "the-claim"}
 
 
 class _Judge:
@@ -45,6 +45,8 @@ def test_what_can_be_named_is_asked_for_by_name() -> None:
         ("create", ""),
         ("get", "the-lease"),
         ("update", "the-lease"),
+        ("get", "the-claim"),
+        ("update", "the-claim"),
     }
     assert {(right.verb, right.name) for right in rights if right.resource == "secrets"} == {
         ("create", ""),

@@ -14,8 +14,8 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.kube_world import JOBS
 from support.trainjobs import document
-from trainjob_operator.cluster import Rejected, Unavailable
-from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.cluster import Mark, Rejected, Seen, Unavailable
+from trainjob_operator.k8s.kube import KubeCluster, seen_job
 from trainjob_operator.k8s.kubeapi import Api
 
 pytestmark = on_apiserver
@@ -54,24 +54,62 @@ def test_jobs_of_all_namespaces_or_of_some(apiserver: ApiServer, api_namespace: 
     asyncio.run(main())
 
 
-def test_hints_are_named_once_and_not_lost_while_the_list_is_read(apiserver: ApiServer, api_namespace: str) -> None:
+def test_each_object_waits_once_and_nothing_is_lost_while_the_list_is_read(
+    apiserver: ApiServer, api_namespace: str
+) -> None:
     first, second = two_namespaces(apiserver, api_namespace)
 
     async def main() -> None:
         async with opened(apiserver.kubeconfig, first, second) as (api, cluster):
-            # The first request of the list is under way when the hint comes.
-            api.on_call = lambda *_: cluster.hint(("team", "new"))
-            cluster.hint(("nobody", "watches"))
-            async with contextlib.aclosing(cluster.watch()) as keys:  # type: ignore[type-var]
-                named = [await asyncio.wait_for(anext(keys), 10.0) for _ in range(3)]
-                assert sorted(named) == sorted([(first, "digits"), (second, "digits"), ("team", "new")])
-                for _ in range(3):
-                    cluster.hint((first, "digits"))
-                cluster.hint((second, "digits"))
-                assert [await asyncio.wait_for(anext(keys), 10.0) for _ in range(2)] == [
+            # The first request of the list is under way when this comes.
+            api.on_call = lambda *_: cluster.tell(("team", "new"))
+            cluster.tell(("nobody", "watches"))
+            async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
+                named = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(5)]
+                assert [news.key if isinstance(news, Seen) else news for news in named] == [
+                    Mark.BEGIN,
                     (first, "digits"),
                     (second, "digits"),
+                    Mark.COMPLETE,
+                    ("team", "new"),
                 ]
+                api.on_call = None
+                job = await cluster.get_job(first, "digits")
+                for _ in range(3):
+                    cluster.tell(seen_job(job))
+                cluster.tell(seen_job(job, gone=True))
+                cluster.tell((second, "digits"))
+                assert [await asyncio.wait_for(anext(watch), 10.0) for _ in range(2)] == [
+                    Seen("TrainJob", (first, "digits"), job, gone=True),
+                    (second, "digits"),
+                ]
+
+    asyncio.run(main())
+
+
+def test_after_a_gap_everything_is_told_anew(apiserver: ApiServer, api_namespace: str) -> None:
+    first, second = two_namespaces(apiserver, api_namespace)
+
+    async def main() -> None:
+        async with opened(apiserver.kubeconfig, first, second) as (api, cluster):
+            async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
+                before = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(4)]
+                cluster.tell(("team", "before"))
+                for _ in range(3):
+                    cluster.missed()
+                lists: list[str] = []
+                api.on_call = lambda method, path, *_: lists.append(path)
+                assert [await asyncio.wait_for(anext(watch), 10.0) for _ in range(4)] == before
+                assert len(lists) == 4, "jobs and pods of both namespaces, once"
+
+                def missed_meanwhile(*_: object) -> None:
+                    api.on_call = None
+                    cluster.missed()
+
+                api.on_call = missed_meanwhile
+                cluster.missed()
+                again = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(7)]
+                assert again == [*before[:3], *before], "no list is complete that had a gap meanwhile"
 
     asyncio.run(main())
 
@@ -79,9 +117,10 @@ def test_hints_are_named_once_and_not_lost_while_the_list_is_read(apiserver: Api
 def test_a_watch_whose_list_fails_raises(apiserver: ApiServer, api_namespace: str) -> None:
     async def main() -> None:
         async with opened(apiserver.kubeconfig_for("not-a-token"), api_namespace) as (_, cluster):
-            async with contextlib.aclosing(cluster.watch()) as keys:  # type: ignore[type-var]
+            async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
+                assert await anext(watch) is Mark.BEGIN
                 with pytest.raises(Unavailable):
-                    await asyncio.wait_for(anext(keys), 10.0)
+                    await asyncio.wait_for(anext(watch), 10.0)
 
     asyncio.run(main())
 

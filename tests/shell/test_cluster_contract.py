@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from support.apiserver import on_apiserver
 from support.clusters import manifest, plain_pod
 from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_operator.cluster import Cluster, Conflict, Manifest, NotFound
+from trainjob_operator.cluster import Cluster, Conflict, Manifest, Mark, News, NotFound, Seen
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import MemoryCluster
@@ -485,21 +485,54 @@ def test_a_node_is_read(bench: Bench) -> None:
     bench.run(main())
 
 
+def test_a_service_is_patched_in_the_version_that_was_read(bench: Bench) -> None:
+    async def main() -> None:
+        spec = {"clusterIP": "None", "selector": {"a": "b", "c": "d"}, "ports": [{"port": 80}]}
+        service = await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "digits"}, "spec": spec})
+        metadata = {"resourceVersion": service["metadata"]["resourceVersion"]}
+        patch = {"metadata": metadata, "spec": {"selector": {"a": "x", "c": None}, "ports": None}}
+        patched = await bench.cluster.patch_service(bench.namespace, "digits", patch)
+        assert patched["spec"]["selector"] == {"a": "x"} and "ports" not in patched["spec"]
+        with pytest.raises(Conflict):
+            await bench.cluster.patch_service(bench.namespace, "digits", patch)
+        with pytest.raises(NotFound):
+            await bench.cluster.patch_service(bench.namespace, "nobody", {"spec": {"selector": None}})
+
+    bench.run(main())
+
+
 # --- Watch ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_watch_starts_with_what_there_is_and_names_what_changes(bench: Bench) -> None:
+async def told(watch: AsyncIterator[News]) -> tuple[object, ...]:
+    """The next that the watch tells: a mark, or kind, name, UID and whether it is gone."""
+    news = await asyncio.wait_for(anext(watch), 10.0)
+    if not isinstance(news, Seen):
+        return (news,)
+    metadata = news.manifest["metadata"]
+    assert news.key[0] == metadata["namespace"]
+    return news.kind, metadata["name"], metadata["uid"], news.gone
+
+
+def test_the_watch_starts_with_what_there_is_and_tells_what_changes(bench: Bench) -> None:
     async def main() -> None:
         job = await a_job(bench)
-        async with contextlib.aclosing(bench.cluster.watch()) as keys:  # type: ignore[type-var]
-            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
-            await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
-            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
-            await bench.create_job(manifest("second"))
-            named = await asyncio.wait_for(anext(keys), 10.0)
-            while named == (bench.namespace, "digits"):
-                named = await asyncio.wait_for(anext(keys), 10.0)
-            assert named == (bench.namespace, "second")
+        first = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        async with contextlib.aclosing(bench.cluster.watch()) as watch:  # type: ignore[type-var]
+            assert await told(watch) == (Mark.BEGIN,)
+            listed = {await told(watch), await told(watch)}
+            assert listed == {
+                ("TrainJob", "digits", job["metadata"]["uid"], False),
+                ("Pod", "digits-0", first["metadata"]["uid"], False),
+            }
+            assert await told(watch) == (Mark.COMPLETE,)
+            pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-1", owner=job))
+            lives, gone = (("Pod", "digits-1", pod["metadata"]["uid"], ended) for ended in (False, True))
+            while (news := await told(watch)) != lives:
+                assert news in listed, "what there was may come twice"
+            await bench.cluster.delete_pod(bench.namespace, "digits-1", pod["metadata"]["uid"], 0)
+            while (news := await told(watch)) != gone:
+                assert news == lives, "it is marked before it goes"
 
     bench.run(main())
 
@@ -507,10 +540,12 @@ def test_the_watch_starts_with_what_there_is_and_names_what_changes(bench: Bench
 def test_the_watch_tells_of_a_deleted_job(bench: Bench) -> None:
     async def main() -> None:
         job = await a_job(bench)
-        async with contextlib.aclosing(bench.cluster.watch()) as keys:  # type: ignore[type-var]
-            await asyncio.wait_for(anext(keys), 10.0)
+        async with contextlib.aclosing(bench.cluster.watch()) as watch:  # type: ignore[type-var]
+            while await told(watch) != (Mark.COMPLETE,):
+                pass
             await bench.cluster.delete_job(bench.namespace, "digits", job["metadata"]["uid"])
-            assert await asyncio.wait_for(anext(keys), 10.0) == (bench.namespace, "digits")
+            while (news := await told(watch)) != ("TrainJob", "digits", job["metadata"]["uid"], True):
+                assert news == ("TrainJob", "digits", job["metadata"]["uid"], False)
 
     bench.run(main())
 

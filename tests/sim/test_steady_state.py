@@ -24,8 +24,7 @@ def test_no_write_while_ranks_train_silently() -> None:
             sim.calls.clear()
             await asyncio.sleep(QUIET_S)
             assert sim.writes == []
-            turns = sum(call.verb == "get_job" for call, moment in sim.calls if moment is Moment.BEFORE)
-            assert turns <= QUIET_S / 30, "looks too should be rare"
+            assert len(sim.calls) <= 6, "looks too should be rare"
 
     run_virtual(main())
 
@@ -42,7 +41,7 @@ def test_progress_alone_is_written_rarely() -> None:
             assert {call.verb for call in sim.writes} == {"patch_job_status"}
             assert 30 <= len(sim.writes) <= 61, "about one write in ten seconds"
             reads = [call.verb for call, moment in sim.calls if moment is Moment.BEFORE and not call.writes]
-            assert len(reads) <= 240, "and it takes no look at the cluster; that of the write's own echo is left"
+            assert reads == [], "and it takes no look at the cluster"
 
     run_virtual(main())
 

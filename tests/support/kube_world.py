@@ -15,7 +15,7 @@ import aiohttp
 
 from trainjob_api import contract
 from trainjob_operator.cluster import Manifest, NotFound, Unavailable
-from trainjob_operator.k8s.kube import KubeCluster
+from trainjob_operator.k8s.kube import KubeCluster, seen_job, seen_pod
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import ChangeType, ObjectChange
 
@@ -92,12 +92,13 @@ class Watch:
 
 
 async def tell_of_changes(watch: Watch, cluster: KubeCluster) -> None:
-    """What the host does with kopf: a hint for each change of a job or of one of its pods."""
+    """What the host does with kopf: each change of a job or of one of its pods is handed over."""
     async for change in watch.changes():
-        metadata = change.object["metadata"]
-        name = metadata["name"] if change.kind == contract.KIND else metadata.get("labels", {}).get(contract.LABEL_JOB)
-        if name:
-            cluster.hint((metadata["namespace"], name))
+        gone = change.type is ChangeType.DELETED
+        if change.kind == contract.KIND:
+            cluster.tell(seen_job(change.object, gone))
+        elif contract.LABEL_JOB in change.object["metadata"].get("labels", {}):
+            cluster.tell(seen_pod(change.object, gone))
 
 
 async def start_pod(api: Api, namespace: str, name: str, node: str = "node-1", status: Manifest | None = None) -> None:

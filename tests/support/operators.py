@@ -204,6 +204,7 @@ def grant(installation: Installation, jobs: str | None, *, without: tuple[str, s
 def _policy(rule: Rule, without: tuple[str, str] | None) -> dict[str, Any]:
     names = {
         "lease": contract.LEASE_NAME,
+        "claim": contract.CLAIM_LEASE,
         "secret": contract.COORDINATOR_SECRET,
         "service": contract.COORDINATOR_SERVICE,
     }

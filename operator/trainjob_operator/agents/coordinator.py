@@ -186,6 +186,12 @@ class Coordinator:
         self._recheck(key)
         self._silence.forget(key)
 
+    def leave(self, key: JobKey) -> None:
+        """The job is another's to look after: its agents are told nothing, and what runs goes on."""
+        self._roster.leave(key)
+        self._recheck(key)
+        self._silence.forget(key)
+
     # --- For agents ---------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> str:

@@ -101,6 +101,10 @@ class Roster:
         if known is not None:
             self.mark_gone(key, known.job.metadata.uid)
 
+    def leave(self, key: JobKey) -> None:
+        """The job is another's to look after: nobody is told anything of it."""
+        self._committed.pop(key, None)
+
     def mark_gone(self, key: JobKey, job_uid: str) -> None:
         """The cluster holds no job of that UID, and never will again."""
         self._gone[key, job_uid] = None

@@ -15,6 +15,8 @@ from typing import Any
 from trainjob_api import defaults
 from trainjob_api.v1alpha1 import TrainJobSpec
 
+OTHER_AUTHORITY = "~"
+"""Ends the make of a pod that trusts another authority than ours: its agent can speak with nobody, in no attempt."""
 _PLAIN = "plain-"
 _PARTS = {"checkpoint", "rendezvous", "processes_per_worker", "runtime"}
 

@@ -37,6 +37,8 @@ class PodView:
     """Its controlling owner reference names this very object (UID)."""
     make: str | None = None
     """What it was made of; None: by a version of the operator that did not say."""
+    authority: str | None = None
+    """Digest of the CA that its agent trusts; None: it was given none."""
     deleting: bool = False
     gone_by: datetime | None = None
     """Of one that is being deleted: when its grace period is over."""

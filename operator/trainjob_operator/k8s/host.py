@@ -1,10 +1,12 @@
-"""Watches TrainJobs and their pods with kopf, and turns every event into a hint: "look at this job". The one importer
+"""Watches TrainJobs and their pods with kopf, and hands over every state of every object that it sees. The one importer
 of kopf.
 
 Called by `__main__.py` on the replica that leads. Kopf is used for what it is good at (listing, watching, reconnecting)
-and for nothing else: no handlers but `on.event`, no state on objects, so it makes no write. It runs in a thread with a
-loop of its own, since at its end it cancels every task of its loop, and at its start it takes the signal handlers of
-the main thread.
+and for nothing else: no handlers but `on.event`, no state on objects, so it makes no write. When it has to list anew,
+what was deleted meanwhile gives no event: each of its lists is told as a gap (`Ears.missed`).
+
+It runs in a thread with a loop of its own, since at its end it cancels every task of its loop, and at its start it
+takes the signal handlers of the main thread.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ import aiohttp
 import kopf
 
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, JobKey
+from trainjob_operator.cluster import ClusterError, Seen
+from trainjob_operator.k8s.kube import seen_job, seen_pod
 from trainjob_operator.k8s.kubeapi import Connection
 from trainjob_operator.process.settings import Settings
 
@@ -47,6 +50,8 @@ KIND_GONE = (
 )
 
 _PODS = ("", "v1", "pods")
+_LISTED = (f"/{contract.PLURAL}", "/pods")
+"""How the paths of the lists end."""
 
 Connect = Callable[[], Awaitable[Connection]]
 """How to reach the API server, with credentials as they are now."""
@@ -62,8 +67,10 @@ class WatchEnded(Exception):
 class Ears:
     """Who is told what the watch sees."""
 
-    hint: Callable[[JobKey], None]
-    """This job, or one of its pods, changed."""
+    tell: Callable[[Seen], None]
+    """A job or one of its pods is so, or is gone."""
+    missed: Callable[[], None]
+    """Objects were listed: what was deleted before this may never be told."""
     alive: Callable[[], None]
     """A watch was opened or brought something."""
     blind: Callable[[str | None], None]
@@ -74,7 +81,7 @@ class Ears:
 async def watch_with_kopf(
     *, settings: Settings, connect: Connect, ears: Ears, served: Callable[[], Awaitable[bool]], stop: asyncio.Event
 ) -> None:
-    """Hint until `stop` is set: every job when it begins and after a gap, then each that changed or whose pod changed.
+    """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes.
 
     When the kind disappears (its CustomResourceDefinition was deleted) it is waited for: `served` says that it is back.
     Kopf does not see that by itself. Raises WatchEnded.
@@ -158,12 +165,12 @@ def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
         return await bridge.session()
 
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.PLURAL, registry=registry)
-    async def job_changed(namespace: str | None, name: str, **_: Any) -> None:
-        bridge.hint((namespace or "", name))
+    async def job_changed(event: Any, **_: Any) -> None:
+        bridge.tell(seen_job(event["object"], event["type"] == "DELETED"))
 
     @kopf.on.event(*_PODS, registry=registry, labels={contract.LABEL_JOB: kopf.PRESENT})
-    async def pod_changed(namespace: str | None, labels: Any, **_: Any) -> None:
-        bridge.hint((namespace or "", labels[contract.LABEL_JOB]))
+    async def pod_changed(event: Any, **_: Any) -> None:
+        bridge.tell(seen_pod(event["object"], event["type"] == "DELETED"))
 
     return registry
 
@@ -231,13 +238,14 @@ class _Bridge:
         self._connect = connect
         self._ears = ears
         self._lock = threading.Lock()
-        self._keys: dict[JobKey, None] = {}
+        self._seen: dict[str, Seen] = {}
+        """By UID."""
 
-    def hint(self, key: JobKey) -> None:
-        """Keys are handed over in batches: a burst of events wakes the main loop once."""
+    def tell(self, seen: Seen) -> None:
+        """Handed over in batches: a burst of events wakes the main loop once."""
         with self._lock:
-            first = not self._keys
-            self._keys[key] = None
+            first = not self._seen
+            self._seen[seen.manifest["metadata"]["uid"]] = seen
         if first:
             self._tell(self._hand_over)
 
@@ -270,8 +278,12 @@ class _Bridge:
         self._called(context, request.method, request.url.raw_path_qs, request.response.status)
         if request.response.status == 404 and request.url.path.endswith(f"/{contract.PLURAL}"):
             self._tell(self._lost)
-        if request.response.status == 200 and "watch" in request.url.query:
-            self._tell(self._ears.alive)
+        if request.response.status == 200 and request.method == "GET":
+            query = request.url.query
+            if "watch" in query:
+                self._tell(self._ears.alive)
+            elif "continue" not in query and request.url.path.endswith(_LISTED):
+                self._tell(self._ears.missed)
 
     async def _failed(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestExceptionParams
@@ -299,10 +311,10 @@ class _Bridge:
     def _hand_over(self) -> None:
         """In the main loop."""
         with self._lock:
-            keys, self._keys = self._keys, {}
+            told, self._seen = self._seen, {}
         self._ears.alive()
-        for key in keys:
-            self._ears.hint(key)
+        for seen in told.values():
+            self._ears.tell(seen)
 
 
 async def _awaited(connect: Connect) -> Connection:

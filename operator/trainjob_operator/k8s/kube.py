@@ -1,7 +1,7 @@
 """`Cluster` on a real API server.
 
-Made by `__main__.py`, used by the reconciler. It holds no state but the keys that wait to be named by `watch()`: who
-sees changes (kopf, in `host.py`) says so with `hint`. Each verb is one call, an event that is there already three.
+Made by `__main__.py`, used by the reconciler. It holds no state but what waits to be told by `watch()`: who sees
+changes (kopf, in `host.py`) hands them over with `tell`. Each verb is one call, an event that is there already three.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator
 
 from trainjob_api import contract
 from trainjob_operator.clock import Clock, SystemClock
-from trainjob_operator.cluster import Conflict, JobKey, Manifest, NotFound
+from trainjob_operator.cluster import Conflict, JobKey, Manifest, Mark, News, NotFound, Seen
 from trainjob_operator.k8s.kubeapi import Api, segment
 
+GAP_SETTLES_S = 0.2
+"""After a gap (of one kind, in one namespace) others are waited for so long, so that all is listed once."""
 EVENTS = 50
 """Events about one pod that are read."""
 
@@ -30,10 +32,15 @@ class KubeCluster:
         self._clock = clock or SystemClock()
         self._feeds: list[_Feed] = []
 
-    def hint(self, key: JobKey) -> None:
-        """Something about this job may have changed: `watch()` will name it."""
+    def tell(self, news: Seen | JobKey) -> None:
+        """Something about a job is so, or may have changed: `watch()` will say it."""
         for feed in self._feeds:
-            feed.add(key)
+            feed.add(news)
+
+    def missed(self) -> None:
+        """Changes may have been missed up to now, what was told before is void: `watch()` begins anew."""
+        for feed in self._feeds:
+            feed.add(None)
 
     # --- TrainJobs ----------------------------------------------------------------------------------------------------
 
@@ -88,6 +95,10 @@ class KubeCluster:
         """See Cluster."""
         return await self._api.create(_core(namespace, "services"), {"apiVersion": "v1", "kind": "Service", **service})
 
+    async def patch_service(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """See Cluster."""
+        return await self._api.merge_patch(_core(namespace, "services", name), patch)
+
     # --- Events -------------------------------------------------------------------------------------------------------
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
@@ -125,38 +136,84 @@ class KubeCluster:
 
     # --- Watch --------------------------------------------------------------------------------------------------------
 
-    async def watch(self) -> AsyncIterator[JobKey]:
+    async def watch(self) -> AsyncIterator[News]:
         """See Cluster."""
         feed = _Feed()
-        # Open before the list: a hint that comes between the two is not lost.
+        # Open before the list: what is told between the two is not lost.
         self._feeds.append(feed)
         try:
-            for job in await self.list_jobs():
-                feed.add((job["metadata"]["namespace"], job["metadata"]["name"]))
             while True:
-                yield await feed.next()
+                feed.begin()
+                yield Mark.BEGIN
+                async for seen in self._all():
+                    yield seen
+                if not feed.missed:
+                    yield Mark.COMPLETE
+                while not feed.missed:
+                    news = await feed.next()
+                    if news is not None:
+                        yield news
+                await self._clock.sleep_until(self._clock.monotonic() + GAP_SETTLES_S)
         finally:
             self._feeds.remove(feed)
 
+    async def _all(self) -> AsyncIterator[Seen]:
+        """Every job, and every pod that bears a job's label."""
+        for prefix in [f"/namespaces/{segment(name)}" for name in self._namespaces] or [""]:
+            async for page in self._api.pages(f"{_JOBS}{prefix}/{contract.PLURAL}"):
+                for job in page:
+                    yield seen_job(job)
+        for prefix in [f"/namespaces/{segment(name)}" for name in self._namespaces] or [""]:
+            async for page in self._api.pages(f"/api/v1{prefix}/pods", {"labelSelector": contract.LABEL_JOB}):
+                for pod in page:
+                    yield seen_pod(pod)
+
+
+def seen_job(job: Manifest, gone: bool = False) -> Seen:
+    """A TrainJob was seen."""
+    metadata = job["metadata"]
+    return Seen(contract.KIND, (metadata["namespace"], metadata["name"]), job, gone)
+
+
+def seen_pod(pod: Manifest, gone: bool = False) -> Seen:
+    """A pod was seen that bears a job's label."""
+    metadata = pod["metadata"]
+    return Seen("Pod", (metadata["namespace"], metadata["labels"][contract.LABEL_JOB]), pod, gone)
+
 
 class _Feed:
-    """Keys that wait to be named, each once, in the order they came."""
+    """What waits to be told: of each object its newest state, in the order they came."""
 
     def __init__(self) -> None:
-        self._waiting: dict[JobKey, None] = {}
+        self.missed = False
+        """Changes may have been missed."""
+        self._waiting: dict[object, Seen | JobKey] = {}
         self._arrived = asyncio.Event()
 
-    def add(self, key: JobKey) -> None:
-        self._waiting[key] = None
+    def begin(self) -> None:
+        """All is listed from here on, and with it what was told before."""
+        self.missed = False
+        self._waiting.clear()
+
+    def add(self, news: Seen | JobKey | None) -> None:
+        """None: something may have been missed before this."""
+        if news is None:
+            self.missed = True
+            self._waiting.clear()
+        else:
+            name = news.manifest["metadata"]["uid"] if isinstance(news, Seen) else news
+            self._waiting.pop(name, None)
+            self._waiting[name] = news
         self._arrived.set()
 
-    async def next(self) -> JobKey:
+    async def next(self) -> Seen | JobKey | None:
+        """None: look whether something was missed."""
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
-        return key
+            if self.missed:
+                return None
+        return self._waiting.pop(next(iter(self._waiting)))
 
 
 def _jobs(namespace: str) -> str:

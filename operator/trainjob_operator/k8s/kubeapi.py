@@ -11,7 +11,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,16 +118,19 @@ class Api:
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> Manifests:
         """All items, as of one moment not before this call; page by page."""
-        items: Manifests = []
+        return [item async for page in self.pages(path, params) for item in page]
+
+    async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[Manifests]:
+        """The same, page by page: what is not kept need not fit into memory."""
         following = ""
         while True:
             page = await self.get(
                 path, {**(params or {}), "limit": str(PAGE), **({"continue": following} if following else {})}
             )
-            items += page.get("items") or []
+            yield page.get("items") or []
             following = (page.get("metadata") or {}).get("continue") or ""
             if not following:
-                return items
+                return
 
     async def create(self, path: str, body: Manifest, params: Mapping[str, str] | None = None) -> Manifest:
         """POST to a collection (or a subresource such as .../token)."""

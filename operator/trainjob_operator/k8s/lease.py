@@ -113,7 +113,7 @@ class Leadership:
                 **lease["spec"],
                 "holderIdentity": "",
                 "leaseDurationSeconds": 1,
-                "renewTime": _micro(self._clock.now()),
+                "renewTime": micro_time(self._clock.now()),
             },
         }
         try:
@@ -179,15 +179,15 @@ class Leadership:
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION_S,
-            "acquireTime": _micro(since),
-            "renewTime": _micro(now),
+            "acquireTime": micro_time(since),
+            "renewTime": micro_time(now),
             "leaseTransitions": transition,
         }
 
     async def _renew(self, sent_at: float) -> None:
         """Raises LeadershipLost when the Lease is another's, ClusterError when that is not known."""
         assert self._lease is not None, "hold() comes after acquire()"
-        spec = {**self._lease["spec"], "renewTime": _micro(self._clock.now())}
+        spec = {**self._lease["spec"], "renewTime": micro_time(self._clock.now())}
         try:
             self._lease = await self._api.replace(self._path, {**self._lease, "spec": spec})
         except NotFound:
@@ -219,6 +219,6 @@ def first_transition(now: datetime) -> int:
     return max(1, int(now.timestamp() // 60))
 
 
-def _micro(moment: datetime) -> str:
+def micro_time(moment: datetime) -> str:
     """metav1.MicroTime."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -40,7 +40,9 @@ class Rule:
     verbs: tuple[str, ...]
     why: str
     named: str | None = None
-    """The right is needed for the object that this setting names (`secret`, `lease`, `service`); None: for all."""
+    """The right is needed for the object that this setting names (`secret`, `lease`, `service`), or for the Lease that
+    says who serves a namespace (`claim`); None: for all.
+    """
     optional: bool = False
     """Without it something works less well; its absence is no error."""
 
@@ -81,13 +83,34 @@ RULES = (
         verbs=("get", "list", "watch", "create", "delete"),
         why="a job's workers",
     ),
-    Rule(where=Where.JOBS, group="", resource="services", verbs=("get", "create"), why="a job's headless Service"),
+    Rule(
+        where=Where.JOBS,
+        group="",
+        resource="services",
+        verbs=("get", "create", "patch"),
+        why="a job's headless Service is made, and put right when somebody changed it",
+    ),
     Rule(
         where=Where.JOBS,
         group="",
         resource="events",
         verbs=("list", "create", "patch"),
         why="what happened to a job is told",
+    ),
+    Rule(
+        where=Where.JOBS,
+        group="coordination.k8s.io",
+        resource="leases",
+        verbs=("create",),
+        why="no two installations serve one namespace",
+    ),
+    Rule(
+        where=Where.JOBS,
+        group="coordination.k8s.io",
+        resource="leases",
+        verbs=("get", "update"),
+        named="claim",
+        why="no two installations serve one namespace",
     ),
     Rule(where=Where.OWN, group="coordination.k8s.io", resource="leases", verbs=("create",), why="one replica leads"),
     Rule(
@@ -187,7 +210,7 @@ class RightsApi(Protocol):
 
 
 def needed_rights(namespaces: Iterable[str], own_namespace: str, names: Mapping[str, str]) -> list[Right]:
-    """What this installation cannot do without; `names` gives `secret`, `lease` and `service` their names."""
+    """What this installation cannot do without; `names` gives `secret`, `lease`, `service` and `claim` their names."""
     jobs = tuple(namespaces)
     return [
         Right(

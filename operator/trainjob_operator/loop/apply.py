@@ -29,7 +29,8 @@ from trainjob_operator.core.model import (
     Observed,
 )
 from trainjob_operator.core.pods.naming import pod_name
-from trainjob_operator.core.pods.objects import headless_service, worker_pod
+from trainjob_operator.core.pods.objects import worker_pod
+from trainjob_operator.loop.services import ensure_service
 from trainjob_operator.loop.side_by_side import side_by_side
 from trainjob_operator.manifests import UnreadableJob, owned_by, read_job
 
@@ -65,6 +66,8 @@ class Applied:
     creates: CreatesFailed | None = None
     taken: frozenset[str] = frozenset()
     """Names that creates found taken: by somebody else's pod, or by one of ours that no list shows."""
+    created: tuple[Manifest, ...] = ()
+    """Pods, as the API server answered."""
     refused_deletes: tuple[str, ...] = ()
     error: ClusterError | None = None
     """The first that failed of everything else: the next turn looks afresh."""
@@ -95,6 +98,7 @@ async def apply(
     # told before.
     events = [
         *decision.events,
+        *writer.events,
         *(failed_create(text) for text in (creates.refusals if creates else ()) if text not in told),
         *(Event("Warning", REASON_FAILED_DELETE, text) for text in refused if text not in told),
     ]
@@ -105,6 +109,7 @@ async def apply(
         job=job,
         creates=creates,
         taken=frozenset(writer.taken),
+        created=tuple(writer.created),
         refused_deletes=refused,
         error=next(iter(others), None),
     )
@@ -112,14 +117,19 @@ async def apply(
 
 async def write_status(cluster: Cluster, job: TrainJob, decision: Decision) -> TrainJob:
     """Write the status if it differs; the job as committed. Raises Conflict when somebody wrote it since."""
-    if decision.status == job.status:
-        return job
-    # The first write carries the zeros too: what `kubectl get` shows of a healthy job is a 0, not an empty column.
-    before = job.status.to_json() if job.status.conditions else {}
-    patch = merge_patch(before, decision.status.to_json())
+    patch = status_patch(job, decision)
     if not patch:
         return job
     return read_job(await cluster.patch_job_status(*job.key, job.metadata.resource_version, patch))
+
+
+def status_patch(job: TrainJob, decision: Decision) -> Manifest:
+    """What is to be written; empty: nothing."""
+    if decision.status == job.status:
+        return {}
+    # The first write carries the zeros too: what `kubectl get` shows of a healthy job is a 0, not an empty column.
+    before = job.status.to_json() if job.status.conditions else {}
+    return merge_patch(before, decision.status.to_json())
 
 
 def merge_patch(old: Manifest, new: Manifest) -> Manifest:
@@ -206,6 +216,9 @@ class _Writer:
         self._namespace = job.metadata.namespace
         self.taken: set[str] = set()
         """Names of ours that pods bear already."""
+        self.created: list[Manifest] = []
+        self.events: list[Event] = []
+        """What was done about what others did."""
 
     async def carry_out(self, action: Action) -> None:
         match action:
@@ -221,17 +234,13 @@ class _Writer:
                 assert_never(action)
 
     async def _ensure_service(self) -> None:
-        try:
-            await self._cluster.create_service(self._namespace, headless_service(self._job))
-        except Conflict:
-            # There already; whose it is, the next turn observes.
-            return
+        await ensure_service(self._cluster, self._job, self.events.append)
 
     async def _create_pod(self, action: CreatePod) -> None:
         manifest = worker_pod(self._job, action.slot, self._installation, action.avoid_nodes)
         name = manifest["metadata"]["name"]
         try:
-            await self._cluster.create_pod(self._namespace, manifest, strict=_never_ran(self._job))
+            self.created.append(await self._cluster.create_pod(self._namespace, manifest, strict=_never_ran(self._job)))
         except Conflict:
             # Our own create whose reply was lost, or somebody else's pod of that name. Gone again: the next turn
             # creates it.

@@ -1,13 +1,14 @@
 """Builds one consistent look at a job: the object, its pods, its Service, and what its agents last said.
 
-Called by the reconciler at the start of each turn; reads only and decides nothing.
+Called by the reconciler, which knows by itself what the watch has told (`known.py`) and reads the rest here. Reads only
+and decides nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from trainjob_api.v1alpha1 import TrainJob
@@ -20,8 +21,9 @@ from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceVi
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.side_by_side import side_by_side
-from trainjob_operator.manifests import disruption_in, node_in, pod_view, read_job, serves, with_warnings
+from trainjob_operator.manifests import disruption_in, node_in, pod_view, read_job, with_warnings
 from trainjob_operator.nodes import on_node, on_silent_node, why_taken
 
 EVENTS_OF_PODS = 3
@@ -35,6 +37,25 @@ Views = Callable[[JobKey], Mapping[str, AgentView]]
 """What a job's agents last said, by pod UID."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """A job and its children, before agents, events and nodes are asked about them."""
+
+    job: TrainJob
+    pods: tuple[PodView, ...]
+    """In order."""
+    service: ServiceView | None
+    service_age_s: float = 0.0
+    """How long ago `service` was read."""
+    read: bool = False
+    """Read from the API server just now, not as the watch told it."""
+
+
+def in_order(pods: Iterable[PodView]) -> tuple[PodView, ...]:
+    """As `Observed.pods` has them."""
+    return tuple(sorted(pods, key=lambda pod: (pod.slot, pod.name)))
+
+
 async def observe(
     cluster: Cluster,
     key: JobKey,
@@ -43,22 +64,44 @@ async def observe(
     now: datetime | None = None,
     taken: Collection[str] = (),
 ) -> Observed:
-    """Look at a job. With `now`, also at the events of pods that do not start, and the nodes of workers that are lost
-    or silent. `taken`: names that creates found taken. Raises NotFound when it is gone, UnreadableJob, Conflict when it
-    changed meanwhile, any ClusterError.
-
-    The job is read before and after its pods and must not have changed between: then each listed pod was created before
-    this status was written or under it, and one whose slot is missing is missing for good. Without that, a change of
-    leadership (the old leader's last write still on its way) could have a fresh pod taken for a left-over.
-    """
+    """Read a job whole; see `read` and `complete`. Raises Conflict when it changed meanwhile."""
     job = read_job(await cluster.get_job(*key))
-    manifests, service = await asyncio.gather(cluster.list_pods(*key), _service(cluster, job))
-    manifests += await _unlabelled(cluster, job, manifests, taken)
-    again = await cluster.get_job(*key)
+    sight, _ = await read(cluster, job, taken)
+    await confirm(cluster, job)
+    return await complete(cluster, sight, views, listening_since, now)
+
+
+async def read(
+    cluster: Cluster, job: TrainJob, taken: Collection[str] = (), went: Collection[str] = ()
+) -> tuple[Sight, list[Manifest] | None]:
+    """The job's pods and its Service; and the pods as the list has them, None: there are others too, which no watch
+    tells of. `taken`: names that creates found taken; `went`: names of pods that were deleted. Raises any ClusterError.
+
+    If the job is the same after this (`confirm`, or a write that is bound to its resourceVersion), each of these pods
+    was created before this status was written or under it, and one whose slot is missing is missing for good. Without
+    that, a change of leadership (the old leader's last write still on its way) could have a fresh pod taken for a
+    left-over.
+    """
+    manifests, service = await asyncio.gather(cluster.list_pods(*job.key), read_service(cluster, job))
+    others = await _unlabelled(cluster, job, manifests, taken, went)
+    pods = in_order(pod_view(manifest, job) for manifest in (*manifests, *others))
+    return Sight(job=job, pods=pods, service=service, read=True), None if others else manifests
+
+
+async def confirm(cluster: Cluster, job: TrainJob) -> None:
+    """The job is still the one that was looked at. Raises Conflict, NotFound, any ClusterError."""
+    again = await cluster.get_job(*job.key)
     if again["metadata"]["resourceVersion"] != job.metadata.resource_version:
-        raise Conflict(f"TrainJob {key[0]}/{key[1]} changed while its pods were listed")
-    pods = tuple(sorted((pod_view(manifest, job) for manifest in manifests), key=lambda pod: (pod.slot, pod.name)))
-    agents = views(key)
+        raise Conflict(f"TrainJob {job.key[0]}/{job.key[1]} changed while it was looked at")
+
+
+async def complete(
+    cluster: Cluster, sight: Sight, views: Views, listening_since: datetime | None, now: datetime | None = None
+) -> Observed:
+    """The look, with what agents said. With `now`, also with the events of pods that do not start, and the nodes of
+    workers that are lost or silent.
+    """
+    job, pods, agents = sight.job, sight.pods, views(sight.job.key)
     if now is not None:
         pods = await _with_warnings(cluster, job, pods, now)
         silent = _silent(job, pods, agents, listening_since, now)
@@ -68,7 +111,7 @@ async def observe(
     return Observed(
         job=job,
         pods=pods,
-        service=service,
+        service=sight.service,
         agents=words,
         parted=_parted(job, pods, agents),
         disruptions=disruptions,
@@ -101,27 +144,21 @@ def _parted(job: TrainJob, pods: Iterable[PodView], agents: Mapping[str, AgentVi
     }
 
 
-async def _service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
-    try:
-        manifest = await cluster.get_service(*job.key)
-    except NotFound:
-        return None
-    return ServiceView(name=job.metadata.name, owned=serves(manifest, job.metadata.name, job.metadata.uid))
-
-
 async def _unlabelled(
-    cluster: Cluster, job: TrainJob, listed: Iterable[Manifest], taken: Collection[str]
+    cluster: Cluster, job: TrainJob, listed: Iterable[Manifest], taken: Collection[str], went: Collection[str]
 ) -> list[Manifest]:
     """Pods that hold the name of a listed slot without carrying the job's label: nobody's list shows them.
 
     Only two kinds are worth a call: one that refused our create, and that of a member of the running attempt,
-    which may have lost its label. A pod that is missing because it could not be created yet is not asked for.
+    which may have lost its label. A pod that is missing because it could not be created yet, or that was deleted, is
+    not asked for.
     """
     names = {manifest["metadata"]["name"] for manifest in listed}
     attempt = job.status.attempt
     members = parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
     wanted = {pod_name(job.metadata.name, slot): slot in members for slot in parse_slots(job.status.slots)}
-    missing = [name for name, member in wanted.items() if name not in names and (member or name in taken)]
+    suspects = {name for name, member in wanted.items() if (member and name not in went) or name in taken}
+    missing = [name for name in wanted if name in suspects and name not in names]
     found = await side_by_side([_pod(cluster, job.metadata.namespace, name) for name in missing])
     return [manifest for manifest in found if manifest is not None]
 

@@ -1,8 +1,10 @@
 """The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
 
-Runs the same over the in-process cluster and over Kubernetes. Events are hints about when to look, never what to do.
-Nothing that decides is remembered between turns: only the sentence that was logged last, what became of the creates
-(`creates.py`), and the last look at jobs that run, from which mere progress is written without another one.
+Runs the same over the in-process cluster and over Kubernetes. A turn looks at what the watch has told (`known.py`), and
+reads from the API server only when that may not be all, or before something is created; what it does rests on the job
+as it still is, since its write is bound to the job's resourceVersion. Nothing that decides is remembered between turns:
+only the sentence that was logged last, what became of the creates (`creates.py`), and the last look at jobs that run,
+from which mere progress is written without another one.
 """
 
 from __future__ import annotations
@@ -16,22 +18,39 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, NotFound
+from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, Mark, News, NotFound, Seen
+from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
-from trainjob_operator.core.model import AgentView, Decision, Installation, Observed, PodView
+from trainjob_operator.core.model import (
+    AgentView,
+    CreatePod,
+    Decision,
+    EnsureService,
+    Event,
+    Installation,
+    Observed,
+    PodView,
+)
 from trainjob_operator.core.moments import elapsed
+from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.progress import PROGRESS_EVERY_S
-from trainjob_operator.loop.apply import apply, report_unreadable, write_status
+from trainjob_operator.loop.apply import Applied, apply, event_manifest, report_unreadable, status_patch, write_status
+from trainjob_operator.loop.authority import authority_lost, strangers, with_strangers
 from trainjob_operator.loop.creates import Creates
-from trainjob_operator.loop.observe import heard_since, observe
+from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
+from trainjob_operator.loop.observe import Sight, complete, confirm, heard_since, read
+from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.shown import ShownLimit, is_only_shown, only_progress
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
-from trainjob_operator.manifests import UnreadableJob
+from trainjob_operator.manifests import UnreadableJob, read_job
 
 TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
+ELSEWHERE_LOOK_S = 30.0
+"""So often it is asked whether a namespace is still another installation's."""
 PROGRESS_LOOK_S = 1.0
 """Progress of a job that was not looked at yet asks for a turn after so long."""
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
@@ -56,6 +75,22 @@ class Agents(Protocol):
 
     def forget(self, key: JobKey) -> None:
         """There is no such job."""
+        ...
+
+    def leave(self, key: JobKey) -> None:
+        """The job is another's to look after: its agents hear nothing from us but to go on."""
+        ...
+
+
+class Claimed(Protocol):
+    """What the loop needs of `k8s.claims.Claims`."""
+
+    def holds(self, namespace: str) -> bool:
+        """Whether the namespace is ours without asking anybody."""
+        ...
+
+    async def served_by(self, namespace: str) -> str | None:
+        """None: by us; else why its jobs are left alone. Raises ClusterError when that is not known."""
         ...
 
 
@@ -93,6 +128,7 @@ class Reconciler:
         rng: random.Random | None = None,
         on_job: Callable[[TrainJob], None] | None = None,
         on_turn: Callable[[Turn], None] | None = None,
+        claims: Claimed | None = None,
     ) -> None:
         self._cluster = cluster
         self._coordinator = coordinator
@@ -103,6 +139,7 @@ class Reconciler:
         self._rng = rng or random.Random()
         self._on_job = on_job
         self._on_turn = on_turn
+        self._claims = claims
         self._begun: dict[JobKey, float] = {}
         """When the turns that run now began."""
         # A webhook of one namespace that hangs must not take every worker.
@@ -110,10 +147,13 @@ class Reconciler:
         self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng, share=share)
         self._progress: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
         """Jobs whose progress is to be written: beside the turns, so that no failure waits for it."""
+        self._known = Known()
         self._seen: dict[JobKey, Observed] = {}
         """The last look at each job that runs, as committed; all that writing its progress takes."""
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
+        self._strangers: dict[JobKey, frozenset[str]] = {}
+        """UIDs of pods that were told to trust a lost authority."""
         self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
         coordinator.listen(self._queue.add_after, self.show_progress)
 
@@ -132,6 +172,10 @@ class Reconciler:
         age_s = elapsed(self._clock.steady(), written_at) if written_at is not None else 0.0
         self._progress.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
 
+    def namespaces(self) -> set[str]:
+        """Those of the jobs that were looked at."""
+        return {key[0] for key in self._said}
+
     def waiting(self) -> int:
         """Jobs that wait for a turn, those due later included."""
         return len(self._queue)
@@ -149,17 +193,38 @@ class Reconciler:
                 tasks.create_task(self._work(), name=f"turns-{number}")
 
     async def _watch(self) -> None:
-        """Every key that the watch names gets a turn. A watch that fails is opened again; it then names every job."""
+        """What the watch tells is known, and each job of which it has news gets a turn. A watch that fails is opened
+        again; it then tells of every job.
+        """
         failures = 0
+        before: set[JobKey] = set()
         while True:
             try:
-                async for key in self._cluster.watch():
+                async for news in self._cluster.watch():
                     failures = 0
-                    self._queue.add(key)
+                    before = self._hear(news, before)
             except ClusterError as error:
                 failures += 1
                 self._log.warning("watch failed, opening it again: %s", error)
             await self._clock.sleep_until(self._clock.monotonic() + WATCH_BACKOFF.delay(max(1, failures), self._rng))
+
+    def _hear(self, news: News, before: set[JobKey]) -> set[JobKey]:
+        """`before`: jobs that were there before the last BEGIN, and may have gone unseen; the same, after this."""
+        match news:
+            case Mark.BEGIN:
+                before = before | set(self._said)
+                self._known.begin()
+            case Mark.COMPLETE:
+                for key in sorted(self._known.complete(self._clock.monotonic()) | before):
+                    self._queue.add(key)
+                return set()
+            case Seen():
+                if self._known.told(news):
+                    self._queue.add(news.key)
+            case key:
+                self._known.doubt(key)
+                self._queue.add(key)
+        return before
 
     async def _work(self) -> None:
         """One worker's top loop: no job's trouble may end it."""
@@ -173,14 +238,17 @@ class Reconciler:
                 outcome = "ok"
             except Conflict as error:
                 outcome = "conflict"
+                self._known.doubt(key)
                 self._queue.retry(key)
                 self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error, extra=_about(key))
             except (ClusterError, TimeoutError) as error:
+                self._known.doubt(key)
                 rest = self._queue.retry(key, getattr(error, "retry_after_s", 0.0))
                 self._log.warning(
                     "%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long", extra=_about(key)
                 )
             except Exception:
+                self._known.doubt(key)
                 rest = self._queue.retry(key)
                 self._log.exception("%s/%s: turn failed unexpectedly, next in %.1f s", *key, rest, extra=_about(key))
             finally:
@@ -197,6 +265,7 @@ class Reconciler:
                 async with asyncio.timeout(TURN_TIMEOUT_S):
                     await self._progress_of(key)
             except (ClusterError, TimeoutError):
+                self._known.doubt(key)
                 self._queue.add(key)
             except Exception:
                 self._log.exception("%s/%s: progress could not be written", *key, extra=_about(key))
@@ -212,12 +281,16 @@ class Reconciler:
         seen = self._seen.get(key)
         if seen is None or key in self._begun:
             return  # a turn that runs takes the progress along
+        if self._claims is not None and not self._claims.holds(key[0]):
+            self._queue.add(key)
+            return
         heard = heard_since(seen, self._coordinator.views)
         decision = decide(heard, self._clock.steady())
         if not only_progress(seen.job.status, decision):
             self._queue.add(key)
             return
         job = await write_status(self._cluster, seen.job, decision)
+        self._known.written(job)
         if decision.progress_after is not None:
             self._progress.add_after(key, decision.progress_after.total_seconds())
         if self._seen.get(key) is seen and job is not seen.job:
@@ -230,16 +303,12 @@ class Reconciler:
         """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
         the cluster raises.
         """
-        creates = self._creates[key]
         try:
-            seen = await observe(
-                self._cluster,
-                key,
-                self._coordinator.views,
-                self._coordinator.listening_since,
-                self._clock.steady(),
-                creates.taken,
-            )
+            elsewhere = await self._claims.served_by(key[0]) if self._claims is not None else None
+            if elsewhere is not None:
+                await self._stand_back(key, elsewhere)
+                return None
+            observed, decision = await self._decided(key)
         except NotFound:
             self._gone(key)
             return None
@@ -249,10 +318,6 @@ class Reconciler:
             await report_unreadable(self._cluster, error, self._clock.steady())
             self._queue.succeeded(key)
             return None
-        observed = creates.seen(seen)
-        # What was read is committed too: after a restart agents hear of the running attempt without a write.
-        self._coordinator.commit(observed.job, observed.pods)
-        decision = decide(observed, self._clock.steady())
         self._say(key, decision.why)
         if is_only_shown(observed.job.status, decision):
             pause_s = self._shown.admit(key, self._clock.monotonic())
@@ -265,7 +330,72 @@ class Reconciler:
             self._progress.add_after(key, decision.progress_after.total_seconds())
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
+        self._known.rest(key)
         return job
+
+    async def _stand_back(self, key: JobKey, why: str) -> None:
+        """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once."""
+        self._coordinator.leave(key)
+        self._seen.pop(key, None)
+        if self._said.get(key) != why:
+            job = self._known.job(key) or read_job(await self._cluster.get_job(*key))
+            if not job.status.finished:
+                event = Event("Warning", contract.REASON_SERVED_ELSEWHERE, why)
+                await self._cluster.create_event(key[0], event_manifest(job, event))
+            self._say(key, why)
+        self._queue.succeeded(key)
+        self._queue.add_after(key, ELSEWHERE_LOOK_S)
+
+    async def _decided(self, key: JobKey) -> tuple[Observed, Decision]:
+        """The look that the turn acts on, and what it decides. Raises NotFound, UnreadableJob, any ClusterError."""
+        sight = self._known.sight(key, self._clock.monotonic()) or await self._read(key)
+        if sight.service_age_s >= READ_AGAIN_S:
+            sight = await self._with_service(key, sight)
+        observed, decision = await self._decide(key, sight)
+        if sight.service_age_s >= SERVICE_FRESH_S and _begins(observed, decision):
+            # The workers are about to look each other up by name.
+            sight = await self._with_service(key, sight)
+            observed, decision = await self._decide(key, sight)
+        if not sight.read and any(isinstance(action, CreatePod | EnsureService) for action in decision.actions):
+            sight = await self._read(key)
+            observed, decision = await self._decide(key, sight)
+        if (decision.actions or decision.events) and not status_patch(observed.job, decision):
+            await confirm(self._cluster, observed.job)
+        return observed, decision
+
+    async def _decide(self, key: JobKey, sight: Sight) -> tuple[Observed, Decision]:
+        now, sight = (
+            self._clock.steady(),
+            replace(sight, pods=with_strangers(sight.pods, self._installation.coordinator_ca)),
+        )
+        views, listening_since = self._coordinator.views, self._coordinator.listening_since
+        observed = self._creates[key].seen(await complete(self._cluster, sight, views, listening_since, now))
+        if _has_unlisted(observed):
+            # Their agents are about to be told to end: not if another leader has listed them a moment ago.
+            await confirm(self._cluster, observed.job)
+        # What was seen is committed too: after a restart agents hear of the running attempt without a write.
+        self._coordinator.commit(observed.job, observed.pods)
+        decision = decide(observed, self._clock.steady())
+        pods = strangers(observed)
+        if not {pod.uid for pod in pods} <= self._strangers.get(key, frozenset()):
+            decision = replace(decision, events=(*decision.events, authority_lost(observed, pods)))
+        return observed, decision
+
+    async def _read(self, key: JobKey) -> Sight:
+        """Everything as it is now."""
+        with self._known.reading(key) as reading:
+            job = self._known.job(key) if self._known.is_listed(key) else None
+            job = job or read_job(await self._cluster.get_job(*key))
+            taken, went = self._creates[key].taken, self._known.went(key)
+            sight, listed = await read(self._cluster, job, taken, went)
+            if listed is not None:
+                reading.take(sight, listed, self._clock.monotonic())
+        return sight
+
+    async def _with_service(self, key: JobKey, sight: Sight) -> Sight:
+        service = await read_service(self._cluster, sight.job)
+        self._known.served(key, service, self._clock.monotonic())
+        return replace(sight, service=service, service_age_s=0.0)
 
     async def _apply(self, key: JobKey, observed: Observed, decision: Decision) -> TrainJob:
         """Carry the decision out; the job as committed. Creates that failed are no failed turn: what runs is looked
@@ -280,6 +410,8 @@ class Reconciler:
         for pause_s in (rest_s, again_s):
             if pause_s is not None:
                 self._queue.add_after(key, pause_s)
+        self._strangers[key] = frozenset(pod.uid for pod in strangers(observed))
+        self._learn(key, observed, decision, done)
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
@@ -291,6 +423,22 @@ class Reconciler:
             raise done.error
         return done.job
 
+    def _learn(self, key: JobKey, observed: Observed, decision: Decision, done: Applied) -> None:
+        """What our own writes changed is known without the watch, and asks for a turn if there is more to do."""
+        if done.creates is not None or done.error is not None:
+            self._known.doubt(key)
+        if any(isinstance(action, EnsureService) for action in decision.actions):
+            self._known.served(key, None, None)
+        self._known.written(done.job)
+        self._known.created(key, done.created)
+        if done.job is observed.job:
+            return
+        again = decide(replace(observed, job=done.job), self._clock.steady())
+        if again.status != done.job.status or not set(again.actions) <= set(decision.actions):
+            self._queue.add(key)
+        elif again.requeue_after is not None:
+            self._queue.add_after(key, again.requeue_after.total_seconds())
+
     def _remember(self, key: JobKey, seen: Observed) -> None:
         attempt = seen.job.status.attempt
         if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
@@ -301,14 +449,28 @@ class Reconciler:
     def _gone(self, key: JobKey) -> None:
         self._coordinator.forget(key)
         self._said.pop(key, None)
+        self._strangers.pop(key, None)
         self._creates.pop(key, None)
         self._seen.pop(key, None)
+        self._known.gone(key)
         self._queue.succeeded(key)
 
     def _say(self, key: JobKey, why: str) -> None:
         if self._said.get(key) != why:
             self._said[key] = why
             self._log.info("%s/%s: %s", *key, why, extra={**_about(key), "why": why})
+
+
+def _has_unlisted(observed: Observed) -> bool:
+    listed = frozenset(parse_slots(observed.job.status.slots))
+    return any(
+        pod.owned and pod.slot not in listed and not pod.deleting and not is_finished(pod) for pod in observed.pods
+    )
+
+
+def _begins(observed: Observed, decision: Decision) -> bool:
+    old, new = observed.job.status.attempt, decision.status.attempt
+    return new is not None and new.state == "Running" and (old is None or old.number != new.number)
 
 
 def _about(key: JobKey) -> dict[str, str]:

@@ -7,15 +7,16 @@ local backend, whose kubelet turns pods into processes, and by tests and the sim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
 from trainjob_api import contract
 from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest
-from trainjob_operator.memory.store import POD, ObjectChange, ObjectStore, merge
+from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest, Mark, News, Seen
+from trainjob_operator.memory.store import POD, ChangeFeed, ChangeType, ObjectChange, ObjectStore, merge
 
 JOB = contract.KIND
 SERVICE = "Service"
@@ -125,6 +126,19 @@ class MemoryCluster:
             "create_service", namespace, service["metadata"]["name"], lambda: self._store.create(SERVICE, new)
         )
 
+    async def patch_service(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """See Cluster."""
+
+        def change(service: Manifest) -> None:
+            current, wanted = service["metadata"]["resourceVersion"], patch.get("metadata", {}).get("resourceVersion")
+            if wanted not in (None, current):
+                raise Conflict(f"Service {namespace}/{name} has changed: resourceVersion is {current}, not {wanted}")
+            service["spec"] = merge(service["spec"], patch.get("spec") or {})
+
+        return await self._served(
+            "patch_service", namespace, name, lambda: self._store.update(SERVICE, namespace, name, change)
+        )
+
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """See Cluster. Times and count are set here, as the Kubernetes implementation does."""
         await self._served("create_event", namespace, event["metadata"]["name"], lambda: self._record(namespace, event))
@@ -145,12 +159,19 @@ class MemoryCluster:
         """See Cluster."""
         return await self._served("get_node", CLUSTER_SCOPE, name, lambda: self._store.get(NODE, CLUSTER_SCOPE, name))
 
-    async def watch(self) -> AsyncIterator[JobKey]:
+    async def watch(self) -> AsyncIterator[News]:
         """See Cluster."""
-        async for change in self.watch_objects():
-            key = _job_of(change)
-            if key is not None:
-                yield key
+        with self._followed() as feed:
+            first = len(feed)
+            yield Mark.BEGIN
+            while True:
+                if first == 0:
+                    yield Mark.COMPLETE
+                first -= 1
+                change = await feed.next()
+                key = _job_of(change)
+                if key is not None:
+                    yield Seen(change.kind, key, change.object, change.type is ChangeType.DELETED)
 
     # --- A user's verbs ----------------------------------------------------------------------------------------------
 
@@ -262,10 +283,15 @@ class MemoryCluster:
         A deleted pod on a node is seen MODIFIED (deletionTimestamp, deletionGracePeriodSeconds) and, once finalized,
         DELETED; one that goes at once is seen MODIFIED with grace 0 and DELETED.
         """
-        feed = self._store.open_feed()
-        try:
+        with self._followed() as feed:
             while True:
                 yield await feed.next()
+
+    @contextlib.contextmanager
+    def _followed(self) -> Iterator[ChangeFeed]:
+        feed = self._store.open_feed()
+        try:
+            yield feed
         finally:
             self._store.close_feed(feed)
 

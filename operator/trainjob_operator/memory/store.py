@@ -53,6 +53,10 @@ class ChangeFeed:
         self._waiting = deque(first)
         self._arrived = asyncio.Event()
 
+    def __len__(self) -> int:
+        """Changes that wait."""
+        return len(self._waiting)
+
     def push(self, change: ObjectChange) -> None:
         """Called by the store."""
         self._waiting.append(change)

@@ -113,8 +113,8 @@ async def ensure(
             f"Secret {namespace}/{secret_name} holds the coordinator's CA and cannot be used: {error}. Put its "
             "earlier content back; if there is none, "
             f"`kubectl -n {namespace} delete secret {secret_name}` and restart the operator, which creates it anew. "
-            "Pods that run now know the old CA and cannot speak with the operator any more: new ones take their place "
-            f"if you delete them (`kubectl delete pods -A -l {contract.LABEL_MANAGED_BY}={contract.MANAGED_BY}`)."
+            "Pods that run now know the old CA and cannot speak with the operator any more: they are replaced at their "
+            "job's next start, or now by `tj restart <job>`; an event tells each job of it."
         ) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -14,7 +14,7 @@ from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt
-from trainjob_operator.core.moments import after
+from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.turn import Turn
 
 LOOK_WITHIN_S = 600.0
@@ -36,8 +36,16 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
         return False
     lost = find_lost(turn)
     return not any(
-        _denies_completion(turn, slot) for slot in turn.members() if slot in turn.kids.live and slot not in lost
+        _denies_completion(turn, slot) and not _is_overtaken(turn, slot, incident)
+        for slot in turn.members()
+        if slot in turn.kids.live and slot not in lost
     )
+
+
+def _is_overtaken(turn: Turn, slot: int, incident: Incident) -> bool:
+    """Whether a pod went after the member's last word: that all ranks had ended by then may still be on its way."""
+    view = turn.word(slot)
+    return incident.rank is None and view is not None and aware(view.heard_at) < aware(incident.time)
 
 
 def is_unknown(turn: Turn) -> bool:

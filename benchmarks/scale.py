@@ -1,0 +1,203 @@
+"""The operator with many jobs and with a large one, one line per figure: `name value unit`. `make bench-scale` runs it.
+
+    PYTHONPATH=tests python -m benchmarks.scale [--jobs N] [--workers N] [--large N] [--seconds S] [--only NAME ...]
+
+Real are the API server (etcd, kube-apiserver, as processes), the operator (a process, as in its pod), TLS and tokens;
+nodes and agents are one process, `benchmarks/fleet.py`, and there are no ranks. `reporting`: N jobs of four workers
+report each second; `created`: as many are created at once, until all run; `large`: one job. The operator's processor
+time is its process's own. API server, fleet and operator share the machine: with fewer jobs than the goals name, shares
+and calls can be taken times as many, times cannot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import RESULTS, Figure, Results
+from cluster.apiserver import ApiServer
+from cluster.ports import free_port
+from support.operators import Installation, Replica
+from support.trainjobs import document
+from trainjob_api import contract
+
+NAMESPACE = "scale"
+SETTLE_S = 15.0
+PATIENCE_S = 1800.0
+BREAKS = 30
+"""Ranks that fail, one in 0.2 s, while all others report."""
+JOBS = f"/apis/{contract.API_VERSION}/namespaces/{NAMESPACE}/{contract.PLURAL}"
+
+
+class Stand:
+    """API server, operator and fleet."""
+
+    def __init__(self, server: ApiServer, operator: Replica, fleet: subprocess.Popen[str]) -> None:
+        self.server = server
+        self.operator = operator
+        self._fleet = fleet
+
+    def create(self, count: int, workers: int) -> None:
+        for number in range(count):
+            changes = {"metadata.name": f"job-{number}", "spec.workers": workers}
+            self.server.request("POST", JOBS, document(changes))
+
+    def ask(self, words: str) -> dict[str, Any]:
+        """Something of the fleet."""
+        assert self._fleet.stdin is not None and self._fleet.stdout is not None
+        self._fleet.stdin.write(f"{words}\n")
+        self._fleet.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._fleet.stdout.readline())
+        return answer
+
+    def until_runs(self, count: int) -> dict[str, Any]:
+        """So many agents were told to run."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (answer := self.ask("how"))["runs"] < count:
+            assert time.monotonic() < deadline, f"after {PATIENCE_S:.0f} s: {answer}"
+            assert self._fleet.poll() is None and self.operator.process.poll() is None
+            time.sleep(0.2)
+        return answer
+
+    def cpu_s(self) -> float:
+        """Processor time of the operator."""
+        words = Path(f"/proc/{self.operator.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def most_mib(self) -> float:
+        """The most memory that it has had."""
+        status = Path(f"/proc/{self.operator.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+    def calls(self) -> float:
+        """Made by the operator for jobs: not its watch, nor the Lease of its leader."""
+        counted = self.operator.calls().items()
+        return sum(n for (client, _, resource), n in counted if client != "watch" and resource != "leases")
+
+
+@contextmanager
+def stand(report_s: float) -> Iterator[Stand]:
+    """A fresh one."""
+    with tempfile.TemporaryDirectory() as folder, ApiServer(controllers=False) as server:
+        server.install_crd()
+        server.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        account = {"metadata": {"name": "default"}}
+        server.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
+        server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "operator"}})
+        ports = [{"name": "https", "port": contract.COORDINATOR_PORT}]
+        service = {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": ports}}
+        server.request("POST", "/api/v1/namespaces/operator/services", service)
+        installation = Installation(server, "operator", Path(folder))
+        port = free_port()
+        flags = ("--namespace", NAMESPACE, "--coordinator-url", f"https://localhost:{port}")
+        operator = installation.start("operator-0", *flags, "--coordinator-port", str(port))
+        operator.says("leading:")
+        secret = server.request("GET", f"/api/v1/namespaces/operator/secrets/{contract.COORDINATOR_SECRET}")
+        ca = Path(folder) / "coordinator.crt"
+        ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+        words = [str(server.kubeconfig), NAMESPACE, str(port), str(ca), str(report_s)]
+        fleet = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.fleet", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Stand(server, operator, fleet)
+        finally:
+            fleet.kill()
+            fleet.wait()
+            installation.close()
+
+
+def reporting(plan: argparse.Namespace) -> list[Figure]:
+    """A steady state: every job's rank 0 reports each second. Then ranks fail."""
+    with stand(1.0) as now:
+        now.create(plan.jobs, plan.workers)
+        now.until_runs(plan.jobs * plan.workers)
+        time.sleep(SETTLE_S)
+        cpu, calls, begun = now.cpu_s(), now.calls(), time.monotonic()
+        time.sleep(plan.seconds)
+        took = time.monotonic() - begun
+        share, made = (now.cpu_s() - cpu) / took, (now.calls() - calls) / plan.jobs * 60.0 / took
+        lags = now.ask(f"break {min(BREAKS, plan.jobs)}")["lags"]
+        at = f"{plan.jobs}_jobs"
+        return [
+            Figure(f"reporting_cpu_{at}", "% of a core", [100 * share]),
+            Figure(f"reporting_calls_{at}", "a job and minute", [made]),
+            Figure(f"reporting_memory_{at}", "MiB", [now.most_mib()]),
+            Figure(f"failure_to_next_attempt_{at}", "s", lags),
+            Figure(f"failure_to_next_attempt_p99_{at}", "s", lags, quantile=0.99),
+        ]
+
+
+def created(plan: argparse.Namespace) -> list[Figure]:
+    """All at once."""
+    with stand(0.0) as now:
+        cpu, calls, begun = now.cpu_s(), now.calls(), time.monotonic()
+        now.create(plan.jobs, plan.workers)
+        now.until_runs(plan.jobs * plan.workers)
+        took, at = time.monotonic() - begun, f"{plan.jobs}_jobs"
+        return [
+            Figure(f"created_to_running_{at}", "s", [took]),
+            Figure(f"created_cpu_{at}", "s a job", [(now.cpu_s() - cpu) / plan.jobs]),
+            Figure(f"created_calls_{at}", "a job", [(now.calls() - calls) / plan.jobs]),
+            Figure(f"created_memory_{at}", "MiB", [now.most_mib()]),
+        ]
+
+
+def large(plan: argparse.Namespace) -> list[Figure]:
+    """One job of many workers."""
+    with stand(0.0) as now:
+        begun, cpu = time.monotonic(), now.cpu_s()
+        now.create(1, plan.large)
+        answer = now.until_runs(plan.large)
+        took, spent, at = time.monotonic() - begun, now.cpu_s() - cpu, f"{plan.large}_workers"
+        time.sleep(SETTLE_S)
+        cpu, idle = now.cpu_s(), time.monotonic()
+        time.sleep(plan.seconds)
+        return [
+            Figure(f"large_to_run_{at}", "s", [answer["to_run_s"]]),
+            Figure(f"large_created_to_running_{at}", "s", [took]),
+            Figure(f"large_cpu_{at}", "s", [spent]),
+            Figure(f"large_idle_cpu_{at}", "% of a core", [100 * (now.cpu_s() - cpu) / (time.monotonic() - idle)]),
+            Figure(f"large_memory_{at}", "MiB", [now.most_mib()]),
+        ]
+
+
+MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
+    "reporting": reporting,
+    "created": created,
+    "large": large,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the measurements that are asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=4, help="of each of the jobs")
+    parser.add_argument("--large", type=int, default=5000, help="workers of the large job")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of a steady state")
+    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    plan = parser.parse_args(arguments)
+    results = Results()
+    for name in plan.only:
+        results.add(name, MEASUREMENTS[name](plan))
+    results.write(plan.results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

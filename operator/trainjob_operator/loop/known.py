@@ -1,0 +1,282 @@
+"""What the watch has told of jobs and pods, so that a turn that finds nothing to do asks the API server for nothing.
+
+Kept by the reconciler and fed by `Cluster.watch`, by the lists of turns, and by the answers to our own writes. Of two
+states of one object the one with the higher resourceVersion counts, in whatever order they come. A job's pods count
+once they were listed: by the watch, up to its `Mark.COMPLETE`, or by a turn (`Reading`); what is told meanwhile is
+merged. When in doubt (a gap in the watch, an answer that did not come, a refused write) all of a job is dropped, and
+its next turn reads. The reconciler fences what it does about it: a write by the job's resourceVersion, a create by a
+list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.cluster import JobKey, Manifest, Seen
+from trainjob_operator.core.model import PodView, ServiceView
+from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.loop.observe import Sight, in_order
+from trainjob_operator.manifests import pod_view_of, read_job
+
+READ_AGAIN_S = 7200.0
+"""A job whose pods were listed so long ago is read again at its next turn: a net below the watch."""
+SERVICE_FRESH_S = 10.0
+"""A Service that was read so recently need not be read again before an attempt begins."""
+
+
+@dataclass(frozen=True)
+class _Pod:
+    version: int
+    view: PodView
+
+
+@dataclass
+class _Entry:
+    """What is known of one job, the one with this UID."""
+
+    uid: str
+    version: int
+    stored: bytes = b""
+    """The job as JSON, a tenth of what it takes as objects; empty: only `job` is known."""
+    job: TrainJob | None = None
+    """The same, read; of a finished job only while its turn runs."""
+    pods: dict[str, _Pod] = field(default_factory=dict)
+    """By UID."""
+    listed_at: float | None = None
+    """When `pods` were all there are; None: they may not be."""
+    service: ServiceView | None = None
+    service_read_at: float | None = None
+    went: set[str] = field(default_factory=set)
+    """Names of pods that were deleted, by the watch's word."""
+
+
+class Known:
+    """All jobs."""
+
+    def __init__(self) -> None:
+        self._entries: dict[JobKey, _Entry] = {}
+        self._readings: dict[JobKey, Reading] = {}
+        self._newest: dict[JobKey, tuple[str, int]] = {}
+        """UID and version of the newest state of each job that we have seen: no older one is taken, whatever is lost
+        meanwhile. Agents act on our word of it.
+        """
+        self._filling = False
+
+    # --- Told by the watch --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The watch begins, or had a gap: what was told is void, and everything there is will be told."""
+        self._entries.clear()
+        for reading in self._readings.values():
+            reading.void = True
+        self._filling = True
+
+    def complete(self, now: float) -> set[JobKey]:
+        """Everything was told; the jobs there are."""
+        self._filling = False
+        for entry in self._entries.values():
+            entry.listed_at = now
+        return set(self._entries)
+
+    def told(self, seen: Seen) -> bool:
+        """One object as it is now; whether that is news."""
+        return self._job_told(seen) if seen.kind == contract.KIND else self._pod_told(seen)
+
+    def _job_told(self, seen: Seen) -> bool:
+        metadata, entry = seen.manifest["metadata"], self._entries.get(seen.key)
+        version, newest = _version(metadata), self._newest.get(seen.key)
+        if newest is not None and newest[0] == metadata["uid"] and version < newest[1]:
+            return False
+        self._see(seen.key, metadata["uid"], version)
+        if entry is None or entry.uid != metadata["uid"]:
+            if not seen.gone:
+                self._entries[seen.key] = _Entry(metadata["uid"], version, _packed(seen.manifest))
+            return True
+        if seen.gone:
+            del self._entries[seen.key]
+            return True
+        if version > entry.version or (version == entry.version and not entry.stored):
+            news = version > entry.version
+            entry.version, entry.stored = version, _packed(seen.manifest)
+            entry.job = None if news or (entry.job and entry.job.status.finished) else entry.job
+            return news
+        return False
+
+    def _pod_told(self, seen: Seen) -> bool:
+        uid = seen.manifest["metadata"]["uid"]
+        if seen.key in self._readings:
+            self._readings[seen.key].note(uid, seen)
+        entry = self._entries.get(seen.key)
+        if entry is None:
+            return True
+        if seen.gone:
+            metadata = seen.manifest["metadata"]
+            if "deletionTimestamp" in metadata:  # else it only lost its label
+                entry.went.add(metadata["name"])
+            return entry.pods.pop(uid, None) is not None or entry.listed_at is None
+        return _put(entry, seen.key, seen.manifest)
+
+    # --- Told by turns ------------------------------------------------------------------------------------------------
+
+    def written(self, job: TrainJob) -> None:
+        """Our own status write was answered with this."""
+        entry, version = self._entries.get(job.key), int(job.metadata.resource_version)
+        self._see(job.key, job.metadata.uid, version)
+        if entry is not None and entry.uid == job.metadata.uid and version > entry.version:
+            entry.version, entry.job, entry.stored = version, job, b""
+
+    def created(self, key: JobKey, pods: Iterable[Manifest]) -> None:
+        """Pods that we created, as the API server answered."""
+        for pod in pods:
+            self._pod_told(Seen("Pod", key, pod))
+
+    def served(self, key: JobKey, service: ServiceView | None, now: float | None) -> None:
+        """Its Service was read, or made; `now` None: it must be read before it counts."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.service, entry.service_read_at = service, now
+
+    def doubt(self, key: JobKey) -> None:
+        """Something may be other than it was told: the next turn reads everything."""
+        self._entries.pop(key, None)
+        if key in self._readings:
+            self._readings[key].void = True
+
+    def gone(self, key: JobKey) -> None:
+        """A read found no such job."""
+        self.doubt(key)
+        self._newest.pop(key, None)
+
+    def _see(self, key: JobKey, uid: str, version: int) -> None:
+        before = self._newest.get(key)
+        if before is None or before[0] != uid or before[1] < version:
+            self._newest[key] = uid, version
+
+    def rest(self, key: JobKey) -> None:
+        """The turn is over: a finished job is kept small until its next one."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.stored and entry.job is not None and entry.job.status.finished:
+            entry.job = None
+
+    # --- Asked by turns -----------------------------------------------------------------------------------------------
+
+    def job(self, key: JobKey) -> TrainJob | None:
+        """As it was told last; None: it was not. Raises UnreadableJob."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.job is None:
+            entry.job = read_job(json.loads(entry.stored))
+        return entry.job
+
+    def sight(self, key: JobKey, now: float) -> Sight | None:
+        """What is known of the job and its children; None: it must be read. Raises UnreadableJob."""
+        entry, job = self._entries.get(key), self.job(key)
+        if entry is None or job is None or self._filling or entry.listed_at is None:
+            return None
+        pods = in_order(pod.view for pod in entry.pods.values())
+        finished = job.status.finished
+        if not finished:
+            theirs = {pod.slot for pod in pods if pod.owned}
+            complete = all(slot in theirs for slot in parse_slots(job.status.slots))
+            if now - entry.listed_at >= READ_AGAIN_S or not complete:
+                return None
+        foreign = entry.service is not None and not entry.service.owned
+        age = READ_AGAIN_S if entry.service_read_at is None or foreign else now - entry.service_read_at
+        return Sight(job=job, pods=pods, service=entry.service, service_age_s=0.0 if finished else age)
+
+    def is_listed(self, key: JobKey) -> bool:
+        """Whether the job and all its pods were told, and no doubt has come upon them."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.listed_at is not None and not self._filling
+
+    def went(self, key: JobKey) -> frozenset[str]:
+        """Names of pods that were deleted, and are not worth a look."""
+        entry = self._entries.get(key)
+        return frozenset(entry.went) if entry is not None else frozenset()
+
+    def reading(self, key: JobKey) -> Reading:
+        """A turn is about to list the job's pods: `with known.reading(key) as reading`."""
+        return Reading(self, key)
+
+    # --- Inside, for Reading ------------------------------------------------------------------------------------------
+
+    def _begin(self, reading: Reading) -> None:
+        self._readings[reading.key] = reading
+
+    def _end(self, reading: Reading) -> None:
+        if self._readings.get(reading.key) is reading:
+            del self._readings[reading.key]
+
+    def _take(self, reading: Reading, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
+        job, key = sight.job, reading.key
+        before = self._entries.get(key)
+        self._see(key, job.metadata.uid, int(job.metadata.resource_version))
+        if reading.void or (before is not None and before.uid != job.metadata.uid):
+            return
+        entry = _Entry(job.metadata.uid, int(job.metadata.resource_version), job=job)
+        if before is not None and before.version >= entry.version:
+            entry.version, entry.stored, entry.job = before.version, before.stored, before.job
+            names = {pod_name(key[1], slot) for slot in parse_slots(job.status.slots)}
+            entry.went = before.went & names
+        for manifest in (*manifests, *reading.told):
+            if manifest["metadata"]["uid"] not in reading.gone:
+                _put(entry, key, manifest)
+        entry.listed_at, entry.service, entry.service_read_at = now, sight.service, now - sight.service_age_s
+        self._entries[key] = entry
+
+
+class Reading:
+    """One list under way: it hears of what is told meanwhile."""
+
+    def __init__(self, known: Known, key: JobKey) -> None:
+        self.key = key
+        self.void = False
+        """What it brings may not be kept: there was a gap meanwhile."""
+        self.gone: set[str] = set()
+        """UIDs of pods that went meanwhile: the list may still show them."""
+        self.told: list[Manifest] = []
+        """Pods that came or changed meanwhile: the list may not show them yet."""
+        self._known = known
+
+    def note(self, uid: str, seen: Seen) -> None:
+        """Something of a pod was told."""
+        if seen.gone:
+            self.gone.add(uid)
+        else:
+            self.told.append(seen.manifest)
+
+    def __enter__(self) -> Reading:
+        self._known._begin(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._known._end(self)
+
+    def take(self, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
+        """What was read is known from now on, together with what was told meanwhile."""
+        self._known._take(self, sight, manifests, now)
+
+
+def _put(entry: _Entry, key: JobKey, manifest: Manifest) -> bool:
+    """Whether it is newer than what is known."""
+    metadata = manifest["metadata"]
+    version, before = _version(metadata), entry.pods.get(metadata["uid"])
+    if before is not None and before.version >= version:
+        return False
+    entry.went.discard(metadata["name"])
+    entry.pods[metadata["uid"]] = _Pod(version, pod_view_of(manifest, key[1], entry.uid))
+    return True
+
+
+def _version(metadata: Manifest) -> int:
+    """Versions of one kind are ordered: Kubernetes promises it since 1.35, and etcd's revisions always were."""
+    return int(metadata["resourceVersion"])
+
+
+def _packed(manifest: Manifest) -> bytes:
+    return json.dumps(manifest, separators=(",", ":")).encode()

@@ -1,0 +1,277 @@
+"""What the watch has told: any order comes to the same, a gap voids it, and whoever doubts reads."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
+from support.virtual_time import EPOCH
+from trainjob_operator.cluster import Manifest, Seen
+from trainjob_operator.core.model import ServiceView
+from trainjob_operator.loop.known import READ_AGAIN_S, Known
+from trainjob_operator.loop.observe import Sight, in_order
+from trainjob_operator.manifests import UnreadableJob, pod_view, read_job
+from trainjob_operator.memory import MemoryCluster
+
+
+class Still:
+    """A clock that stands."""
+
+    def now(self) -> datetime:
+        return EPOCH
+
+    steady = now
+
+
+KEY = (NAMESPACE, "digits")
+SERVICE = ServiceView(name="digits", owned=True)
+
+
+class Bench:
+    """A job with pods, whose states are told to a `Known`."""
+
+    def __init__(self, slots: str = "0") -> None:
+        self.cluster = MemoryCluster(Still())  # type: ignore[arg-type]
+        stored_job(self.cluster)
+        self.known = Known()
+        self.job = self.stored(slots=slots)
+
+    def stored(self, **status: Any) -> Manifest:
+        """The job, with a new status."""
+        now = self.cluster.job(*KEY)
+        self.cluster._store.update("TrainJob", *KEY, lambda job: job.update(status={**now["status"], **status}))
+        return self.cluster.job(*KEY)
+
+    def pod(self, name: str = "digits-0", **changes: Any) -> Manifest:
+        """A new pod of the job."""
+        pod = plain_pod(name, owner=self.job, slot=int(name.rpartition("-")[2]))
+        pod["metadata"]["namespace"] = NAMESPACE
+        return self.cluster.add_pod({**pod, **changes})
+
+    def phase(self, name: str, phase: str) -> Manifest:
+        return self.cluster.set_pod_status(NAMESPACE, name, {"phase": phase})
+
+    def tell(self, *manifests: Manifest, gone: bool = False) -> list[bool]:
+        return [
+            self.known.told(Seen("TrainJob" if "workers" in found["spec"] else "Pod", KEY, found, gone))
+            for found in manifests
+        ]
+
+    def began(self, *manifests: Manifest) -> Bench:
+        self.known.begin()
+        self.tell(self.job, *manifests)
+        assert self.known.complete(0.0) == {KEY}
+        self.known.served(KEY, SERVICE, 0.0)
+        return self
+
+    def read(self, *pods: Manifest) -> tuple[Sight, list[Manifest]]:
+        """What a turn's list brings."""
+        job = self.known.job(KEY)
+        assert job is not None
+        views = in_order(pod_view(pod, job) for pod in pods)
+        return Sight(job=job, pods=views, service=SERVICE, read=True), list(pods)
+
+    def phases(self, now: float = 0.0) -> dict[str, str] | None:
+        sight = self.known.sight(KEY, now)
+        return {pod.name: pod.phase.value for pod in sight.pods} if sight is not None else None
+
+
+def test_what_was_listed_is_known_without_a_read() -> None:
+    bench = Bench("0-1")
+    bench.began(bench.pod(), bench.pod("digits-1"))
+    assert bench.phases() == {"digits-0": "Pending", "digits-1": "Pending"}
+
+
+def test_states_of_a_pod_in_any_order_come_to_the_newest() -> None:
+    for order in itertools.permutations(range(3)):
+        bench = Bench()
+        states = [bench.pod(), bench.phase("digits-0", "Running"), bench.phase("digits-0", "Failed")]
+        bench.began(*(states[place] for place in order))
+        assert bench.phases() == {"digits-0": "Failed"}, order
+
+
+def test_only_news_is_news() -> None:
+    bench = Bench()
+    pod = bench.pod()
+    bench.began(pod)
+    running = bench.phase("digits-0", "Running")
+    job = bench.stored(phase="Running")
+    assert bench.tell(running, running, pod, job, job, bench.job) == [True, False, False, True, False, False]
+    assert bench.tell(running, gone=True) + bench.tell(running, gone=True) == [True, False]
+
+
+def test_our_own_write_and_create_are_no_news_when_the_watch_tells_of_them() -> None:
+    bench = Bench()
+    bench.began()
+    pod, job = bench.pod(), bench.stored(phase="Pending")
+    bench.known.created(KEY, [pod])
+    bench.known.written(read_job(job))
+    assert bench.tell(pod, job) == [False, False]
+    sight = bench.known.sight(KEY, 0.0)
+    assert sight is not None and sight.job.status.phase == "Pending" and len(sight.pods) == 1
+
+
+def test_a_listed_slot_without_a_pod_must_be_read() -> None:
+    bench = Bench("0-1")
+    pod = bench.pod()
+    bench.began(pod)
+    assert bench.phases() is None
+    other = bench.pod("digits-1")
+    bench.tell(other)
+    assert bench.phases() is not None
+    bench.tell(other, gone=True)
+    assert bench.phases() is None
+
+
+def test_nothing_is_known_between_begin_and_complete_or_after_a_doubt() -> None:
+    bench = Bench()
+    pod = bench.pod()
+    bench.began(pod)
+    bench.known.begin()
+    assert bench.phases() is None
+    bench.tell(bench.job, pod)
+    assert bench.phases() is None
+    bench.known.complete(0.0)
+    assert bench.phases() is not None
+    bench.known.doubt(KEY)
+    assert bench.phases() is None
+
+
+def test_a_pod_that_vanished_in_a_gap_is_not_known_after_it() -> None:
+    bench = Bench("")
+    bench.began(bench.pod(), bench.pod("digits-1"))
+    bench.known.begin()
+    bench.tell(bench.job, bench.cluster.pods()[0])
+    bench.known.complete(0.0)
+    assert bench.phases() == {"digits-0": "Pending"}
+
+
+def test_what_is_told_during_a_list_is_merged_with_it() -> None:
+    bench = Bench("")
+    stays, goes = bench.pod(), bench.pod("digits-1")
+    bench.began(stays, goes)
+    bench.known.doubt(KEY)
+    bench.tell(bench.job)
+    with bench.known.reading(KEY) as reading:
+        listed = bench.read(stays, goes)
+        bench.tell(bench.phase("digits-0", "Running"), bench.pod("digits-2"))
+        bench.tell(goes, gone=True)
+        reading.take(*listed, 5.0)
+    assert bench.phases() == {"digits-0": "Running", "digits-2": "Pending"}
+    sight = bench.known.sight(KEY, 7.0)
+    assert sight is not None and sight.service_age_s == 2.0
+
+
+def test_a_pod_that_a_list_does_not_show_any_more_is_not_known() -> None:
+    bench = Bench("")
+    pod, other = bench.pod(), bench.pod("digits-1")
+    bench.began(pod, other)
+    with bench.known.reading(KEY) as reading:
+        reading.take(*bench.read(pod), 0.0)
+    assert bench.phases() == {"digits-0": "Pending"}
+
+
+@pytest.mark.parametrize("trouble", ["gap", "doubt"])
+def test_a_list_that_a_gap_or_a_doubt_came_upon_is_not_kept(trouble: str) -> None:
+    bench = Bench()
+    pod = bench.pod()
+    bench.began(pod)
+    with bench.known.reading(KEY) as reading:
+        listed = bench.read(pod)
+        if trouble == "gap":
+            bench.known.begin()
+        else:
+            bench.known.doubt(KEY)
+        bench.tell(bench.job)
+        reading.take(*listed, 0.0)
+    assert bench.phases() is None
+
+
+def test_a_job_of_the_same_name_is_another_one() -> None:
+    bench = Bench()
+    pod = bench.pod()
+    bench.began(pod)
+    with bench.known.reading(KEY) as reading:
+        listed = bench.read(pod)
+        bench.cluster.remove_job(*KEY)
+        bench.cluster.create_job(manifest())
+        again = bench.cluster.job(*KEY)
+        assert bench.tell(again) == [True]
+        assert bench.tell(bench.job, gone=True) == [True]
+        reading.take(*listed, 0.0)
+    assert bench.phases() is None and bench.known.job(KEY) is not None
+    assert bench.known.job(KEY).metadata.uid == again["metadata"]["uid"]  # type: ignore[union-attr]
+
+
+def test_a_job_that_is_gone_must_be_read() -> None:
+    bench = Bench()
+    bench.began(bench.pod())
+    assert bench.tell(bench.job, gone=True) == [True]
+    assert bench.known.job(KEY) is None and bench.phases() is None
+
+
+def test_after_two_hours_a_job_is_read_again_but_no_finished_one() -> None:
+    bench = Bench()
+    bench.began(bench.pod())
+    assert bench.phases(READ_AGAIN_S - 1) is not None and bench.phases(READ_AGAIN_S) is None
+    done = {"type": "Complete", "status": "True", "reason": "x", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+    bench.tell(bench.stored(conditions=[{**done, "observedGeneration": 1, "message": ""}]))
+    sight = bench.known.sight(KEY, 10 * READ_AGAIN_S)
+    assert sight is not None and sight.service_age_s == 0.0
+
+
+def test_a_foreign_service_is_looked_for_again_each_time() -> None:
+    bench = Bench()
+    bench.began(bench.pod())
+    bench.known.served(KEY, ServiceView(name="digits", owned=False), 0.0)
+    sight = bench.known.sight(KEY, 1.0)
+    assert sight is not None and sight.service_age_s >= READ_AGAIN_S
+
+
+def test_which_missing_pods_were_deleted_and_which_only_lost_their_label() -> None:
+    bench = Bench("0-1")
+    deleted, unlabelled = bench.pod(), bench.pod("digits-1")
+    bench.began(deleted, unlabelled)
+    bench.cluster.remove_pod(NAMESPACE, "digits-0", 0)
+    deleted["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    bench.tell(deleted, unlabelled, gone=True)
+    assert bench.known.went(KEY) == {"digits-0"}
+    bench.tell(bench.pod())
+    assert bench.known.went(KEY) == set()
+
+
+def test_no_older_job_is_taken_after_a_doubt() -> None:
+    """Agents act on our word of it: one that was told of slot 1 must not hear that there is none."""
+    bench = Bench("")
+    bench.began()
+    newer = bench.stored(slots="1")
+    bench.known.written(read_job(newer))
+    bench.known.doubt(KEY)
+    assert bench.tell(bench.job) == [False] and bench.known.job(KEY) is None
+    assert bench.tell(newer) == [True]
+    assert bench.known.job(KEY).status.slots == "1"  # type: ignore[union-attr]
+
+
+def test_a_finished_job_rests_as_what_was_stored() -> None:
+    bench = Bench()
+    done = {"type": "Failed", "status": "True", "reason": "x", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+    bench.job = bench.stored(conditions=[{**done, "observedGeneration": 1, "message": ""}])
+    bench.began(bench.pod())
+    assert bench.known.job(KEY) is bench.known.job(KEY)
+    first = bench.known.job(KEY)
+    bench.known.rest(KEY)
+    again = bench.known.job(KEY)
+    assert again == first and again is not first
+
+
+def test_a_job_that_cannot_be_read_says_so_at_its_turn() -> None:
+    bench = Bench()
+    bench.job = json.loads(json.dumps(bench.job).replace('"workers": 2', '"workers": "many"'))
+    bench.began()
+    with pytest.raises(UnreadableJob):
+        bench.known.sight(KEY, 0.0)

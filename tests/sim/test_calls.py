@@ -1,0 +1,95 @@
+"""What a job costs the API server: nothing while nothing happens, a few calls for what does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from support.puppets import Pace
+from support.simulation import Simulation, manifest
+from support.virtual_time import run_virtual
+from trainjob_operator.memory import Moment
+
+HOUR_S = 3600.0
+
+
+def calls(sim: Simulation) -> Counter[str]:
+    """By verb."""
+    return Counter(call.verb for call, moment in sim.calls if moment is Moment.BEFORE)
+
+
+@pytest.mark.parametrize("state", ["training", "waiting", "suspended", "finished"])
+def test_an_idle_job_costs_two_calls_an_hour(state: str) -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
+            sim.cluster.create_job(manifest(podCleanup="Running", suspend=state == "suspended"))
+            if state == "waiting":
+                sim.world.pace.schedule = (10**6, 10**6)
+            if state == "training":
+                await sim.until_training()
+            if state == "finished":
+                sim.world.pace.report = 0.1
+                await sim.until_finished()
+            await asyncio.sleep(180.0)
+            sim.calls.clear()
+            await asyncio.sleep(4 * HOUR_S)
+            assert sum(calls(sim).values()) <= 4 * 2, calls(sim)
+
+    run_virtual(main())
+
+
+def test_a_job_that_reports_costs_seven_calls_a_minute() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.cluster.create_job(manifest(workers=4))
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            await asyncio.sleep(60.0)
+            sim.calls.clear()
+            await asyncio.sleep(1200.0)
+            assert sum(calls(sim).values()) <= 20 * 7, calls(sim)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("fault", "most"), [("rank", 6), ("pod", 8)])
+def test_a_recovery_costs_few_calls_and_its_pods(fault: str, most: int) -> None:
+    """A pod that went costs two more: its events (was it taken away?), and the list before another is made."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
+            sim.cluster.create_job(manifest(workers=4))
+            await sim.until_training()
+            await asyncio.sleep(120.0)
+            sim.calls.clear()
+            if fault == "rank":
+                sim.world.fail_rank(sim.agent(1))
+            else:
+                sim.world.lose_pod(sim.agent(1))
+            await sim.until_training(attempt=2)
+            await asyncio.sleep(120.0)
+            pods = calls(sim)["create_pod"] + calls(sim)["delete_pod"]
+            assert pods == (fault == "pod")
+            assert sum(calls(sim).values()) <= most + pods, calls(sim)
+
+    run_virtual(main())
+
+
+def test_a_new_leader_asks_nothing_about_finished_jobs() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.1)) as sim:
+            names = [f"digits-{number}" for number in range(5)]
+            for name in names:
+                sim.cluster.create_job(manifest(name, podCleanup="Running"))
+            for name in names:
+                await sim.until_finished(name)
+            await asyncio.sleep(120.0)
+            sim.kill_operator()
+            sim.calls.clear()
+            sim.start_operator()
+            await asyncio.sleep(600.0)
+            assert sum(calls(sim).values()) == 0, calls(sim)
+
+    run_virtual(main())

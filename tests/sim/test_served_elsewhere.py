@@ -1,0 +1,74 @@
+"""A namespace that another installation serves: its jobs are left alone, and their agents too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from support.puppets import Pace
+from support.simulation import Operator, Simulation, manifest
+from support.virtual_time import run_virtual
+from trainjob_api import contract
+from trainjob_operator.memory import Moment
+
+
+class Claims:
+    """As the test says."""
+
+    why: str | None = None
+
+    def holds(self, namespace: str) -> bool:
+        return self.why is None
+
+    async def served_by(self, namespace: str) -> str | None:
+        return self.why
+
+
+class Served(Simulation):
+    def __init__(self, **named: Any) -> None:
+        self.claims = Claims()
+        super().__init__(**named)
+
+    def start_operator(self) -> None:
+        super().start_operator()
+        assert self.operator is not None
+        self.operator.reconciler._claims = self.claims
+
+
+def test_one_that_lost_the_namespace_stops_nothing_and_says_so() -> None:
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            await asyncio.sleep(20.0)
+            sim.claims.why = "namespace team is served by ops"
+            sim.world.fail_rank(sim.agent(1))
+            await asyncio.sleep(5.0)
+            sim.calls.clear()
+            await asyncio.sleep(600.0)
+            assert {call.verb for call, moment in sim.calls if moment is Moment.BEFORE} <= {"get_job"}
+            told = [event["message"] for event in sim.cluster.events() if event["reason"] == "ServedElsewhere"]
+            assert told == ["namespace team is served by ops"]
+            assert all(agent.alive for agent in sim.world.agents.values()), "nobody was told to end"
+            assert sim.job().status.attempt.number == 1  # type: ignore[union-attr]
+            sim.claims.why = None
+            await sim.until_training(attempt=2)
+
+    run_virtual(main())
+
+
+def test_ranks_of_the_other_installation_run_on() -> None:
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.cluster.create_job(manifest())
+            sim.world.training("digits").length = 10**6
+            await sim.until_training()
+            sim.claims.why = "namespace team is served by ops"
+            sim.kill_operator()
+            sim.start_operator()
+            await asyncio.sleep(300.0)
+            assert sim.agent(0).ranks[0]["state"] == contract.RANK_RUNNING
+            assert isinstance(sim.operator, Operator)
+
+    run_virtual(main())
