@@ -64,6 +64,7 @@ def test_a_shell_that_goes_on_after_a_signal_is_no_success_for_those_who_waited(
         ("signal.raise_signal(signal.SIGTERM)", 0),
         ("os._exit(3)", 3),
         ("sys.exit(4)", 4),
+        ("exit(5)", 5),
         ("def main():\n        sys.exit('no')\n    main()", 1),
     ],
 )

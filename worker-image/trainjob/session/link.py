@@ -14,6 +14,7 @@ it was sent leaves half a frame behind: what is sent next goes over a new connec
 from __future__ import annotations
 
 import atexit
+import builtins
 import os
 import socket
 import sys
@@ -345,6 +346,10 @@ def _tell_of_exits() -> None:
     global _hooked
     _hooked = True
     sys.exit = _exit
+    # exit() and quit() raise on their own; a `raise SystemExit(3)` cannot be seen.
+    quitter: Any = type(getattr(builtins, "exit", None))
+    if quitter.__name__ == "Quitter":
+        quitter.__call__ = lambda self, code=None: _exit(code)
     # os._exit() runs nothing at exit: without a word it would look like a kill.
     exits = os._exit
 
