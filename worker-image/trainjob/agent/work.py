@@ -1,0 +1,253 @@
+"""What an agent does: what its parts share, the attempt it is in, and one instruction of the coordinator at a time.
+
+Made by `agent`, which knows when the agent ends, and why. What takes long to import comes after the first report is on
+its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+
+from trainjob.agent.background import Background, OnFault, explain
+from trainjob.agent.boot_notes import BootNotes
+from trainjob.agent.config import AgentConfig
+from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.ranks import Stuck
+from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.wire.peers import PeerServer
+from trainjob_api import contract, wire
+
+if TYPE_CHECKING:
+    from trainjob.agent.attempts.attempt import Attempt
+    from trainjob.agent.restoring.files import FileServer
+    from trainjob.agent.site import Site
+    from trainjob.agent.wire.frames import FrameConnection
+
+STALL_S = 30.0
+"""Uploads that stand still for so long are given up when we are told to exit."""
+STOP_S = 35.0
+"""At the very end, for ranks that are killed: a group inside a driver call dies when that returns."""
+CLOSE_S = 2.0
+
+
+class Exit(NamedTuple):
+    """The agent is told to end."""
+
+    code: int
+    reason: str
+
+
+class Work:
+    """One per agent. `changed`: what is reported is another; True: say so at once."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        console: Console,
+        notes: BootNotes,
+        changed: Callable[[bool], None],
+        warn: Callable[[Optional[str]], None],
+        on_fault: OnFault,
+    ) -> None:
+        self._config = config
+        self._console = console
+        self._notes = notes
+        self._changed = changed
+        self._warn = warn
+        self._on_fault = on_fault
+        self._reaper = Reaper(asyncio.get_running_loop())
+        self._background = Background(on_fault)
+        self._peers = PeerServer(self._serve_file, self._complain)
+        self._files: Optional[FileServer] = None
+        self._completed = False
+        self.site: Optional[Site] = None
+        self.attempt: Optional[Attempt] = None
+        self.checked: Optional[int] = None
+        self.found_run: Optional[int] = None
+
+    @property
+    def port(self) -> int:
+        """On which other agents reach us."""
+        return self._peers.port
+
+    @property
+    def is_complete(self) -> bool:
+        """The run's end record is there."""
+        return self._completed or (self.attempt is not None and self.attempt.is_complete)
+
+    @property
+    def is_idle(self) -> bool:
+        """No rank lives, and nothing waits to be stored."""
+        ranks = self.attempt is not None and self.attempt.alive
+        return not ranks and (self.site is None or not self.site.saving.waiting)
+
+    async def listen(self) -> None:
+        """For other agents."""
+        await self._peers.start(self._config.host)
+
+    async def prepare(self) -> None:
+        """What the first report need not wait for."""
+        await asyncio.sleep(0)
+        from trainjob.agent.site import Site
+        from trainjob.agent.storing.code import JobCode
+        from trainjob.agent.storing.saving import Saving
+        from trainjob.agent.storing.storage import StorageChild
+        from trainjob.agent.wire.rank_calls import SocketFolder
+
+        config = self._config
+        storage = (
+            None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
+        )
+        work = config.work_dir
+        saving = Saving(
+            os.path.join(work, "staging"),
+            storage,
+            self._uploads_changed,
+            self._on_fault,
+            given_out=os.path.join(work, "restore"),
+        )
+        folder = SocketFolder(config.work_dir, config.pod_uid)
+        self.site = Site(
+            config,
+            self._console,
+            self._reaper,
+            storage,
+            saving,
+            folder.path,
+            self._changed,
+            self._warn,
+            JobCode(config.code, storage, self._console),
+            self._on_fault,
+        )
+        if storage is not None:
+            # Last: whatever cannot be made here leaves no process behind.
+            storage.start()
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+
+    async def follow(self, instruction: contract.Instruction) -> Optional[Exit]:
+        """Do as the coordinator says. May be cancelled, as the newest instruction counts."""
+        what = instruction.get("do")
+        if what == contract.DO_RUN:
+            await self._run_attempt(instruction)
+        elif what == contract.DO_HOLD:
+            if self.attempt is not None:
+                await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
+            elif self.site is not None:
+                # Our container was started anew; perhaps no attempt follows.
+                await self.site.saving.commit_what_is_left()
+        elif what == contract.DO_CHECK:
+            await self.stop(contract.END_STOPPED, 0)
+            await self._look(int(instruction.get("attempt") or 0))
+        elif what == contract.DO_EXIT:
+            await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
+            await self._finish_uploads()
+            return Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
+        return None
+
+    async def _run_attempt(self, instruction: contract.Instruction) -> None:
+        from trainjob.agent.attempts.attempt import Attempt
+
+        number, current = int(instruction["attempt"]), self.attempt
+        if current is not None and number < current.number:
+            return
+        if current is not None and number == current.number and not current.unused:
+            current.update(instruction)
+            return
+        if current is not None:
+            await current.stop(contract.END_STOPPED, 0)
+            current.close()
+        assert self.site is not None
+        self.attempt = Attempt(self.site, self._peers, self._notes, instruction)
+        self._warn(None)
+        self._changed(True)
+        self.attempt.begin()
+
+    async def _look(self, after: int) -> None:
+        """Whether storage holds the run's end record; nothing is started."""
+        from trainjob.agent.control.look import look
+
+        assert self.site is not None
+        found = await look(self.site.storage, self._config.job_uid, self._console.say)
+        self._completed = self._completed or found.completed
+        self.checked, self.found_run = after, found.run
+        if found.trouble is not None:
+            self._warn(found.trouble)
+        self._changed(True)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def stop(self, verdict: str, grace_s: float) -> None:
+        """End the ranks, if there are any."""
+        if self.attempt is not None:
+            await self.attempt.stop(verdict, grace_s)
+
+    async def _finish_uploads(self) -> None:
+        """Until all is stored and committed, or nothing has moved for STALL_S."""
+        from trainjob.agent import finishing
+
+        if self.site is None:
+            return
+        attempt, saving = self.attempt, self.site.saving
+        if not await finishing.while_it_moves(
+            finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S
+        ):
+            self._console.say("uploads stand still: giving them up")
+
+    async def finish(self) -> None:
+        """Until all is stored and committed, as long as it takes."""
+        from trainjob.agent import finishing
+
+        if self.site is not None:
+            await finishing.finish(self.attempt, self.site.saving)
+
+    async def end(self) -> None:
+        """Kill what lives, and leave the attempt; the storage child goes on until `close`."""
+        self._background.cancel()
+        if self.attempt is not None:
+            try:
+                await asyncio.wait_for(self.attempt.stop(contract.END_STOPPED, 0), STOP_S)
+            except (Stuck, OSError, asyncio.TimeoutError) as error:
+                self._console.say(explain(error))
+            self.attempt.close()
+
+    async def close(self) -> None:
+        """Nothing stays: no process, no socket."""
+        self._peers.close()
+        if self.site is not None:
+            self.site.saving.close()
+            if self.site.storage is not None:
+                await self.site.storage.close(CLOSE_S)
+            shutil.rmtree(self.site.socket_folder, ignore_errors=True)
+
+    # -- others --------------------------------------------------------------------------------------------------------
+
+    def forward(self, number: int) -> None:
+        """A signal that the container got, to the ranks."""
+        if self.attempt is not None:
+            self.attempt.forward(number)
+
+    def _uploads_changed(self, drained: bool) -> None:
+        """Only once the ranks have ended does anybody wait for the uploads; while they run each checkpoint drains
+        them.
+        """
+        self._changed(drained and (self.attempt is None or not self.attempt.alive))
+
+    def _complain(self, text: str, lasting: bool) -> None:
+        """Of who calls us, or whom we call."""
+        self._console.say(text)
+        if lasting:
+            self._warn(text)
+
+    def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
+        from trainjob.agent.restoring import files
+        from trainjob.agent.wire.for_files import Refused
+
+        if self.site is None:
+            files.say(connection, Refused("nothing lies here"))
+            return
+        self._files = self._files or files.FileServer(self.site.saving)
+        self._background.spawn(self._files.give(connection, message))
