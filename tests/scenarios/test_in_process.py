@@ -14,7 +14,7 @@ import pytest
 
 import trainjob
 from support.scenario import DEADLINE_S, Stage, wait_until
-from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback
+from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, session
 from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch.in_process import guest, stand_in
 from trainjob_api import contract
@@ -95,6 +95,7 @@ def test_num_workers_0_trains_here_and_a_failed_run_is_gone_on_with(
     assert started == [(os.getpid(), 1, 0), (os.getpid(), 1, 2)]
     assert told.steps == [0, 1, 2, 3]
     assert dict(os.environ) == before
+    assert session.experiment_name is None and session.after_report is None, "nor is anything left for the next one"
     shown = capfd.readouterr().err
     assert f"job: 1 rank, in this process (pid {os.getpid()}); checkpoints in {stage.storage}/default/job" in shown
 

@@ -20,3 +20,9 @@ experiment_name: Optional[str] = None
 after_report: Optional[Callable[[], None]] = None
 """Set where the trainer and its rank are one process: called when a report() was released, for the trainer's callbacks.
 """
+
+
+def reset() -> None:
+    """As in a process that never was a rank: for those that are many ranks in a row."""
+    global stop_criterion, experiment_name, after_report
+    stop_criterion = experiment_name = after_report = None

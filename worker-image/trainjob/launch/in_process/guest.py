@@ -259,7 +259,7 @@ class Guest:
         link.disconnect()
         calls.reset()
         rank_state.clear()
-        session.stop_criterion = session.after_report = None
+        session.reset()
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
