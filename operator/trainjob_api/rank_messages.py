@@ -107,11 +107,11 @@ class Leaving(NamedTuple):
 
 
 class Farewell(NamedTuple):
-    """The process ends of its own accord, with this exit code where it is known. Who closes without it was killed, or
-    became another.
-    """
+    """The process ends of its own accord, with this exit code where it is known. Who closes without it was killed."""
 
     code: Optional[int] = None
+    becomes: bool = False
+    """It becomes another program (exec), if that is found: a word after this one takes it back."""
 
 
 class Restore(NamedTuple):

@@ -103,6 +103,28 @@ def test_ends_of_its_own_behind_a_shell_are_a_success(tmp_path: Path, end: str) 
 
 
 @pytest.mark.slow
+def test_what_became_another_program_is_no_loss_however_late_the_agent_looks(tmp_path: Path) -> None:
+    script = HEAD + (
+        "agent = open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1]\n"
+        "os.kill(int(agent), signal.SIGSTOP)\n"
+        "os.system(f'(sleep 1; kill -CONT {agent}) &')\n"
+        "os.execvp('true', ['true'])\n"
+    )
+    with Rig(tmp_path, script=script, agents=1, command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+
+
+@pytest.mark.slow
+def test_one_that_did_not_become_another_and_was_killed_is_lost(tmp_path: Path) -> None:
+    tries = "try:\n    os.execvp('/nowhere/to be found', ['x'])\nexcept OSError:\n    trainjob.get_checkpoint()\n"
+    with Rig(tmp_path, script=at_rank_1(tries.replace("\n", "\n    ") + KILLED), command=GOES_ON) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert "gone without a farewell" in rig.rank(1)["error"]["message"]
+
+
+@pytest.mark.slow
 def test_a_child_that_spoke_as_its_parent_and_was_killed_is_not_the_rank(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, trainjob\n"

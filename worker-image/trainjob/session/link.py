@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
+import functools
 import os
 import socket
 import sys
@@ -223,6 +225,14 @@ class Link:
                 pass
         self.abandon()
 
+    def becomes(self) -> None:
+        """Send what waits, and that this process is about to become another program."""
+        if self._sending.acquire(timeout=EXIT_FLUSH_S):
+            self._sending.release()
+            with contextlib.suppress(errors.AgentLostError):
+                self.flush()
+                self.post(Farewell(becomes=True))
+
     def abandon(self) -> None:
         """Close without a word: in a forked child, whose parent goes on using the connection."""
         self._sock.close()
@@ -360,6 +370,19 @@ def _tell_of_exits() -> None:
         exits(status)
 
     os._exit = tell
+    # Nor is what becomes another program gone; the agent may look only once that one has ended. (os.execvp() and the
+    # others are made of these two.)
+    os.execv, os.execve = _told_before(os.execv), _told_before(os.execve)
+
+
+def _told_before(replace: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(replace)
+    def tell(*arguments: Any, **named: Any) -> Any:
+        if _link is not None:
+            _link.becomes()
+        return replace(*arguments, **named)
+
+    return tell
 
 
 def _tell_of_shutdown() -> None:

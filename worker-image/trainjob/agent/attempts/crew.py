@@ -214,6 +214,8 @@ class Crew:
         said = self._leavers.pop(number, None)
         if said is not None and not said.done():
             said.set_result(None)
+        if farewell is not None and farewell.becomes:
+            return
         if farewell is not None or speaker.is_ending():
             self.process_of(number).part(number, speaker.pid, farewell)
 

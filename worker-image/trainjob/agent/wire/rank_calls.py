@@ -144,6 +144,7 @@ class RankServer:
             if isinstance(word, Farewell):
                 self._farewells[connection] = word
                 return
+            self._farewells.pop(connection, None)
             if isinstance(word, Collective):
                 self._made[rank] = word.n + self._before.get(rank, 0)
                 word = word._replace(n=self._made[rank])
