@@ -19,7 +19,8 @@ from trainjob.checkpoint.storage_child.operations import perform
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.transfer import nothing
 
-OBJECTS = 5_000
+OBJECTS = 2_100
+"""Three pages of a list: whoever reads one would ask twice more."""
 
 
 class Child:
