@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import trainjob
 from support.scenario import DEADLINE_S, Stage, wait_until
 from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, session
 from trainjob.launch import ConfigError, LaunchError
+from trainjob.launch import job as jobs
 from trainjob.launch.in_process import guest, stand_in
 from trainjob_api import contract
 
@@ -125,6 +129,23 @@ def test_a_stand_in_of_a_later_attempt_says_why_it_cannot_go_on(
     monkeypatch.setenv(contract.ENV_ATTEMPT, "2")
     assert stand_in.main([str(tmp_path)]) == 1
     assert "cannot be started again from here: run it once more" in capsys.readouterr().err
+
+
+def test_an_answer_that_no_pipe_holds_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The companion cannot end before somebody reads what it says."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    job = jobs.from_script(jobs.ScriptJob(command=(sys.executable, "x.py"), name="job", storage=str(tmp_path)))
+    made = guest.Guest(job, guest.Place())
+    text = json.dumps({"pad": "x" * (1 << 20), "job": job.to_json(), "interrupted": False})
+    (tmp_path / "answer").write_text(text + "\n")
+    pipe = subprocess.PIPE
+    made._companion = subprocess.Popen(["cat", str(tmp_path / "answer")], stdin=pipe, stdout=pipe)
+    found: list[guest.End | None] = []
+    waiting = threading.Thread(target=lambda: found.append(made._ended()), daemon=True)
+    waiting.start()
+    waiting.join(DEADLINE_S)
+    made._companion.kill()
+    assert [end.job.metadata.name for end in found if end is not None] == ["job"]
 
 
 # --- Scripts ----------------------------------------------------------------------------------------------------------

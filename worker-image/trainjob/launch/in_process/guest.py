@@ -206,13 +206,6 @@ class Guest:
             while folder is not None and lock.held(folder):
                 time.sleep(_POLL_S)
             return None
-        while True:
-            try:
-                self._companion.wait()
-            except KeyboardInterrupt:
-                self._ask_to_stop()
-            else:
-                break
         answer = self._answer()
         if "job" not in answer:
             raise LaunchError(
@@ -222,8 +215,19 @@ class Guest:
         return End(job=TrainJob.model_validate(answer["job"]), interrupted=bool(answer["interrupted"]))
 
     def _answer(self) -> dict[str, object]:
+        """The companion's last line, once it has ended; Ctrl-C meanwhile asks it to hurry."""
         assert self._companion is not None and self._companion.stdout is not None
-        lines = self._companion.stdout.read().splitlines()
+        said, more = b"", True
+        while more:
+            try:
+                # Before its end is waited for: it could not write an answer that a pipe does not hold.
+                piece = os.read(self._companion.stdout.fileno(), 65536)
+            except KeyboardInterrupt:
+                self._ask_to_stop()
+                continue
+            said, more = said + piece, bool(piece)
+        self._companion.wait()
+        lines = said.splitlines()
         return json.loads(lines[-1]) if lines else {}
 
     def _ask_to_stop(self) -> None:
