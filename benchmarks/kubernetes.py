@@ -176,10 +176,10 @@ def idle(api: Proxy, rounds: int) -> list[Figure]:
         _cpu_share(leader, 10.0)
         made = sum(leader.writes().values()) - writes_before
     return [
-        Figure(f"operator_cpu_{IDLE_JOBS}_idle_jobs", "% of a core", [100 * share for share in cpu]),
-        Figure(f"operator_memory_{IDLE_JOBS}_idle_jobs", "MiB", [memory]),
+        Figure(f"operator_cpu_{IDLE_JOBS}_suspended_jobs", "% of a core", [100 * share for share in cpu]),
+        Figure(f"operator_memory_{IDLE_JOBS}_suspended_jobs", "MiB", [memory]),
         Figure("operator_memory_before", "MiB", [bare]),
-        Figure(f"writes_in_10_s_{IDLE_JOBS}_idle_jobs", "writes", [made]),
+        Figure(f"writes_in_10_s_{IDLE_JOBS}_suspended_jobs", "writes", [made]),
         Figure(f"create_and_look_at_{IDLE_JOBS}_jobs", "s", [taken]),
     ]
 
