@@ -61,6 +61,7 @@ if __name__ == "__main__":
         ),
     )
     result = trainer.fit()
-    assert result.metrics["epoch"] == 7
+    assert result.metrics["epoch"] == result.checkpoint.metrics["epoch"] == 6, "those of the latest checkpoint"
+    assert result.rows[-1]["metrics"]["epoch"] == 7
     assert result.metrics["started_at"] == 3
     assert result.path.startswith(sys.argv[1])
