@@ -27,10 +27,11 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import Manifest
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli.checkpoints.choice import look
-from trainjob.cli.checkpoints.contents import _verified, bring
+from trainjob.cli.checkpoints.contents import _verified, get_files
 from trainjob.cli.checkpoints.places import Place
 from trainjob.cli.checkpoints.transfer_progress import Lines
 from trainjob.cli.errors import CommandError
+from trainjob.launch.errors import ConfigError
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.outcome.result import Result
 from trainjob_api import contract
@@ -380,7 +381,7 @@ def test_what_retention_removes_meanwhile_is_not_called_damaged(any_shell: Shell
     verdict = _verified(found, found.entries[0])
     assert (verdict.gone, verdict.damage) == (True, ())
     with pytest.raises(CommandError, match="1-1-1 was removed while it was read, likely by retention") as raised:
-        bring(found, found.entries[0], "out", whole=True)
+        get_files(found, found.entries[0], "out", whole=True)
     assert raised.value.code == contract.CLI_NOT_FOUND
 
 
@@ -533,7 +534,8 @@ def test_result_and_the_command_line_say_the_same(any_shell: Shell) -> None:
         best = result.get_best_checkpoint("val.loss", mode)
         assert best is not None
         assert get(any_shell, "--metric", "val.loss", "--mode", mode)[1] == best.id
-    assert result.get_best_checkpoint("val.f1", "max") is None
+    with pytest.raises(ConfigError, match=r"no checkpoint was reported with such a number; there are: \['val.loss'\]"):
+        result.get_best_checkpoint("val.f1", "max")
 
 
 def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:

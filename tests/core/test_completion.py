@@ -150,3 +150,19 @@ def test_a_living_member_whose_ranks_did_not_end_well_knows_that_training_was_no
     world.lose_pod(0)
     world.turn()
     assert world.status.holds("Failed")
+
+
+def test_what_was_over_before_it_was_seen_running_still_tells_its_run() -> None:
+    world = World.of(workers=2, **STORED)
+    while world.turn().status.attempt is None:
+        world.start_pods()
+        world.sync_all()
+    assert world.attempt.running_at is None and world.attempt.run is None
+    for slot in (0, 1):
+        world.sync(slot, attempt=1, quiet=True, joined=True, completed=True, run=2, resumed_from="1-1-4")
+    assert world.turn().status.holds("Complete")
+    assert (world.attempt.run, world.attempt.resumed_from, world.status.history[-1].resumed_from) == (
+        2,
+        "1-1-4",
+        "1-1-4",
+    )

@@ -130,13 +130,17 @@ def point(where: str, step: int = -1) -> None:
             _fire(fault, marker)
         elif fault.delayed:
             _wait_for(marker)
+            if fault.action == "agent" or (fault.action, fault.value) == ("signal", signal.SIGKILL):
+                _wait_for_end(marker)
 
 
 def _fire(fault: Fault, marker: str) -> None:
     try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        file = os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
+    os.write(file, _AGENT.encode() if fault.action == "agent" else str(os.getpid()).encode())
+    os.close(file)
     if fault.action == "stop":
         _wait_for(os.path.join(os.path.dirname(marker), STOPPING))
         return
@@ -176,6 +180,22 @@ def _wait_for(marker: str) -> None:
             raise TimeoutError(f"the fault {marker} did not fire")
         time.sleep(0.005)
     time.sleep(2 * DELAY_S if time.time() - os.stat(marker).st_mtime < DELAY_S else 0)
+
+
+def _wait_for_end(marker: str) -> None:
+    """Until who is killed is gone: on a busy machine the blow may come long after it was due."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            with open(marker) as file, open(f"/proc/{int(file.read())}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] in "ZX":
+                    return
+        except ValueError:
+            pass  # not written yet
+        except OSError:
+            return
+        time.sleep(0.005)
+    raise TimeoutError(f"who should be killed by the fault {marker} lives")
 
 
 def _rank() -> int:

@@ -63,8 +63,8 @@ def of_shell(text: str, *, shell: tuple[str, ...] = ("bash", "-c")) -> tuple[str
 # What a shell, or a parent, says of a process that a signal ended: 128 + n.
 BY_EXIT_CODE = {S.KILL_0: contract.REASON_EXIT, S.KILL_1: contract.REASON_EXIT}
 
-# And what is known of it when the shell makes a 0 of that: others waited.
-BY_THOSE_WHO_WAITED = {S.KILL_0: contract.REASON_RANK_ENDED_EARLY, S.KILL_1: contract.REASON_RANK_ENDED_EARLY}
+# And what is known of it when the shell makes a 0 of that: it went without a farewell.
+WITHOUT_A_FAREWELL = {S.KILL_0: contract.REASON_SIGNAL, S.KILL_1: contract.REASON_SIGNAL}
 
 ANIMALS = (
     Animal(name="plain", what="everything at the top, a dict each step", first=S.STOP),
@@ -75,7 +75,7 @@ ANIMALS = (
         name="bash_wrapper",
         what="bash -c '...; python train.py; ...': the shell goes on whatever happened",
         command=of_shell('echo preparing; "$PYTHON" argparse_main.py; echo "done with $?"'),
-        causes=BY_THOSE_WHO_WAITED,
+        causes=WITHOUT_A_FAREWELL,
     ),
     Animal(
         name="bash_exec",

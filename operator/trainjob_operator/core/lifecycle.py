@@ -15,7 +15,7 @@ from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, pod_name
-from trainjob_operator.core.progress import take_progress
+from trainjob_operator.core.progress import origin, take_progress
 from trainjob_operator.core.turn import Outcome, Turn
 
 HISTORY_LIMIT = 10
@@ -34,7 +34,9 @@ def end_attempt(turn: Turn, cause: str) -> None:
     if attempt is None:
         return
     take_progress(turn, at_end=True)
-    ended = attempt.model_copy(update={"state": "Ended", "ended_at": turn.now, "end_cause": cause})
+    # Also of one that was over before anybody saw it run.
+    update = {"state": "Ended", "ended_at": turn.now, "end_cause": cause, **origin(turn, attempt)}
+    ended = attempt.model_copy(update=update)
     history = turn.status.history
     before = history[-1].ended_at if history else None
     entry = HistoryEntry(

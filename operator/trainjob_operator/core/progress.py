@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport, ProgressReport
-from trainjob_api.v1alpha1 import CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware, by_agent_clock
 from trainjob_operator.core.pods.naming import format_slots
@@ -31,24 +32,24 @@ def note_attempt(turn: Turn, runs: Callable[[Turn], bool]) -> None:
     attempt = turn.running
     if attempt is None:
         return
-    members = turn.members()
-    words = [turn.word(slot) for slot in members]
-    run = next((view.run for view in words if view is not None and view.run is not None), attempt.run)
-    source = next((view.resumed_from for view in words if view is not None and view.resumed_from), attempt.resumed_from)
     started = attempt.running_at
-    if started is None and members and runs(turn):
+    if started is None and turn.members() and runs(turn):
         started = turn.now
     if started is None:
         return  # members tell of the run one by one while they join: that goes with the write that says they run
-    succeeded = format_slots(turn.succeeded())
-    seen = {
-        "succeeded": succeeded,
-        "run": run,
-        "resumed_from": source[:URI_LIMIT] if source else None,
-        "running_at": started,
-    }
+    seen = {"succeeded": format_slots(turn.succeeded()), "running_at": started, **origin(turn, attempt)}
     if seen != {name: getattr(attempt, name) for name in seen}:
         turn.change(attempt=attempt.model_copy(update=seen))
+
+
+def origin(turn: Turn, attempt: Attempt) -> dict[str, Any]:
+    """Which run the attempt belongs to, and what it resumed from, as far as its members have told."""
+    words = [view for slot in turn.members() if (view := turn.word(slot)) is not None]
+    source = next((view.resumed_from for view in words if view.resumed_from), attempt.resumed_from)
+    return {
+        "run": next((view.run for view in words if view.run is not None), attempt.run),
+        "resumed_from": source[:URI_LIMIT] if source else None,
+    }
 
 
 def take_progress(turn: Turn, *, at_end: bool = False) -> None:
