@@ -95,7 +95,10 @@ def test_the_worker_of_a_lost_node_is_replaced_elsewhere(namespace: str, figure:
     )
     figure("why", failure["message"])
     assert gated.lost(begun) == 0 and begun[0].step == 5
-    assert {pod["spec"]["nodeName"] for pod in (e2e.get("pod", "count-2", namespace), stays)} == {
+    # Its peer's word comes before the node is NotReady. The pod asks for another node, but the job's own wish to spread
+    # may weigh more: then that worker is lost as well, and the next one is not put on a node that is known to be dead.
+    members = e2e.job("count", namespace)["status"]["attempt"]["members"].replace("-", ",").split(",")
+    assert {e2e.get("pod", f"count-{slot}", namespace)["spec"]["nodeName"] for slot in members} == {
         stays["spec"]["nodeName"]
     }
     assert e2e.uids("count", namespace)[stays["metadata"]["name"]] == stays["metadata"]["uid"], (
@@ -143,7 +146,8 @@ def test_a_worker_and_an_operator_that_wake_up_after_they_were_replaced_change_n
     e2e.eventually("the kubelet has ended it", lambda: not processes_of(node, zombie["uid"]), within_s=120)
     assert release.leader() != leader, "who was frozen leads no more"
     after = e2e.job("count", namespace)
-    assert (after["status"]["attempt"]["number"], gated.counted(after)) == (2, 1)
+    assert (after["status"]["attempt"]["number"], gated.counted(after)) == (2, 0), "its node was cordoned"
+    assert after["status"]["failures"]["preemptions"] == 1
     noted = e2e.in_pod("count-2", namespace, "sh", "-c", f"cat {gated.FOLDER}/acknowledged-*").split()
     assert noted.count("5") == 2, "acknowledged to the two ranks of attempt 2 alone"
     gated.open_gate("count", namespace, 8)
