@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
 from support import chart
+from support.by_path import module_at
 from support.chart import kinds, only, render
 from support.isolation import ROOT
 from trainjob_api import crd
@@ -22,15 +21,7 @@ from trainjob_api import crd
 pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chart_generate", ROOT / "helm" / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generate = _generator()
+generate = module_at(ROOT / "helm" / "generate.py")
 VALUES_TEXT = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
 VALUES = yaml.safe_load(VALUES_TEXT)
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))

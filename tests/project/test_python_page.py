@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import re
-from types import ModuleType
 
 import pytest
 
 import trainjob
+from support.by_path import module_at
 from support.isolation import ROOT
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("python_page", ROOT / "docs" / "python_page.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-python_page = load()
+python_page = module_at(ROOT / "docs" / "python_page.py")
 
 
 def test_the_page_is_the_generated_one() -> None:

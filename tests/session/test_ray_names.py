@@ -5,23 +5,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
+from support.by_path import module_at
 from support.isolation import ROOT
 from trainjob.compat.ray_names import ABSENT, ANSWERED, way_out
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ray_table", ROOT / "docs" / "ray_table.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ray_table = load()
+ray_table = module_at(ROOT / "docs" / "ray_table.py")
 NAMES: dict[str, list[str]] = ray_table.ray_names()
 
 
