@@ -141,6 +141,16 @@ ENV_MASTER_ADDR = "MASTER_ADDR"
 """Address under which rank 0 is reached."""
 ENV_MASTER_PORT = "MASTER_PORT"
 """Port on which rank 0 of this attempt listens."""
+RANK_PLACE = (
+    ENV_RANK,
+    ENV_LOCAL_RANK,
+    ENV_WORLD_SIZE,
+    ENV_LOCAL_WORLD_SIZE,
+    ENV_NODE_RANK,
+    ENV_MASTER_ADDR,
+    ENV_MASTER_PORT,
+)
+"""What torch reads of a rank's place in its attempt."""
 ENV_ATTEMPT = "TRAINJOB_ATTEMPT"
 """Number of the attempt: raised at each start, restart, resize and resume."""
 ENV_RUN = "TRAINJOB_RUN"

@@ -34,13 +34,7 @@ USER_ENV = frozenset(
 
 RESERVED_ENV = frozenset(
     {
-        contract.ENV_RANK,
-        contract.ENV_LOCAL_RANK,
-        contract.ENV_WORLD_SIZE,
-        contract.ENV_LOCAL_WORLD_SIZE,
-        contract.ENV_NODE_RANK,
-        contract.ENV_MASTER_ADDR,
-        contract.ENV_MASTER_PORT,
+        *contract.RANK_PLACE,
         "PET_NNODES",
         "PET_NODE_RANK",
         "PET_MASTER_ADDR",

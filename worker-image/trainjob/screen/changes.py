@@ -220,15 +220,20 @@ def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
     return [Change(Kind.STATE, done)]
 
 
-def completed(job: TrainJob, seconds: float) -> list[str]:
-    """The lines for a job of this machine that completed."""
+GONE_HERE = "gone with the workers; --storage keeps it"
+"""Where a checkpoint is that was stored nowhere, for a job of this machine."""
+
+
+def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> list[str]:
+    """The lines for a job that completed, after so many seconds where that is known."""
     status, latest = job.status, job.status.checkpoint.latest
     attempts = status.attempt.number if status.attempt else 0
-    lines = [f"{job.metadata.name} completed in {wording.duration(seconds)} with {wording.count(attempts, 'attempt')}"]
+    took = "" if seconds is None else f" in {wording.duration(seconds)}"
+    lines = [f"{job.metadata.name} completed{took} with {wording.count(attempts, 'attempt')}"]
     if status.progress.metrics:
         lines.append(f"  {wording.metrics(status.progress.metrics)}")
     if trouble := not_a_number(status.progress):
         lines.append(f"  warning: {trouble}")
     if latest is not None:
-        lines.append(f"  checkpoint {latest.id}: {latest.uri or 'gone with the workers; --storage keeps it'}")
+        lines.append(f"  checkpoint {latest.id}: {latest.uri or gone}")
     return lines

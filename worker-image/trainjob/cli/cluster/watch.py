@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from trainjob.cli.cluster import connect
 from trainjob.launch.cluster import follow
-from trainjob.screen import failure, wording
-from trainjob.screen.changes import Kind, not_a_number
+from trainjob.screen import changes, failure
+from trainjob.screen.changes import Kind
 from trainjob.screen.display import Display
 from trainjob.screen.story import Story
 from trainjob_api import contract, defaults
@@ -123,17 +123,6 @@ def explained(place: connect.Place, job: TrainJob) -> list[str]:
 
 def completed(job: TrainJob) -> list[str]:
     """The lines for a job that completed."""
-    status, latest = job.status, job.status.checkpoint.latest
-    begun, ended = job.metadata.creation_timestamp, status.timing.finished_at
-    took = f" in {wording.duration((ended - begun).total_seconds())}" if begun and ended else ""
-    attempts = status.attempt.number if status.attempt else 0
-    lines = [f"{job.metadata.name} completed{took} with {wording.count(attempts, 'attempt')}"]
-    if status.progress.metrics:
-        lines.append(f"  {wording.metrics(status.progress.metrics)}")
-    if trouble := not_a_number(status.progress):
-        lines.append(f"  warning: {trouble}")
-    if latest is not None:
-        lines.append(
-            f"  checkpoint {latest.id}: {latest.uri or 'gone with the pods; spec.checkpoint.storage keeps it'}"
-        )
-    return lines
+    begun, ended = job.metadata.creation_timestamp, job.status.timing.finished_at
+    seconds = (ended - begun).total_seconds() if begun and ended else None
+    return changes.completed(job, seconds, gone="gone with the pods; spec.checkpoint.storage keeps it")

@@ -49,15 +49,6 @@ _GIVEN = (
     "TP_SOCKET_IFNAME",
 )
 """Of the stand-in's variables those that the session reads. Not the pod's identity: processes with it end with it."""
-_PLACE = (
-    contract.ENV_RANK,
-    contract.ENV_LOCAL_RANK,
-    contract.ENV_WORLD_SIZE,
-    contract.ENV_LOCAL_WORLD_SIZE,
-    contract.ENV_NODE_RANK,
-    contract.ENV_MASTER_ADDR,
-    contract.ENV_MASTER_PORT,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +243,7 @@ class Guest:
     # -- this process --------------------------------------------------------------------------------------------------
 
     def _enter(self, given: Mapping[str, str]) -> None:
-        names = _GIVEN if self._where.torchrun else (*_GIVEN, *_PLACE)
+        names = _GIVEN if self._where.torchrun else (*_GIVEN, *contract.RANK_PLACE)
         wanted = {name: given[name] for name in names if name in given}
         wanted[contract.ENV_RANK_PID] = str(os.getpid())
         self._before = {name: os.environ.get(name) for name in wanted}
