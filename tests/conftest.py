@@ -24,16 +24,26 @@ settings.load_profile("steady")
 steady_examples.pin()
 
 
+STATE = pytest.StashKey[str]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Jobs of tests are no jobs of this machine's user. Ctrl-C works for what tests start, also when they themselves
-    were started by `nohup` or `&`: an ignored signal would be inherited.
+    """Jobs of tests are no jobs of this machine's user (nor of other tests, see below). Ctrl-C works for what tests
+    start, also when they themselves were started by `nohup` or `&`: an ignored signal would be inherited.
     """
     state = tempfile.mkdtemp(prefix="state-of-tests-")
-    os.environ["XDG_STATE_HOME"] = state
+    os.environ["XDG_STATE_HOME"] = config.stash[STATE] = state
     config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test has a registry of local jobs of its own; Kubernetes is built before the first test that needs it."""
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(dir=item.config.stash[STATE])
+    build_before(item)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,7 +60,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Builds Kubernetes before the first test that needs it."""
-    build_before(item)
