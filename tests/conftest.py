@@ -59,4 +59,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-

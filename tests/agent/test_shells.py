@@ -9,7 +9,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.cut_proxy import CutProxy
-from trainjob.agent.processes.ranks import Rank
+from trainjob.agent.processes.rank import Rank
 from trainjob_api import contract
 
 HEAD = """

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trainjob.agent import steady
-from trainjob.agent.processes.ranks import Rank
+from trainjob.agent.processes.rank import Rank
 from trainjob_api import contract
 
 

@@ -13,7 +13,8 @@ import pytest
 from support import virtual_time
 from support.background import no_fault
 from trainjob.agent.background import Background
-from trainjob.agent.processes.ranks import STUCK_S, Rank, RankGroup, Stuck
+from trainjob.agent.processes.rank import Rank
+from trainjob.agent.processes.ranks import STUCK_S, RankGroup, Stuck
 from trainjob_api import contract
 
 

@@ -298,7 +298,7 @@ def _open() -> Link:
             # Before the hello: whoever hears it may ask for our stacks, and the signal kills who does not handle it.
             stacks.make_readable()
             opened = Link(context.read(os.environ))
-            atexit.register(opened.close)
+            close_at_exit()
             _link = opened
             if contract.ENV_RANK_PID not in os.environ:
                 # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
@@ -307,6 +307,22 @@ def _open() -> Link:
                     _tell_of_exits()
                     _tell_of_shutdown()
         return _link
+
+
+_closes = False
+
+
+def close_at_exit() -> None:
+    """Say farewell at this process's exit, after all that registers to be run there later than this call."""
+    global _closes
+    if not _closes:
+        _closes = True
+        atexit.register(_close)
+
+
+def _close() -> None:
+    if _link is not None:
+        _link.close()
 
 
 def _tell_of_exceptions() -> None:
@@ -436,7 +452,6 @@ def disconnect() -> None:
     global _link
     with _opening:
         if _link is not None:
-            atexit.unregister(_link.close)
             _link.close()
         _link = None
 
@@ -447,7 +462,6 @@ def _after_fork_in_child() -> None:
     _opening = threading.Lock()
     if _link is not None:
         _forked_from = os.getppid()
-        atexit.unregister(_link.close)
         _link.abandon()
         _link = None
 

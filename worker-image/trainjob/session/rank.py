@@ -1,9 +1,10 @@
 """The boot of one rank: `python [flags] -m trainjob.session.rank -- script.py args` (or `-- -m module args`).
 
-Started by the agent, once per rank. Ties the rank's life to the agent's, makes its stacks readable from outside, and
-then becomes `python script.py`: argv, sys.path[0], a fresh `__main__` that multiprocessing's spawn can find again. An
-exception that leaves the script is told to the agent and then printed and ended as Python would. Imports the standard
-library and the session alone, since each restart waits for it. Must run before any thread exists.
+Started by the agent, once per rank; a fork of the warm parent comes to `run`. Ties the rank's life to the agent's,
+makes its stacks readable from outside, and then becomes `python script.py`: argv, sys.path[0], a fresh `__main__` that
+multiprocessing's spawn can find again. An exception that leaves the script is told to the agent and then printed and
+ended as Python would. Imports the standard library and the session alone, since each restart waits for it. Must run
+before any thread exists.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import sys
 import types
 from importlib.machinery import PathFinder, SourceFileLoader
-from typing import Any, List, NoReturn, Optional, Tuple
+from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import failure, large_imports, link, stacks
 from trainjob_api import contract
@@ -33,9 +34,16 @@ class StartError(Exception):
 def main(arguments: List[str]) -> None:
     """Run the command behind `--`; returns when it ended by itself, raises SystemExit with its exit code otherwise."""
     command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
-    _tie_to_agent()
-    stacks.make_readable()
+    agent = os.environ.get(contract.ENV_AGENT_PID)
+    if agent is not None:
+        tie_to(int(agent))
     large_imports.quiet()
+    run(command)
+
+
+def run(command: Sequence[str]) -> None:
+    """Become the program, in a process that is tied to the agent; ends as `main` does."""
+    stacks.make_readable()
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
         link.link()
@@ -59,17 +67,15 @@ def main(arguments: List[str]) -> None:
     link.tell_leaving(0)
 
 
-def _tie_to_agent() -> None:
-    agent = os.environ.get(contract.ENV_AGENT_PID)
-    if agent is None:
-        return
+def tie_to(agent: int) -> None:
+    """Die when this process does, whose child we are."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The agent may have died before prctl took hold: then nobody sends the signal.
-    if os.getppid() != int(agent):
+    # It may have died before prctl took hold: then nobody sends the signal.
+    if os.getppid() != agent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _prepare(command: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+def _prepare(command: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
     """The compiled code and the empty `__main__` for a command; sets sys.argv and sys.path[0]."""
     if not command:
         raise StartError("there is no command behind `--`: expected `script.py [arguments]` or `-m module [arguments]`")
@@ -80,7 +86,7 @@ def _prepare(command: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
     return _prepare_script(command[0], command[1:])
 
 
-def _prepare_script(path: str, arguments: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+def _prepare_script(path: str, arguments: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
     sys.argv = [path, *arguments]
     full = os.path.join(os.getcwd(), path)
     if os.path.isdir(full) or path.endswith((".zip", ".pyz")):
@@ -108,7 +114,7 @@ def _prepare_script(path: str, arguments: List[str]) -> Tuple[types.CodeType, ty
     return code, module
 
 
-def _prepare_module(name: str, arguments: List[str]) -> Tuple[types.CodeType, types.ModuleType]:
+def _prepare_module(name: str, arguments: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
     sys.argv = ["-m", *arguments]
     try:
         spec = importlib.util.find_spec(name)

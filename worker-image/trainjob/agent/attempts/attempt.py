@@ -23,8 +23,8 @@ from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.processes import rank_command
+from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import CannotRun
-from trainjob.agent.processes.ranks import Rank
 from trainjob.agent.restoring.restore import Origin, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError

@@ -14,8 +14,9 @@ from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background
 from trainjob.agent.processes import leaving, strays
 from trainjob.agent.processes.ending import see_it_end
+from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import AttemptPlace
-from trainjob.agent.processes.ranks import Rank, RankGroup
+from trainjob.agent.processes.ranks import RankGroup
 from trainjob.agent.processes.reaper import Process
 from trainjob.agent.site import Site
 from trainjob.agent.wire.rank_calls import RankServer

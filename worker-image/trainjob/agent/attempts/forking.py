@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import List
 
 from trainjob.agent.processes import rank_command
+from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
-from trainjob.agent.processes.ranks import Rank, RankGroup
+from trainjob.agent.processes.ranks import RankGroup
 from trainjob.agent.site import Site
 from trainjob.agent.wire.from_leader import Joined
 

@@ -15,7 +15,7 @@ from trainjob.agent.attempts.arrivals import Arrivals
 from trainjob.agent.attempts.steps import Steps
 from trainjob.agent.background import Background
 from trainjob.agent.processes.output import RankOutput
-from trainjob.agent.processes.ranks import Rank, how_it_ended
+from trainjob.agent.processes.rank import Rank, how_it_ended
 from trainjob.agent.processes.stacks import stacks_of
 from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site

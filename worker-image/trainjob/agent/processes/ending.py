@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Optional
 
-from trainjob.agent.processes.ranks import Rank
+from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.reaper import Process, kill_group
 from trainjob.agent.processes.stacks import stack_of
 

@@ -16,7 +16,7 @@ import time
 from typing import Callable, List, Optional
 
 from trainjob.agent.processes.ending import ENDING_S
-from trainjob.agent.processes.ranks import Rank
+from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.reaper import kill_group
 from trainjob.agent.processes.stacks import stack_of
 from trainjob_api import contract
