@@ -57,6 +57,8 @@ class Collective(NamedTuple):
     stop: bool = False
     has_state: bool = False
     blob: bytes = b""
+    wanted: bool = False
+    """Its metrics go into the history beside rank 0's: somebody follows those of all ranks."""
 
     def check(self) -> None:
         """Raises ValueError."""

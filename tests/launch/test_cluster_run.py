@@ -223,16 +223,15 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
     assert f"the return value in {folder} cannot be read here" in capsys.readouterr().err
     history = folder / "history"
     history.mkdir()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"kind": "start", "position": 0},
         *({"kind": "report", "position": at, "metrics": {"step": at}} for at in (1, 2, 3)),
     ]
+    rows[3]["ranks"] = [{"step": 3}, {"step": 30}]
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
     reports = Reports()
-    assert [row["step"] for row in reports.new(stored)] == [1, 2], (
-        "each report, though the status shows only the newest"
-    )
+    assert reports.new(stored) == [[{"step": 1}], [{"step": 2}]], "each report, though the status shows only the newest"
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert [row["step"] for row in reports.new(stored)] == [3]
+    assert reports.new(stored) == [[{"step": 3}, {"step": 30}]]
     assert result_of(job).return_value is None
     assert "this machine does not see" not in capsys.readouterr().err, "it has no storage at all"

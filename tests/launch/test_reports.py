@@ -51,6 +51,14 @@ def test_reports_come_once_and_log_rows_never(folder: Folder) -> None:
     assert follower.poll(1, 1) == []
 
 
+def test_metrics_come_by_rank_where_they_are_kept(folder: Folder) -> None:
+    folder.report(1, 1)
+    folder.rows[1][-1]["ranks"] = [{"x": 1}, {"x": "inf"}]
+    folder.report(1, 2)
+    first, second = Follower(str(folder.path)).poll(1, 1)
+    assert first.by_rank == [{"x": 1}, {"x": "inf"}] and second.by_rank == [second.metrics] == [{"x": 2}]
+
+
 def test_a_report_waits_for_its_checkpoint_and_so_do_those_behind_it(folder: Folder) -> None:
     follower = Follower(str(folder.path))
     folder.report(1, 1, "1-1-1")

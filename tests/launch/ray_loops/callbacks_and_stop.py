@@ -18,9 +18,10 @@ from trainjob.torch import TorchTrainer
 
 class Logger(UserCallback):
     def __init__(self):
-        self.rows, self.errors = [], []
+        self.rows, self.errors, self.ranks = [], [], []
 
     def after_report(self, run_context, metrics, checkpoint):
+        self.ranks.append([one["rank"] for one in metrics])
         self.rows.append((metrics[0]["iteration"], checkpoint is not None, run_context.get_run_config().name))
 
     def after_exception(self, run_context, worker_exceptions):
@@ -28,13 +29,14 @@ class Logger(UserCallback):
 
 
 def train_func():
-    first = get_checkpoint() is None
+    first, rank = get_checkpoint() is None, get_context().get_world_rank()
     for iteration in range(0 if first else 3, 1000):
-        if first and iteration == 3 and get_context().get_world_rank() == 1:
+        if first and iteration == 3 and rank == 1:
             raise ValueError("unlucky")
         with tempfile.TemporaryDirectory() as d:
             open(f"{d}/x", "w").close()
-            report({"iteration": iteration, "mean_accuracy": iteration / 10}, checkpoint=Checkpoint.from_directory(d))
+            metrics = {"iteration": iteration, "mean_accuracy": iteration / 10, "rank": rank}
+            report(metrics, checkpoint=Checkpoint.from_directory(d))
 
 
 if __name__ == "__main__":
@@ -53,6 +55,7 @@ if __name__ == "__main__":
     result = trainer.fit()
     assert result.metrics["iteration"] == 6, result.metrics
     assert [row[0] for row in logger.rows] == [0, 1, 2, 3, 4, 5, 6], logger.rows
+    assert logger.ranks == [[0, 1]] * 7, logger.ranks
     assert all(row[2] == "Stop_Me" for row in logger.rows)
     assert logger.rows[-1][1]
     assert len(logger.errors) == 1 and "unlucky" in str(logger.errors[0][1])

@@ -32,7 +32,7 @@ _REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored; no `che
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
 _CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder as text")
 _RESULT = Answer("trainjob:Result", "no `filesystem`")
-_CALLBACK = Answer("trainjob:UserCallback", "`after_report` gets rank 0's metrics: a list of one")
+_CALLBACK = Answer("trainjob:UserCallback", "no hooks but `after_report` and `after_exception`")
 _EXTRAS = "trainjob.compat.ray_extras"
 
 _TRAIN: Dict[str, Answer] = {

@@ -19,7 +19,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover import payload
-from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
@@ -242,6 +242,7 @@ class _Fit:
             timeout_s=torch.timeout_s,
             use_gpu=self._settings.scaling.use_gpu,
             return_path=os.path.join(scratch, "returned"),
+            all_ranks=follows_reports(self._settings.run.callbacks),
             sys_path=[os.path.abspath(entry) for entry in sys.path],
         )
         payload.write(os.path.join(scratch, "payload"), body, header)
@@ -283,7 +284,7 @@ class _Fit:
             return
         for report in self._follower.poll(attempt.run, attempt.number, final=final):
             for callback in self._settings.run.callbacks:
-                callback.after_report(self._context, [report.metrics], report.checkpoint)
+                callback.after_report(self._context, report.by_rank, report.checkpoint)
 
     def _conclude(self, outcome: LocalOutcome) -> Result:
         status = outcome.job.status

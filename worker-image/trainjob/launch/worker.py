@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
     header = payload.read_header(arguments[0])
     look_where_the_launcher_looked(header.sys_path)
-    name_experiment(header)
+    tell_session(header)
     start_process_group(header)
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
@@ -51,11 +51,11 @@ def main(arguments: list[str]) -> None:
     stop_process_group()
 
 
-def name_experiment(header: payload.Header) -> None:
-    """What `get_experiment_name()` tells."""
+def tell_session(header: payload.Header) -> None:
+    """What `get_experiment_name()` tells, and whose metrics are wanted."""
     from trainjob import session
 
-    session.experiment_name = header.name
+    session.experiment_name, session.all_ranks = header.name, header.all_ranks
 
 
 def look_where_the_launcher_looked(launchers: list[str]) -> None:

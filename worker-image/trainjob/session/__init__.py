@@ -22,7 +22,12 @@ after_report: Optional[Callable[[], None]] = None
 """
 
 
+all_ranks = False
+"""Set by the launcher's worker main: the trainer's callbacks want each rank's metrics, not rank 0's alone."""
+
+
 def reset() -> None:
     """As in a process that never was a rank: for those that are many ranks in a row."""
-    global stop_criterion, experiment_name, after_report
+    global stop_criterion, experiment_name, after_report, all_ranks
     stop_criterion = experiment_name = after_report = None
+    all_ranks = False

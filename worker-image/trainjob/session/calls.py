@@ -111,6 +111,7 @@ def report(
         _whole("total_steps", total_steps),
         _whole("epoch", epoch),
         stop=session.stop_criterion is not None and who.rank == 0 and bool(session.stop_criterion(dict(values))),
+        wanted=session.all_ranks,
     )
     if checkpoint is not None:
         offer = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)

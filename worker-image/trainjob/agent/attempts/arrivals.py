@@ -109,6 +109,7 @@ class Arrivals:
             {} if first is None else {first[0]: first[1]},
             self.world_size,
             b"" if zero is None else zero.blob,
+            {rank: call.metrics or {} for rank, call in calls.items() if call.wanted},
         )
 
 

@@ -80,6 +80,7 @@ class Collectives:
                 self._reports.gave_row(message.row or {})
                 self._blob = message.blob
             self._reports.gave(message.metadata)
+            self._reports.gave_metrics(message.wanted)
         now = self._loop.time()
         for callers in message.callers:
             arrival = Arrival(

@@ -51,6 +51,8 @@ class Reports:
         self._progress = Progress(facts.base_position)
         self._row: Object = {}
         self._metadata: Dict[int, Object] = {}
+        self._wanted: Dict[int, Object] = {}
+        """Each rank's metrics, where somebody follows those of all ranks."""
         self._save: Optional[Save] = None
         self._count = 0
         self._parent = facts.base_parent
@@ -76,6 +78,10 @@ class Reports:
     def gave_row(self, row: Object) -> None:
         """What rank 0 reports."""
         self._row = row
+
+    def gave_metrics(self, metrics: Mapping[int, Object]) -> None:
+        """What each rank reports, where that is wanted."""
+        self._wanted.update(metrics)
 
     def logged(self, rows: Sequence[LogRow]) -> None:
         """log() of rank 0."""
@@ -160,8 +166,8 @@ class Reports:
         now, id_ = time.time(), None if saved is None else saved.id
         self._progress.reported(self._count, self._row, now)
         numbers = {"position": self._progress.position, "index": self._count}
-        self._history.report({**numbers, **self._row, "time": now, "checkpoint": id_})
-        self._metadata.clear()
+        self._history.report({**numbers, **self._row, "time": now, "checkpoint": id_, **self._each()})
+        self._forget()
         self._site.changed(False)
         return saved, warnings
 
@@ -172,8 +178,15 @@ class Reports:
     def failed(self) -> None:
         """The ranks are refused."""
         self._save = None
-        self._metadata.clear()
+        self._forget()
         self._commits.withdraw()
+
+    def _each(self) -> Object:
+        return {"ranks": [self._wanted[rank] for rank in sorted(self._wanted)]} if self._wanted else {}
+
+    def _forget(self) -> None:
+        self._metadata.clear()
+        self._wanted.clear()
 
     def _saved(self, id_: CheckpointId, level: str) -> Saved:
         return Saved(str(id_), self._site.uri(id_), level)

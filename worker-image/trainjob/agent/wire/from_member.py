@@ -66,6 +66,8 @@ class Arrive(NamedTuple):
     world_size: Optional[int] = None
     """Under a launcher: as its ranks were told."""
     blob: bytes = b""
+    wanted: Mapping[int, Object] = {}
+    """The metrics of each rank that reports, where somebody follows those of all ranks."""
 
     def check(self) -> None:
         """Raises ValueError."""

@@ -18,6 +18,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket
 from trainjob.launch.handover import returned
 from trainjob.launch.outcome import result as results
+from trainjob.launch.outcome.reports import by_rank
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import defaults
 
@@ -80,9 +81,9 @@ class Reports:
         self._looked = False
         self._store: Store | None = None
 
-    def new(self, job: TrainJob) -> list[dict[str, Any]]:
-        """Their metrics, oldest first: every report where this machine sees the storage, else the newest that the
-        status shows (one in about 10 s).
+    def new(self, job: TrainJob) -> list[list[dict[str, Any]]]:
+        """Each rank's metrics of them, oldest report first: every report where this machine sees the storage, else
+        the newest that the status shows (one in about 10 s), rank 0's alone.
         """
         progress = job.status.progress
         if progress.position <= self._position and not job.status.finished:
@@ -94,7 +95,7 @@ class Reports:
         if self._store is None and progress.position > self._position:
             rows = [{"position": progress.position, "metrics": progress.metrics}]
         self._position = max([self._position, *(int(row["position"]) for row in rows)])
-        return [dict(row["metrics"]) for row in rows]
+        return [by_rank(row) for row in rows]
 
     def _rows(self) -> list[dict[str, Any]]:
         if self._store is None:

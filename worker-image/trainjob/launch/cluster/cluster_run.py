@@ -19,7 +19,7 @@ from trainjob.launch.cluster.api import Api, ApiError, Manifest
 from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover import carry, payload, returned
-from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import verdict
@@ -150,6 +150,7 @@ def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -
         timeout_s=settings.torch.timeout_s,
         use_gpu=settings.scaling.use_gpu,
         return_key=returned.new_key(),
+        all_ranks=follows_reports(settings.run.callbacks),
     )
     files = {carry.PAYLOAD: payload.header_line(header) + body, worker.CLOUDPICKLE: kubernetes.cloudpickle_archive()}
     trainer = jobs.TrainerJob(
@@ -266,7 +267,7 @@ class _Narrator:
             _say(f"attempt {self._attempt} begins ({status.attempt.cause})")
         for metrics in self._reports.new(job) if self._callbacks else ():
             for callback in self._callbacks:
-                callback.after_report(self._context, [metrics], None)
+                callback.after_report(self._context, metrics, None)
 
 
 def conclude(job: TrainJob, return_key: str | None) -> results.Result:

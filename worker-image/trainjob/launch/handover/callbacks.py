@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,16 @@ class UserCallback:
     ) -> None:
         """Called after each report of all ranks, in their order.
 
-        `metrics` has one entry, rank 0's: those are the job's. `checkpoint` is the one that came with the report, once
-        it is committed to storage; None when there was none.
+        `metrics` has one entry for each rank, in their order; rank 0's are the job's. `checkpoint` is the one that
+        came with the report, once it is committed to storage; None when there was none.
         """
 
     def after_exception(self, run_context: RunContext, worker_exceptions: dict[int, Exception]) -> None:
         """Called after each failure that ended an attempt, by the rank that broke first (-1: no rank, a lost pod)."""
+
+
+def follows_reports(callbacks: Sequence[UserCallback]) -> bool:
+    """Whether one of them hears of reports: then each rank's metrics are kept, else rank 0's alone."""
+    return any(
+        getattr(callback.after_report, "__func__", None) is not UserCallback.after_report for callback in callbacks
+    )

@@ -43,6 +43,8 @@ class Header:
     return_key: str | None = None
     """Of what goes to the launcher through storage: see `returned`."""
     python: str = field(default_factory=lambda: ".".join(map(str, sys.version_info[:2])))
+    all_ranks: bool = False
+    """The callbacks want the metrics of each rank."""
     sys_path: list[str] = field(default_factory=list)
     """Import paths of the launcher."""
 

@@ -12,6 +12,7 @@ from trainjob import session
 from trainjob.launch import job as jobs
 from trainjob.launch import worker
 from trainjob.launch.handover import payload
+from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
@@ -83,12 +84,13 @@ class _InProcess:
             timeout_s=settings.torch.timeout_s,
             use_gpu=settings.scaling.use_gpu,
             return_path=None,
+            all_ranks=follows_reports(settings.run.callbacks),
             sys_path=[],
         )
         import torch.distributed as dist
 
         theirs = dist.is_initialized()
-        worker.name_experiment(header)
+        worker.tell_session(header)
         worker.start_process_group(header)
         try:
             return worker.call(settings.loop, settings.config)
@@ -119,7 +121,7 @@ class _InProcess:
     def _tell_callbacks(self, *, final: bool) -> None:
         for report in self._follower.poll(*self._place, final=final):
             for callback in self._callbacks:
-                callback.after_report(self._context, [report.metrics], report.checkpoint)
+                callback.after_report(self._context, report.by_rank, report.checkpoint)
 
     def _tell_of(self, error: Exception) -> None:
         self._tell_callbacks(final=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from trainjob.checkpoint.records import layout
@@ -22,6 +23,13 @@ class Report(NamedTuple):
     metrics: dict[str, Any]
     checkpoint: Checkpoint | None
     """Committed; None when the report had none, or retention or a lost upload took it."""
+    by_rank: list[dict[str, Any]]
+    """Each rank's metrics, where the job keeps them; else rank 0's alone."""
+
+
+def by_rank(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each rank's metrics of a report's row, in the order of the ranks; rank 0's where no more are kept."""
+    return [nonfinite.numbers(metrics) for metrics in row.get("ranks") or [row.get("metrics") or {}]]
 
 
 class Follower:
@@ -62,9 +70,8 @@ class Follower:
                 return False
             self._read = end
             if row.get("kind") == "report":
-                found.append(
-                    Report(nonfinite.numbers(row.get("metrics") or {}), self._handle(identity, row) if stored else None)
-                )
+                metrics = nonfinite.numbers(row.get("metrics") or {})
+                found.append(Report(metrics, self._handle(identity, row) if stored else None, by_rank(row)))
         return True
 
     def _rows(self, run: int) -> list[tuple[dict[str, Any], tuple[int, int]]]:
