@@ -126,11 +126,17 @@ rotate); absent: no header.
 ENV_MASTER_PORT_ANY = "TRAINJOB_MASTER_PORT_ANY"
 """`1`: rank 0 listens on any free port (local backend, hostNetwork) instead of `rendezvous.port + attempt mod 64`."""
 
+ENV_SHARED_TMP = "TRAINJOB_SHARED_TMP"
+"""Local backend: the folder that is TMPDIR of all ranks, whichever worker's; it lives as long as the run."""
+ENV_MACHINE_RANKS = "TRAINJOB_MACHINE_RANKS"
+"""Local backend, workers without GPUs: `1`: LOCAL_RANK, LOCAL_WORLD_SIZE and NODE_RANK number the ranks on the machine,
+which all workers are on, and not those of a worker."""
+
 # --- Environment: agent -> rank (beside torch's own RANK, WORLD_SIZE, ...) -------------------------------------------
 ENV_RANK = "RANK"
 """The rank among all processes of the attempt, from 0."""
 ENV_LOCAL_RANK = "LOCAL_RANK"
-"""The rank among the processes of this pod, from 0."""
+"""The rank among the processes of this pod, from 0; see TRAINJOB_MACHINE_RANKS."""
 ENV_WORLD_SIZE = "WORLD_SIZE"
 """Number of ranks of the attempt."""
 ENV_LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
@@ -141,6 +147,9 @@ ENV_MASTER_ADDR = "MASTER_ADDR"
 """Address under which rank 0 is reached."""
 ENV_MASTER_PORT = "MASTER_PORT"
 """Port on which rank 0 of this attempt listens."""
+ENV_TMP_MARK = "TRAINJOB_TMP_MARK"
+"""What the names contain that Python's tempfile makes up for ranks of this worker and attempt: what killed ranks leave
+is known by it, and removed. Everything else in TMPDIR stays for the next attempt."""
 RANK_PLACE = (
     ENV_RANK,
     ENV_LOCAL_RANK,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from support.agent_rig import Rig, processes_with
+from trainjob.agent.attempts import forking
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -47,24 +49,45 @@ def environ(pid: int) -> bytes:
 
 def test_what_killed_ranks_leave_in_tmpdir_goes_with_their_attempt(tmp_path: Path) -> None:
     script = (
-        "import os, tempfile, time, trainjob\nfolder = tempfile.mkdtemp()\n"
-        "open(os.path.join(folder, 'model'), 'wb').write(bytes(100_000))\ntrainjob.barrier()\n"
-        "print('saved in', folder, flush=True)\ntime.sleep(600)\n"
+        "import os, tempfile, time, trainjob\nfolder = tempfile.mkdtemp(prefix='mine-')\n"
+        "open(os.path.join(folder, 'model'), 'wb').write(bytes(100_000))\nopen(tempfile.gettempdir() + '/data', 'a')\n"
+        "tempfile.NamedTemporaryFile(suffix='.pt', delete=False)\ntrainjob.barrier()\n"
+        "print('attempt', trainjob.get_context().get_attempt(), 'saved', flush=True)\ntime.sleep(600)\n"
     )
-    with Rig(tmp_path, script=script, agents=1) as rig:
+    tmp = tmp_path / "shared"
+    neighbour = tmp / "tmpabcdefgh_fedcba_"
+    neighbour.mkdir(parents=True)
+    with Rig(tmp_path, script=script, agents=1, env={contract.ENV_SHARED_TMP: str(tmp)}) as rig:
+
+        def left() -> list[str]:
+            return sorted(name[:3] for name in os.listdir(tmp))
+
         for attempt in (1, 2):
             rig.run(attempt)
-            rig.wait_text(0, f"/tmp/{attempt}/")
-        assert os.listdir(rig.work_dir(0) / "tmp") == ["2"]
+            rig.wait_text(0, f"attempt {attempt} saved")
+            assert left() == ["dat", "min", "tmp", "tmp"], "its own, and what has a name"
         rig.agents[0].process.kill()
         rig.agents[0].process.wait()
         rig.start(0)
         rig.wait(lambda: rig.report(0).get("boot") == 2, "again")
         rig.run(3)
-        rig.wait_text(0, "/tmp/3/")
-        assert os.listdir(rig.work_dir(0) / "tmp") == ["3"]
+        rig.wait_text(0, "attempt 3 saved")
+        assert len(left()) == 4
         rig.exit(0)
-        assert rig.exit_code(0) == 0 and os.listdir(rig.work_dir(0) / "tmp") == []
+        assert rig.exit_code(0) == 0 and sorted(os.listdir(tmp)) == ["data", neighbour.name]
+
+
+@pytest.mark.parametrize("room", ["much", "little"])
+def test_where_room_is_short_all_that_attempts_left_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    monkeypatch.setattr(forking, "ROOM_LEFT", 0.0 if room == "much" else 1.1)
+    config = SimpleNamespace(work_dir=str(tmp_path), pod_uid="1a2b3c4d", shared_tmp=None)
+    for name in ("data", "saved-by-mktemp.Xy12", "tmpabcdefgh_1a2b3c_"):
+        (tmp_path / "tmp" / name).mkdir(parents=True)
+    forking.make_folders(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    kept = ["data", "saved-by-mktemp.Xy12"] if room == "much" else []
+    assert sorted(os.listdir(tmp_path / "tmp")) == kept
 
 
 GRACEFUL = """

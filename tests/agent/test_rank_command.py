@@ -12,7 +12,7 @@ from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import AttemptPlace, CannotRun, RankPlace
 from trainjob_api import contract
 
-SHARED = AttemptPlace(2, 1, None, "10.0.0.1", 29502, "/pod/run/a2.sock", "/pod/run", "/pod/tmp")
+SHARED = AttemptPlace(2, 1, None, "10.0.0.1", 29502, "/pod/run/a2.sock", "/pod/run", "/pod/tmp", "_1a2b3c_")
 PLACE = RankPlace(rank=5, local_rank=1, world_size=8, local_world_size=2, node_rank=2, workers=4, processes=2)
 
 

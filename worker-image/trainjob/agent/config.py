@@ -61,6 +61,10 @@ class AgentConfig:
     work_dir: str
     parent_fd: Optional[int]
     any_master_port: bool
+    shared_tmp: Optional[str]
+    """TMPDIR of all ranks, where all workers are on this machine."""
+    machine_ranks: bool
+    """Ranks are numbered on the machine, not in this worker."""
     barrier_warn_s: float
     spec: JobPart
     code: Optional[str]
@@ -89,6 +93,8 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         work_dir=reader.folder(contract.ENV_WORK_DIR),
         parent_fd=reader.whole(contract.ENV_PARENT_FD, -1) if environ.get(contract.ENV_PARENT_FD) else None,
         any_master_port=environ.get(contract.ENV_MASTER_PORT_ANY) == "1",
+        shared_tmp=environ.get(contract.ENV_SHARED_TMP) or None,
+        machine_ranks=environ.get(contract.ENV_MACHINE_RANKS) == "1",
         barrier_warn_s=reader.seconds(contract.ENV_BARRIER_WARN_S, contract.BARRIER_WARN_S),
         spec=reader.spec(contract.ENV_AGENT_SPEC),
         code=environ.get(contract.ENV_CODE) or None,

@@ -28,11 +28,13 @@ class TrainContext:
     world_size: int
     """Ranks of the job in this attempt."""
     local_rank: int
-    """This rank within its worker (pod), from 0: the number of its first GPU where the ranks share the pod's."""
+    """This rank within its worker (pod), from 0: the number of its first GPU where the ranks share the pod's. Of a job
+    on this machine without GPUs: within the machine.
+    """
     local_world_size: int
-    """Ranks in this worker (pod)."""
+    """Ranks in this worker (pod); of a job on this machine without GPUs: on the machine."""
     node_rank: int
-    """Index of this rank's worker among the attempt's members, from 0."""
+    """Index of this rank's worker among the attempt's members, from 0; of a job on this machine without GPUs: 0."""
     job: str
     """The TrainJob's name."""
     namespace: str

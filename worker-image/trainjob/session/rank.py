@@ -19,7 +19,7 @@ import types
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
-from trainjob.session import failure, large_imports, link, stacks
+from trainjob.session import failure, large_imports, link, stacks, temporary
 from trainjob_api import contract
 
 _PR_SET_PDEATHSIG = 1
@@ -44,6 +44,7 @@ def main(arguments: List[str]) -> None:
 def run(command: Sequence[str]) -> None:
     """Become the program, in a process that is tied to the agent; ends as `main` does."""
     stacks.make_readable()
+    temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
         link.link()

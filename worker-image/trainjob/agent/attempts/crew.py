@@ -75,7 +75,7 @@ class Crew:
     async def listen(self) -> str:
         """Make what they need before they are forked; the path of their socket."""
         number, site = self._shape.number, self._site
-        await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site, number)
+        await asyncio.get_running_loop().run_in_executor(None, forking.make_folders, site)
         on_parted = None if self._shape.plain else self._parted
         server = RankServer(number, site.socket_folder, self._greeted, self._called, on_parted)
         self._server = self._member.server = server
@@ -135,14 +135,14 @@ class Crew:
         await self._group.stop(verdict, grace_s)
 
     def clear_up(self) -> None:
-        """Once they are gone nothing of them stays: what they started, what they left in TMPDIR. Blocks."""
+        """Once they are gone nothing of them stays: what they started, their temporary files. Blocks."""
         number = self._shape.number
         if self._group.ranks:
             left = strays.end(self._site.config.pod_uid)
             if left:
                 pids = ", ".join(map(str, left[:16]))
                 self._site.console.say(f"processes of attempt {number} outlived its ranks and are killed: {pids}")
-        forking.remove_tmp(self._site, number)
+        forking.remove_leftovers(self._site)
 
     def close(self) -> None:
         """Leave their socket."""

@@ -5,6 +5,7 @@ Called by `attempt` once the join is answered and everything that ranks may ask 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
 from trainjob.agent.processes.ranks import RankGroup
 from trainjob.agent.site import Site
 from trainjob.agent.wire.from_leader import Joined
+
+ROOM_LEFT = 0.2
+"""Of the volume: with less, what earlier attempts left in TMPDIR goes, whoever named it."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +49,43 @@ def new_ranks(shape: Shape) -> List[Rank]:
     return [Rank(shape.index * shape.here + local, local) for local in range(shape.here)]
 
 
-def tmp_of(site: Site, number: int) -> str:
-    """TMPDIR of the ranks of an attempt: on the volume of the staging area, so that what is saved there is moved."""
-    return os.path.join(site.config.work_dir, "tmp", str(number))
+def tmp_of(site: Site) -> str:
+    """TMPDIR of the ranks: on the volume of the staging area, so that what is saved there is moved. What a script
+    names itself (a data set, a cache) is found again by the next attempt, and on one machine by all ranks.
+    """
+    return site.config.shared_tmp or os.path.join(site.config.work_dir, "tmp")
 
 
-def make_folders(site: Site, number: int) -> None:
-    """Those of this attempt, and nothing of attempts before: their ranks are reaped, or died with their agent."""
-    tmp = tmp_of(site, number)
-    older = os.path.dirname(tmp)
-    for name in os.listdir(older) if os.path.isdir(older) else ():
-        _remove(os.path.join(older, name))
-    os.makedirs(tmp, exist_ok=True)
+def make_folders(site: Site) -> None:
+    """What an attempt needs. Of attempts before only what they named themselves is there: see `remove_leftovers`."""
+    os.makedirs(tmp_of(site), exist_ok=True)
+    remove_leftovers(site)
     os.makedirs(os.path.join(site.config.work_dir, "logs"), exist_ok=True)
 
 
-def remove_tmp(site: Site, number: int) -> None:
-    """Its ranks are reaped."""
-    shutil.rmtree(tmp_of(site, number), ignore_errors=True)
+def remove_leftovers(site: Site) -> None:
+    """The ranks of this worker are reaped, or died with its agent: the temporary files whose names Python made up for
+    them go. Where the volume is short of room and no other worker uses the folder, all of it goes.
+    """
+    tmp, mark = tmp_of(site), _mark(site)
+    everything = site.config.shared_tmp is None and _is_short_of_room(tmp)
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(tmp):
+            if everything or mark in name:
+                _remove(os.path.join(tmp, name))
+
+
+def _mark(site: Site) -> str:
+    """In short: paths of sockets have few characters."""
+    return f"_{site.config.pod_uid[:6]}_"
+
+
+def _is_short_of_room(folder: str) -> bool:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return False
+    return room.f_bavail < room.f_blocks * ROOM_LEFT
 
 
 def _remove(path: str) -> None:
@@ -82,7 +105,8 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) ->
         answer.master_port,
         socket,
         site.socket_folder,
-        tmp_of(site, shape.number),
+        tmp_of(site),
+        _mark(site),
         site.return_file,
     )
 
@@ -95,6 +119,8 @@ def fork_all(site: Site, group: RankGroup, shape: Shape, shared: AttemptPlace, a
         place = RankPlace(
             rank.rank, rank.local_rank, shape.world, shape.here, shape.index, shape.workers, shape.processes
         )
+        if site.config.machine_ranks and shape.plain:
+            place = place._replace(local_rank=rank.rank, local_world_size=shape.world, node_rank=0)
         env = rank_command.environment(os.environ, site.config.command, place, shared)
         log = os.path.join(site.config.work_dir, "logs", f"rank-{rank.rank}.log")
         group.start(rank, argv, env, log, f"r{rank.rank:0{max(2, len(str(shape.world - 1)))}d} | ")

@@ -19,6 +19,8 @@ AGENT_ONLY = (
     contract.ENV_COORDINATOR,
     contract.ENV_AGENT_SPEC,
     contract.ENV_CODE,
+    contract.ENV_SHARED_TMP,
+    contract.ENV_MACHINE_RANKS,
 )
 """What ranks have no business with."""
 
@@ -51,6 +53,7 @@ class AttemptPlace(NamedTuple):
     socket_path: str
     stack_folder: str
     tmp: str
+    tmp_mark: str
     return_file: str = ""
 
 
@@ -108,6 +111,7 @@ def environment(
             contract.ENV_STACK_FOLDER: shared.stack_folder,
             contract.ENV_AGENT_PID: str(os.getpid()),
             "TMPDIR": shared.tmp,
+            contract.ENV_TMP_MARK: shared.tmp_mark,
         }
     )
     # Lines should appear when they are printed, not when a buffer is full.

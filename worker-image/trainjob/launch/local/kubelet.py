@@ -174,9 +174,12 @@ class LocalKubelet:
         limits = (container.get("resources") or {}).get("limits") or {}
         count = int(limits.get("nvidia.com/gpu") or limits.get("amd.com/gpu") or 0)
         variables[VISIBLE] = ",".join(self._machine.gpus.take(run.name, count))
+        if not count:
+            variables[contract.ENV_MACHINE_RANKS] = "1"
         variables.update(
             {
                 contract.ENV_WORK_DIR: self._machine.scratch.pod_folder(run.uid),
+                contract.ENV_SHARED_TMP: self._machine.scratch.tmp,
                 contract.ENV_TOKEN_FILE: self._machine.token_file,
                 contract.ENV_PARENT_FD: str(self._machine.parent_fd),
                 contract.ENV_POD_ADDRESS: "127.0.0.1",

@@ -32,6 +32,9 @@ class Scratch:
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         os.rename(newborn, os.path.join(self.path, _LOCK))
         os.mkdir(os.path.join(self.path, "pods"))
+        self.tmp = os.path.join(self.path, "tmp")
+        """TMPDIR of all ranks."""
+        os.mkdir(self.tmp, 0o700)
 
     def pod_folder(self, uid: str) -> str:
         """The folder of one pod, made if absent. Its name is short: sockets live below it."""
