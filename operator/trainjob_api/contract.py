@@ -344,6 +344,7 @@ OP_COLLECTIVE = "collective"
 OP_RELEASED = "released"
 OP_FAILED = "failed"
 OP_LOG = "log"
+OP_BEGUN = "begun"
 OP_ERROR = "error"
 OP_LEAVING = "leaving"
 """The script has ended: `code`, where it is known; `threads` that are no daemons, and `children`, may keep the
@@ -637,6 +638,35 @@ class CheckpointReport(TypedDict, total=False):
     metrics: Dict[str, float]
 
 
+PARTS = ("detected", "waited", "decided", "stopped", "joined", "forked", "group", "restored", "first_step")
+"""The parts of a recovery, one after the other; those from `stopped` on are agents' words. docs/recovery.md tells what
+is measured where.
+"""
+
+
+class BeginReport(TypedDict, total=False):
+    """How an attempt began on one agent. All of it by one clock of that machine, which nobody sets; a part that is not
+    over is absent.
+    """
+
+    told: float
+    """When it heard `run`, seconds since the epoch by the agent's clock."""
+    stopped: int
+    """Milliseconds later its ranks of the attempt before were gone."""
+    joined: int
+    """Rank 0's agent had answered the join."""
+    forked: int
+    """Its ranks were started."""
+    group: int
+    """Its ranks had a process group, as far as the library sees it: by `init_process_group()`, or the next call after
+    the script's own.
+    """
+    restored: int
+    """Its ranks had asked for the checkpoint and read it."""
+    first_step: int
+    """A rank called report() or log() for the first time."""
+
+
 class AgentReport(TypedDict, total=False):
     """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
 
@@ -663,6 +693,8 @@ class AgentReport(TypedDict, total=False):
     joined: bool
     """The attempt's join has been answered, ranks were or are being started."""
     ranks: List[RankReport]
+    begin: Optional[BeginReport]
+    """How the attempt began here."""
     lost_peers: List[int]
     """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
     unreached_s: float

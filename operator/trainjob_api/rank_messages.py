@@ -88,6 +88,16 @@ class Log(NamedTuple):
     rows: Tuple[LogRow, ...]
 
 
+class Begun(NamedTuple):
+    """The rank's first step: when it was, and when it had a process group and its checkpoint; by the machine's
+    monotonic clock.
+    """
+
+    first_step: float
+    group: Optional[float] = None
+    restored: Optional[float] = None
+
+
 class Error(NamedTuple):
     """The exception that ends this rank: `contract.RankError`, and the kind of its end."""
 
@@ -136,13 +146,14 @@ class Reported(NamedTuple):
     timeout_s: Optional[float] = None
 
 
-FromRank = Union[Hello, Collective, State, Log, Error, Leaving, Farewell, Restore, Fetch, Reported]
+FromRank = Union[Hello, Collective, State, Log, Begun, Error, Leaving, Farewell, Restore, Fetch, Reported]
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
     {
         contract.OP_HELLO: Hello,
         contract.OP_COLLECTIVE: Collective,
         contract.OP_STATE: State,
         contract.OP_LOG: Log,
+        contract.OP_BEGUN: Begun,
         contract.OP_ERROR: Error,
         contract.OP_LEAVING: Leaving,
         contract.OP_FAREWELL: Farewell,

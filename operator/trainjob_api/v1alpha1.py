@@ -232,6 +232,24 @@ class Condition(StatusModel):
     observed_generation: int | None = Field(None, description="The generation of the spec that this speaks of.")
 
 
+class PartsMs(StatusModel):
+    """How an attempt began, part by part, each in milliseconds; absent: it has not been over, or nobody told."""
+
+    detected: int | None = Field(
+        None, ge=0, description="From the break of the attempt before to the decision that it is over."
+    )
+    waited: int | None = Field(
+        None, ge=0, description="From there to the write that begins this one: 0, or pods, nodes, a back-off."
+    )
+    decided: int | None = Field(None, ge=0, description="The write, and its way to the last agent.")
+    stopped: int | None = Field(None, ge=0, description="Until the ranks of the attempt before were gone.")
+    joined: int | None = Field(None, ge=0, description="Until rank 0's agent had gathered all and chosen a checkpoint.")
+    forked: int | None = Field(None, ge=0, description="Until the ranks were started.")
+    group: int | None = Field(None, ge=0, description="Until they had a process group, as far as the library sees it.")
+    restored: int | None = Field(None, ge=0, description="Until they had read the checkpoint.")
+    first_step: int | None = Field(None, ge=0, description="Until the first report() or log().")
+
+
 class Attempt(StatusModel):
     """One start of the ranks; the number rises with each start, restart, resize and resume."""
 
@@ -251,6 +269,7 @@ class Attempt(StatusModel):
     resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
     succeeded: str = Field("", description="Without the agent: slots whose trainer has ended with success, as ranges.")
     run: int | None = Field(None, description="The run that it belongs to.")
+    parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
     make: str | None = Field(
         None,
         max_length=63,
@@ -388,6 +407,7 @@ class HistoryEntry(StatusModel):
     resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
     down_seconds: float | None = Field(None, description="From the end of the attempt before to this one's begin.")
     position: int | None = Field(None, description="Reports along the lineage when it ended.")
+    parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
 
 
 class TrainJobStatus(StatusModel):

@@ -426,3 +426,13 @@ def test_the_experiment_has_the_name_that_was_given(start_agent: StartAgent, mon
     monkeypatch.setattr(session, "experiment_name", "My_Run=1")
     assert trainjob.get_context().get_experiment_name() == "My_Run=1"
     assert trainjob.get_context().get_trial_name() == "digits"
+
+
+def test_the_agent_is_told_once_when_this_rank_began(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    trainjob.get_checkpoint()
+    trainjob.log({"loss": 1.0})
+    trainjob.report({"loss": 0.5})
+    trainjob.report({"loss": 0.25})
+    (word,) = agent.begun
+    assert word["group"] is None and word["restored"] <= word["first_step"]

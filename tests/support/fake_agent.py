@@ -49,6 +49,7 @@ class FakeAgent:
         self.fetched: list[list[str] | None] = []
         self.hellos: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
+        self.begun: list[dict[str, Any]] = []
         self.farewells: list[dict[str, Any]] = []
         self.rank_errors: list[dict[str, Any]] = []
         self.reports: list[dict[int, dict[str, Any]]] = []
@@ -161,6 +162,8 @@ class FakeAgent:
                 self.gone.discard(rank)
             elif message["op"] == contract.OP_LOG:
                 self.rows += [{"rank": rank, **row} for row in message["rows"]]
+            elif message["op"] == contract.OP_BEGUN:
+                self.begun.append({"rank": rank, **message})
             elif message["op"] == contract.OP_ERROR:
                 self.rank_errors.append({"rank": rank, **message})
             elif message["op"] in (contract.OP_LEAVING, contract.OP_FAREWELL):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from trainjob_api import contract
-from trainjob_api.contract import CheckpointReport, ProgressReport, RankReport
+from trainjob_api.contract import BeginReport, CheckpointReport, ProgressReport, RankReport
 from trainjob_operator.core.model import AgentView
 
 NAME_LIMIT = 253
@@ -136,6 +136,20 @@ class _Rank(_Part):
     error: _Error | None = None
 
 
+class _Begin(_Part):
+    heard: Instant = Field(None, alias="told")
+    stopped: Number = None
+    joined: Number = None
+    forked: Number = None
+    group: Number = None
+    restored: Number = None
+    first_step: Number = None
+
+    def told(self) -> dict[str, Any]:
+        """Without lengths that no clock measures."""
+        return {name: value for name, value in self.model_dump(exclude_none=True, by_alias=True).items() if value >= 0}
+
+
 class _NonFinite(_Part):
     metric: Word
     value: Word
@@ -194,6 +208,7 @@ class Report(_Part):
     quiet: bool = True
     joined: bool = False
     ranks: Annotated[list[_Rank], _first(RANKS_LIMIT)] = Field(default_factory=list)
+    begin: _Begin | None = None
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     unreached_s: Seconds = 0.0
     draining: bool = False
@@ -246,6 +261,7 @@ class Report(_Part):
             quiet=self.quiet,
             joined=self.joined,
             ranks=tuple(cast(RankReport, rank.told()) for rank in self.ranks),
+            begin=cast(BeginReport, self.begin.told()) if self.begin else None,
             lost_peers=tuple(self.lost_peers),
             unreached_s=self.unreached_s,
             draining=self.draining,

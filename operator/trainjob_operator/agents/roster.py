@@ -30,7 +30,7 @@ UNLISTED_KEPT = timedelta(minutes=5)
 GONE_LIMIT = 10_000
 """UIDs of deleted jobs that are remembered; a forgotten one costs one more look at the cluster."""
 
-_PROGRESS_FIELDS = frozenset({"progress", "latest", "best", "checkpoint_count"})
+_PROGRESS_FIELDS = frozenset({"begin", "progress", "latest", "best", "checkpoint_count"})
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s"})
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob_api import contract, defaults
-from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, Timing
+from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
+from trainjob_operator.core import parts
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
@@ -36,6 +37,8 @@ def end_attempt(turn: Turn, cause: str) -> None:
     take_progress(turn, at_end=True)
     # Also of one that was over before anybody saw it run.
     update = {"state": "Ended", "ended_at": turn.now, "end_cause": cause, **origin(turn, attempt)}
+    note_parts(turn)
+    attempt = turn.running or attempt
     ended = attempt.model_copy(update=update)
     history = turn.status.history
     before = history[-1].ended_at if history else None
@@ -49,9 +52,21 @@ def end_attempt(turn: Turn, cause: str) -> None:
         resumed_from=ended.resumed_from,
         down_seconds=elapsed(ended.started_at, before) if before else None,
         position=turn.status.progress.position,
+        parts_ms=ended.parts_ms,
     )
     timing = turn.status.timing.model_copy(update={"scheduled_at": None, "retry_at": None})
     turn.change(attempt=ended, history=[*history, entry][-HISTORY_LIMIT:], timing=timing)
+
+
+def note_parts(turn: Turn) -> None:
+    """How the running attempt began, as far as its members' agents have told."""
+    attempt, members = turn.running, turn.members()
+    if attempt is None:
+        return
+    words = [view for slot in members if (view := turn.word(slot)) is not None]
+    found = parts.merged(attempt, words, len(members))
+    if found != (attempt.parts_ms or PartsMs()):
+        turn.change(attempt=attempt.model_copy(update={"parts_ms": found}))
 
 
 def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
@@ -73,6 +88,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         cause=cause,
         make=turn.make,
         stored=turn.spec.checkpoint.storage is not None,
+        parts_ms=None if last is None else parts.of_begin(last, turn.status.last_failure, turn.now),
     )
     timing = turn.status.timing.model_copy(
         update={

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from trainjob_api.contract import CheckpointReport, Instruction, ProgressReport, RankReport
+from trainjob_api.contract import BeginReport, CheckpointReport, Instruction, ProgressReport, RankReport
 from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 
@@ -93,6 +93,8 @@ class AgentView:
     quiet: bool = True
     joined: bool = False
     ranks: tuple[RankReport, ...] = ()
+    begin: BeginReport | None = None
+    """How the attempt began there."""
     lost_peers: tuple[int, ...] = ()
     unreached_s: float = 0.0
     """When it said that: for how long the longest of them had not been reached."""

@@ -11,7 +11,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
 from trainjob_operator.core.conditions import condition, counting_pods, done_and_gone, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
-from trainjob_operator.core.lifecycle import is_cancelled
+from trainjob_operator.core.lifecycle import is_cancelled, note_parts
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.obstacles import look_again_at
@@ -51,6 +51,9 @@ def close(turn: Turn) -> TrainJobStatus:
         workers=workers,
     )
     _put_off_the_usual(turn)
+    if turn.status != turn.job.status:
+        # It goes with what is written anyway, and is no reason to write.
+        note_parts(turn)
     return turn.status
 
 

@@ -22,7 +22,8 @@ def only_progress(old: TrainJobStatus, decision: Decision) -> bool:
     if decision.actions or decision.events:
         return False
     new = decision.status
-    return old.model_copy(update={"progress": new.progress, "checkpoint": new.checkpoint}) == new
+    same = {"progress": new.progress, "checkpoint": new.checkpoint, **_shown_of_attempt(old, new)}
+    return old.model_copy(update=same) == new
 
 
 def is_only_shown(old: TrainJobStatus, decision: Decision) -> bool:
@@ -32,7 +33,7 @@ def is_only_shown(old: TrainJobStatus, decision: Decision) -> bool:
         return False
     same = {name: getattr(new, name) for name in _SHOWN}
     if old.attempt is not None and new.attempt is not None:
-        same["attempt"] = old.attempt.model_copy(update={"resumed_from": new.attempt.resumed_from})
+        same |= _shown_of_attempt(old, new, "resumed_from")
     return old.model_copy(update=same) == new
 
 
@@ -41,3 +42,10 @@ class ShownLimit(RateLimit[JobKey]):
 
     def __init__(self) -> None:
         super().__init__(1.0 / EVERY_S, AT_ONCE)
+
+
+def _shown_of_attempt(old: TrainJobStatus, new: TrainJobStatus, *more: str) -> dict[str, object]:
+    if old.attempt is None or new.attempt is None:
+        return {}
+    names = ("parts_ms", *more)
+    return {"attempt": old.attempt.model_copy(update={name: getattr(new.attempt, name) for name in names})}

@@ -120,7 +120,8 @@ class Agent:
         self._sync.changed(True)
         if self._orphaned or self._draining or self._failing:
             return
-        self._act(lambda: self._follow(instruction))
+        told = steady.now()
+        self._act(lambda: self._follow(instruction, told))
 
     def _act(self, work: Callable[[], Awaitable[None]]) -> None:
         """The newest wish cancels the one before."""
@@ -136,10 +137,10 @@ class Agent:
 
         self._acting = self._background.task(act())
 
-    async def _follow(self, instruction: contract.Instruction) -> None:
-        told = await self._work.follow(instruction)
-        if told is not None:
-            self._end(told.code, told.reason)
+    async def _follow(self, instruction: contract.Instruction, told: float) -> None:
+        exit_ = await self._work.follow(instruction, told)
+        if exit_ is not None:
+            self._end(exit_.code, exit_.reason)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,11 @@ import time
 _AHEAD_S = time.time() - time.monotonic()
 
 
+def of_monotonic(moment: float) -> float:
+    """A moment of the machine's monotonic clock, by this one."""
+    return moment + _AHEAD_S
+
+
 def now() -> float:
     """Seconds since the epoch; never steps while the process lives."""
-    return time.monotonic() + _AHEAD_S
+    return of_monotonic(time.monotonic())

@@ -128,11 +128,11 @@ class Work:
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
-    async def follow(self, instruction: contract.Instruction) -> Optional[Exit]:
-        """Do as the coordinator says. May be cancelled, as the newest instruction counts."""
+    async def follow(self, instruction: contract.Instruction, told: float) -> Optional[Exit]:
+        """Do as the coordinator says, which it did at `told`. May be cancelled, as the newest instruction counts."""
         what = instruction.get("do")
         if what == contract.DO_RUN:
-            await self._run_attempt(instruction)
+            await self._run_attempt(instruction, told)
         elif what == contract.DO_HOLD:
             if self.attempt is not None:
                 await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
@@ -148,7 +148,8 @@ class Work:
             return Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
         return None
 
-    async def _run_attempt(self, instruction: contract.Instruction) -> None:
+    async def _run_attempt(self, instruction: contract.Instruction, told: float) -> None:
+        from trainjob.agent.attempts import beginning
         from trainjob.agent.attempts.attempt import Attempt
 
         number, current = int(instruction["attempt"]), self.attempt
@@ -161,7 +162,9 @@ class Work:
             await current.stop(contract.END_STOPPED, 0)
             current.close()
         assert self.site is not None
-        self.attempt = Attempt(self.site, self._peers, self._notes, instruction)
+        began = beginning.Beginning(told)
+        began.note(beginning.STOPPED)
+        self.attempt = Attempt(self.site, self._peers, self._notes, instruction, began)
         self._warn(None)
         self._changed(True)
         self.attempt.begin()

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
-from trainjob.session import rank_state
+from trainjob.session import milestones, rank_state
 from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
@@ -122,6 +122,7 @@ def report(
             "is ever overwritten."
         )
     _position.epoch = call.epoch
+    milestones.step(line)
     line.flush()
     reply = _call_report(line, call)
     for text in reply.warnings:
@@ -159,6 +160,7 @@ def log(metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
     """
     line = link()
     row, whole = plain(metrics, "log"), step if step is None else _whole("step", step)
+    milestones.step(line)
     if line.context.rank == 0:
         line.add_row(row, whole)
 
@@ -200,6 +202,7 @@ def get_checkpoint() -> Optional[Checkpoint]:
         found = line.restore(wanted)
         if found is not None:
             _position.current = restored(found)
+    milestones.restored()
     return _position.current
 
 
@@ -208,7 +211,9 @@ def restored(found: Mapping[str, Any]) -> Checkpoint:
     id_ = str(found["id"])
 
     def fetch(paths: Optional[List[str]], apart: bool = False) -> str:
-        return link().fetch(id_, paths, apart)
+        folder = link().fetch(id_, paths, apart)
+        milestones.restored()
+        return folder
 
     return Checkpoint.from_restored(found, Brought(str(found["listing"]), fetch))
 
@@ -244,6 +249,7 @@ def reset() -> None:
     """Forget which checkpoint is current: for processes that are many ranks in a row."""
     global _position
     _position = _Position()
+    milestones.reset()
     _warned.clear()
 
 

@@ -19,7 +19,7 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
-from trainjob.session import dict_file
+from trainjob.session import dict_file, milestones
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 from trainjob_api import nonfinite
@@ -133,6 +133,7 @@ class Checkpoint:
             )
         with self.open(DICT_FILE) as file:
             data: Dict[str, Any] = pickle.load(file)
+        milestones.restored()
         return data
 
     def files(self) -> List[str]:
@@ -171,6 +172,7 @@ class Checkpoint:
         saved stays as it is. Large files in it are links to read-only ones: replace them, do not write into them.
         """
         yield self._folder()
+        milestones.restored()
 
     def to_directory(self, path: Optional[str] = None) -> str:
         """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete);

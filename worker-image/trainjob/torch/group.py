@@ -10,6 +10,7 @@ import os
 from datetime import timedelta
 from typing import Optional
 
+from trainjob.session import milestones
 from trainjob.session.errors import TrainJobError
 from trainjob_api import contract
 
@@ -48,3 +49,4 @@ def init_process_group(backend: Optional[str] = None, timeout_s: Optional[float]
         else float(os.environ.get(contract.ENV_RENDEZVOUS_TIMEOUT_S) or DEFAULT_TIMEOUT_S)
     )
     dist.init_process_group(chosen, init_method="env://", timeout=timedelta(seconds=seconds))
+    milestones.look()

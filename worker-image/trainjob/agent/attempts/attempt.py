@@ -14,7 +14,8 @@ import shutil
 from dataclasses import replace
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from trainjob.agent.attempts import course, forking, witness
+from trainjob.agent.attempts import beginning, course, forking, witness
+from trainjob.agent.attempts.beginning import Beginning
 from trainjob.agent.attempts.course import Course
 from trainjob.agent.attempts.crew import Crew
 from trainjob.agent.attempts.forking import Shape
@@ -34,12 +35,15 @@ from trainjob.agent.wire.from_member import FromMember, Join
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
 from trainjob_api import contract
+from trainjob_api.rank_messages import Begun
 
 
 class Attempt:
     """`begin`, then whatever the coordinator says: `stop`, `close`."""
 
-    def __init__(self, site: Site, peers: PeerServer, boot: BootNotes, order: contract.Instruction) -> None:
+    def __init__(
+        self, site: Site, peers: PeerServer, boot: BootNotes, order: contract.Instruction, began: Beginning
+    ) -> None:
         self._agents = Background(site.on_fault)
         """What ends the attempt: a fault there is the agent's own."""
         self._site = replace(site, on_fault=self.fault)
@@ -54,6 +58,8 @@ class Attempt:
         self._course = Course()
         self._member = Member(self._site, self, self._to_leader)
         self._crew = Crew(self._site, self._shape, self._member, self._background, self._agents)
+        self._crew.began = self._rank_began
+        self.beginning = began
         self._link: Optional[LeaderLink] = None
         self._starting: Optional[asyncio.Task[None]] = None
         self._held: Tuple[Held, ...] = ()
@@ -231,6 +237,7 @@ class Attempt:
         """The join's answer (perhaps once more)."""
         if self._course.phase != course.ASKING:
             return
+        self.beginning.note(beginning.JOINED)
         self.run, chosen = answer.run, answer.resume.checkpoint
         self.resumed_from = None if chosen is None else chosen.id
         self._carry_out(self._course.answered(answer.completed), answer)
@@ -306,6 +313,12 @@ class Attempt:
             self._crew.fork(argv, shared)
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
+        else:
+            self.beginning.note(beginning.FORKED)
+
+    def _rank_began(self, word: Begun) -> None:
+        self.beginning.began(word)
+        self._site.changed(False)
 
     def process_of(self, number: int) -> Rank:
         """The process that a rank belongs to: under a launcher there is one for all. Raises ValueError."""

@@ -6,7 +6,7 @@ Made by `attempt`, which says when they start and end. What they ask of others g
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from trainjob.agent.attempts import course, forking
 from trainjob.agent.attempts.forking import Shape
@@ -22,7 +22,7 @@ from trainjob.agent.site import Site
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract
 from trainjob_api.contract import RankError
-from trainjob_api.rank_messages import Error, Farewell, FromRank, Hello, Leaving
+from trainjob_api.rank_messages import Begun, Error, Farewell, FromRank, Hello, Leaving
 
 _TYPES = {
     contract.END_START: "CannotStart",
@@ -48,6 +48,8 @@ class Crew:
         self._endings = endings
         self._group = RankGroup(site.reaper, site.console, shape.plain, self._rank_changed, endings)
         self._group.warn = site.warn
+        self.began: Callable[[Begun], None] = lambda word: None
+        """Set by the attempt: a rank made its first step."""
         self._server: Optional[RankServer] = None
         self._told: Dict[int, bool] = {}
         self._leavers: Dict[int, asyncio.Future[None]] = {}
@@ -163,6 +165,8 @@ class Crew:
             self._raised(number, word)
         elif isinstance(word, Leaving):
             self._leaving(number, word)
+        elif isinstance(word, Begun):
+            self.began(word)
         else:
             self._member.called(number, word)
 
