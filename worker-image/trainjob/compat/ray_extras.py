@@ -9,6 +9,13 @@ from typing import Any
 _initialized = False
 
 
+class LoggingConfig:
+    """Accepted by RunConfig, which says that it has no effect."""
+
+    def __init__(self, log_level: str = "INFO") -> None:
+        self.log_level = log_level
+
+
 class CheckpointConsistencyMode(Enum):
     """Accepted by `get_all_reported_checkpoints()`: everything that it lists is committed."""
 

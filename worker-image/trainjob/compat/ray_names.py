@@ -24,14 +24,14 @@ def _ours(names: str, module: str = "trainjob") -> Dict[str, Answer]:
 
 _CONFIGS: Dict[str, Answer] = {
     "CheckpointConfig": Answer("trainjob:CheckpointConfig", "no `checkpoint_frequency`: report when you save"),
-    "FailureConfig": Answer("trainjob:FailureConfig", "no `max_preemption_failures`: preemptions are never counted"),
+    "FailureConfig": Answer("trainjob:FailureConfig", "preemptions are never counted"),
     "RunConfig": Answer("trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name"),
     "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; one number of workers, whole GPUs"),
 }
-_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored; no `checkpoint_upload_fn`, no `validation`")
+_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored with a warning; no `validation`")
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
-_CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder as text")
-_RESULT = Answer("trainjob:Result", "no `filesystem`")
+_CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths")
+_RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow")
 _CALLBACK = Answer("trainjob:UserCallback", "no hooks but `after_report` and `after_exception`")
 _EXTRAS = "trainjob.compat.ray_extras"
 
@@ -39,7 +39,7 @@ _TRAIN: Dict[str, Answer] = {
     **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
     **_CONFIGS,
     **_LOOP,
-    "Checkpoint": Answer("trainjob:Checkpoint", "no `filesystem`; `from_dict` and `to_dict` are there"),
+    "Checkpoint": Answer("trainjob:Checkpoint", "`filesystem` needs pyarrow; `from_dict` and `to_dict` are there"),
     "Result": _RESULT,
     "TrainContext": _CONTEXT,
     "TrainingFailedError": Answer("trainjob:TrainingFailedError", "tells the first cause; has `worker_failures`"),
@@ -47,8 +47,10 @@ _TRAIN: Dict[str, Answer] = {
     "CheckpointConsistencyMode": Answer(
         f"{_EXTRAS}:CheckpointConsistencyMode", "accepted: everything that is listed is committed"
     ),
+    "LoggingConfig": Answer(f"{_EXTRAS}:LoggingConfig", "accepted: the ranks' output is shown as it is"),
     "ControllerError": Answer("trainjob.launch.errors:LaunchError", "raised when a job cannot be started"),
-    "ReportedCheckpoint": Answer("trainjob:ReportedCheckpoint", "a named tuple without `status`: all are committed"),
+    "ReportedCheckpoint": Answer("trainjob:ReportedCheckpoint", "a named tuple; all are committed"),
+    "ReportedCheckpointStatus": Answer("trainjob.session.reported:ReportedCheckpointStatus", "COMMITTED alone"),
     "WorkerGroupError": Answer("trainjob:TrainingFailedError", "the one error of a failed job; has `worker_failures`"),
 }
 
@@ -62,6 +64,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.train.collective": _ours("barrier broadcast_from_rank_zero"),
     "ray.train.torch": {
         **_ours("TorchConfig get_device get_devices prepare_model"),
+        "TorchCheckpoint": Answer("trainjob.compat.ray_torch:TorchCheckpoint", "no preprocessor"),
         "TorchTrainer": Answer("trainjob:TorchTrainer", "no `datasets`"),
         "enable_reproducibility": Answer(
             "trainjob:enable_reproducibility",
@@ -75,7 +78,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.train.v2": {},
     "ray.train.v2.api": {},
     "ray.train.v2.api.callback": {"UserCallback": _CALLBACK},
-    "ray.train.v2.api.config": {**_CONFIGS},
+    "ray.train.v2.api.config": {**_CONFIGS, "LoggingConfig": _TRAIN["LoggingConfig"]},
     "ray.train.v2.api.context": {"TrainContext": _CONTEXT},
     "ray.train.v2.api.exceptions": {
         name: _TRAIN[name] for name in ("ControllerError", "TrainingFailedError", "WorkerGroupError")
@@ -83,7 +86,9 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.train.v2.api.report_config": {
         name: _TRAIN[name] for name in ("CheckpointConsistencyMode", "CheckpointUploadMode")
     },
-    "ray.train.v2.api.reported_checkpoint": {"ReportedCheckpoint": _TRAIN["ReportedCheckpoint"]},
+    "ray.train.v2.api.reported_checkpoint": {
+        name: _TRAIN[name] for name in ("ReportedCheckpoint", "ReportedCheckpointStatus")
+    },
     "ray.train.v2.api.result": {"Result": _RESULT},
     "ray.train.v2.api.train_fn_utils": {**_LOOP, **_ours("get_all_reported_checkpoints")},
     "ray.air": {**_CONFIGS, "Result": _RESULT},
@@ -126,11 +131,9 @@ ABSENT: Mapping[str, str] = {
     "ray.rllib": "TrainJob trains with a PyTorch loop of your own",
     "ray.train.BackendConfig": "use ray.train.torch.TorchConfig",
     "ray.train.DataConfig": _DATA,
-    "ray.train.LoggingConfig": "the output of all ranks is shown with a prefix; use the logging module",
     "ray.train.NCCLHangError": "a rank that is missing at a barrier is named by RankGoneError and BarrierTimeoutError",
     "ray.train.PreemptionError": _PREEMPTION,
     "ray.train.PreemptionInfo": _PREEMPTION,
-    "ray.train.ReportedCheckpointStatus": "every checkpoint of get_all_reported_checkpoints() is committed",
     "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
     "ray.train.TRAIN_DATASET_KEY": _DATA,
     "ray.train.ValidationConfig": _VALIDATION,
@@ -152,7 +155,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.xgboost": _TREES,
     "ray.train.collective": "use torch.distributed for tensors; ray.train.collective has barrier and "
     "broadcast_from_rank_zero",
-    "ray.train.torch.TorchCheckpoint": "use ray.train.Checkpoint.from_directory, with torch.save",
     "ray.train.torch.TorchWorkerProfiler": "use torch.profiler",
     "ray.train.torch.accelerate": "use torch.autocast and a GradScaler in the loop, around the model of "
     "ray.train.torch.prepare_model",

@@ -21,11 +21,13 @@ from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover import payload
 from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.handover.ray_arguments import WAYS_OUT
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import wording
+from trainjob.session.arguments import told_of
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ _POLL_S = 0.5
 TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
 
 
+@told_of(WAYS_OUT)
 class TorchTrainer:
     """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster.
 

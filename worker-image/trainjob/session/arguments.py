@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, Sequence, TypeVar, cast
+from typing import Any, Callable, Dict, Mapping, Sequence, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -27,27 +27,37 @@ def told(function: F) -> F:
     return cast(F, checked)
 
 
-def told_of(made: C) -> C:
-    """The class, whose constructor tells of unknown keywords."""
+def told_of(ways_out: Mapping[str, Mapping[str, str]]) -> Callable[[C], C]:
+    """For a class: its constructor tells of unknown keywords. `ways_out`: by the class's name, what to do instead of
+    keywords that people know from elsewhere.
+    """
+    return lambda made: _told_of(made, ways_out.get(made.__name__, {}))
+
+
+def _told_of(made: C, ways_out: Mapping[str, str]) -> C:
     names = list(inspect.signature(made).parameters)
     before: Callable[..., None] = vars(made)["__init__"]
 
     @functools.wraps(before)
     def checked(self: Any, *args: Any, **given: Any) -> None:
         if not set(given) <= set(names):
-            _refuse(made.__name__, given, names)
+            _refuse(made.__name__, given, names, ways_out=ways_out)
         before(self, *args, **given)
 
     type.__setattr__(made, "__init__", checked)
     return made
 
 
-def _refuse(what: str, given: Dict[str, Any], names: Sequence[str], travels: str = "") -> None:
+def _refuse(
+    what: str, given: Dict[str, Any], names: Sequence[str], travels: str = "", ways_out: Mapping[str, str] = {}
+) -> None:
     from difflib import get_close_matches
 
     wrong = next(name for name in given if name not in names)
     near = get_close_matches(wrong, names, 1, cutoff=0.7)
-    if near:
+    if wrong in ways_out:
+        hint = f": {ways_out[wrong]}"
+    elif near:
         hint = f"; did you mean {near[0]!r}?"
     elif travels:
         hint = f": metrics travel in one dict, {travels}({{{wrong!r}: ...}})"

@@ -13,7 +13,7 @@ import os
 import pickle
 import warnings
 from enum import Enum
-from typing import Any, List, Mapping, Optional, Set, TypeVar, Union
+from typing import Any, Callable, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
 from trainjob.session import milestones, rank_state
@@ -46,7 +46,7 @@ class CheckpointUploadMode(str, Enum):
     SYNC = contract.UPLOAD_SYNC
     """Once the checkpoint is committed to storage: it survives pods and nodes."""
     NO_UPLOAD = contract.UPLOAD_NONE
-    """The files lie in the job's storage already and are left where they are."""
+    """As ASYNC, and the folder is left as it is, whatever else is said; a copy of it becomes the checkpoint."""
 
 
 class _Position:
@@ -57,6 +57,8 @@ class _Position:
         self.current: Optional[Checkpoint] = None
         self.released_id: Optional[str] = None
         self.epoch: Optional[int] = None
+        self.uploads = 0
+        """Names that upload functions were given."""
 
 
 _position = _Position()
@@ -70,6 +72,7 @@ def report(
     checkpoint_dir_name: Optional[str] = None,
     checkpoint_upload_mode: Union[CheckpointUploadMode, str, None] = None,
     delete_local_checkpoint_after_upload: Optional[bool] = None,
+    checkpoint_upload_fn: Optional[Callable[[Checkpoint, str], Checkpoint]] = None,
     *,
     step: Optional[int] = None,
     total_steps: Optional[int] = None,
@@ -88,7 +91,10 @@ def report(
       when the mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
     - `step`, `total_steps`, `epoch`: whole numbers, for the progress that is shown and the time left. Ranks that give a
       `step` give the same one with a checkpoint: states of different steps are refused.
-    - `checkpoint_dir_name`: accepted for Ray Train's sake, without effect.
+    - `checkpoint_upload_fn`: called with the checkpoint and a name for a folder; what it returns is saved instead, and
+      left where it is. For code that writes files in a way of its own.
+    - `checkpoint_dir_name`: the name that `checkpoint_upload_fn` gets; accepted for Ray Train's sake, without effect on
+      where the checkpoint is stored.
 
     Raises RankGoneError when another rank has ended, BarrierTimeoutError, BarrierMismatchError when ranks call
     different things, CheckpointError, StorageError (`on_upload_failure="Fail"`), ValueError (metrics).
@@ -100,6 +106,9 @@ def report(
     """
     _mode(checkpoint_upload_mode)
     values = plain(metrics)
+    if checkpoint_upload_fn is not None and checkpoint is not None:
+        checkpoint = _uploaded(checkpoint_upload_fn, checkpoint, checkpoint_dir_name)
+        checkpoint_upload_mode, checkpoint_dir_name = CheckpointUploadMode.NO_UPLOAD, None
     line = link()
     who = line.context
     call = Collective(
@@ -263,6 +272,21 @@ def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None],
     if delete is None:
         delete = checkpoint.owned or (mode is not None and chosen == contract.UPLOAD_ASYNC)
     return Offer(checkpoint.path, chosen, bool(delete), checkpoint.get_metadata())
+
+
+def _uploaded(
+    upload: Callable[[Checkpoint, str], Checkpoint], checkpoint: Checkpoint, name: Optional[str]
+) -> Checkpoint:
+    """What the user's function left, where it left it."""
+    context = get_context()
+    _position.uploads += 1
+    made = upload(checkpoint, name or f"checkpoint_{context.run or 1}-{context.attempt}-{_position.uploads}")
+    if not isinstance(made, Checkpoint) or made.path.startswith("s3://"):
+        raise CheckpointError(
+            f"report(checkpoint_upload_fn=...) must return a Checkpoint of a folder on this machine, got {made!r}. To "
+            "store in a bucket leave it out: report() uploads in the background."
+        )
+    return made
 
 
 def remove_emptied(folder: str) -> None:

@@ -17,9 +17,9 @@ import stat
 import tempfile
 import weakref
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Union
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Type, TypeVar, Union
 
-from trainjob.session import dict_file, milestones
+from trainjob.session import dict_file, filesystems, milestones
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 from trainjob_api import nonfinite
@@ -29,6 +29,7 @@ METADATA_FILE = ".metadata.json"
 """Travels as a file among the user's (Ray's name for it too), so that any copy of the folder keeps it."""
 _MANIFEST = f"{OWN_FOLDER}/manifest.json"
 _S3 = "s3://"
+C = TypeVar("C", bound="Checkpoint")
 
 
 class Checkpoint:
@@ -47,9 +48,10 @@ class Checkpoint:
 
     def __init__(self, path: str, filesystem: Optional[Any] = None) -> None:
         if filesystem is not None:
-            raise CheckpointError(
-                "Checkpoint(filesystem=...) is not supported: give the path of a folder that this machine can read."
-            )
+            try:
+                path = filesystems.located(os.fspath(path), filesystem)
+            except ValueError as error:
+                raise CheckpointError(f"Checkpoint(filesystem=...): {error}.") from None
         self._path: Optional[str] = _local(path)
         self.id: Optional[str] = None
         self.uri: Optional[str] = None
@@ -83,6 +85,13 @@ class Checkpoint:
         """Where it lies. Of one that get_checkpoint() gave: this rank's own folder with its files, brought here."""
         return self._contents_of().folder() if self._path is None else self._path
 
+    @property
+    def filesystem(self) -> Any:
+        """A pyarrow filesystem that reads `path` (of an s3:// URI: what follows s3://). Raises ImportError without
+        pyarrow.
+        """
+        return filesystems.of(self.path)
+
     @classmethod
     def from_directory(cls, path: str) -> Checkpoint:
         """A handle on the files in `path`. They are taken over by report(), not before."""
@@ -97,10 +106,8 @@ class Checkpoint:
         """
         if not isinstance(data, Mapping):
             raise CheckpointError(f"Checkpoint.from_dict needs a dict, got {type(data).__name__}")
-        folder = tempfile.mkdtemp(prefix="trainjob-dict-")
-        checkpoint = cls(folder)
-        checkpoint.owned = True
-        weakref.finalize(checkpoint, shutil.rmtree, folder, True)
+        checkpoint = cls.in_new_folder("trainjob-dict-")
+        folder = checkpoint.path
         try:
             with open(os.path.join(folder, DICT_FILE), "wb") as file:
                 dict_file.dump(dict(data), file)
@@ -111,6 +118,15 @@ class Checkpoint:
             ) from error
         except OSError as error:
             raise CheckpointError(f"Checkpoint.from_dict cannot write to {folder}: {error}") from error
+        return checkpoint
+
+    @classmethod
+    def in_new_folder(cls: Type[C], prefix: str) -> C:
+        """A handle on a new temporary folder of ours, which report() may move away and which goes with the handle."""
+        folder = tempfile.mkdtemp(prefix=prefix)
+        checkpoint = cls(folder)
+        checkpoint.owned = True
+        weakref.finalize(checkpoint, shutil.rmtree, folder, True)
         return checkpoint
 
     @classmethod

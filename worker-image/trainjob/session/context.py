@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import Any, Mapping, Optional
 
+from trainjob.session import filesystems
 from trainjob.session.errors import NotInWorkerError, TrainJobError
 from trainjob_api import contract
 
@@ -17,6 +18,24 @@ HOW_TO_RUN = (
     "scaling_config=ScalingConfig(num_workers=2)).fit()`. To train in this very process: `trainjob.init()` before the "
     f"first call, or {contract.ENV_IN_PROCESS}=1 in the environment."
 )
+
+
+class StorageFolder(str):
+    """The job's own folder on storage, with the names of Ray Train's storage context."""
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
+        """A folder for what `checkpoint_upload_fn` writes, in a place that is not the library's."""
+        return f"{self}/uploads/{checkpoint_name}"
+
+    @property
+    def experiment_fs_path(self) -> str:
+        """The folder as text."""
+        return str(self)
+
+    @property
+    def storage_filesystem(self) -> Any:
+        """A pyarrow filesystem that reads it. Raises ImportError without pyarrow."""
+        return filesystems.of(self)
 
 
 @dataclass(frozen=True)
@@ -80,9 +99,9 @@ class TrainContext:
         """Number of this run of the job's name (1 without storage); None under a launcher that does not pass it on."""
         return self.run
 
-    def get_storage(self) -> Optional[str]:
-        """The job's own folder on storage, or None when checkpoints are only staged."""
-        return self.storage
+    def get_storage(self) -> Optional[StorageFolder]:
+        """The job's own folder on storage, a str; or None when checkpoints are only staged."""
+        return None if self.storage is None else StorageFolder(self.storage)
 
     def get_experiment_name(self) -> str:
         """Ray's name for the run's name: as `RunConfig` has it, else the job's."""

@@ -7,12 +7,20 @@ ask, alone.
 from __future__ import annotations
 
 import math
+from enum import Enum
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
 from trainjob_api import nonfinite
+
+
+class ReportedCheckpointStatus(str, Enum):
+    """What is known of a checkpoint in the list."""
+
+    COMMITTED = "COMMITTED"
+    """It is on storage and whole."""
 
 
 class ReportedCheckpoint(NamedTuple):
@@ -22,6 +30,8 @@ class ReportedCheckpoint(NamedTuple):
     """Its handle: files are read when they are asked for."""
     metrics: Dict[str, Any]
     """Of the report() that it came with."""
+    status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
+    """All that are listed are committed."""
 
 
 def get_all_reported_checkpoints(

@@ -14,6 +14,8 @@ from typing import Any
 
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.callbacks import UserCallback
+from trainjob.launch.handover.ray_arguments import WAYS_OUT
+from trainjob.session import filesystems
 from trainjob.session.arguments import told_of
 
 StopCriterion = Callable[..., bool] | Mapping[str, float]
@@ -49,7 +51,7 @@ def _amounts(name: str, value: object) -> None:
             raise ConfigError(f"{name}[{key!r}]", amount, "give a number >= 0")
 
 
-@told_of
+@told_of(WAYS_OUT)
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
     """How many ranks train, and on what."""
@@ -132,7 +134,7 @@ class ScalingConfig:
         return int((self.resources_per_worker or {}).get("GPU", 1)) if self.use_gpu else 0
 
 
-@told_of
+@told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class FailureConfig:
     """How much may break."""
@@ -141,8 +143,24 @@ class FailureConfig:
     """Failures that are answered with a restart; 0: the first one fails the job, as in Ray Train; -1: no limit."""
     no_progress_attempts: int = 0
     """That many failures in a row without a new report fail the job too, once it has reported; 0: never."""
+    controller_failure_limit: int = -1
+    """Accepted for Ray Train's sake: there is no controller whose failures would count."""
+    max_preemption_failures: int = -1
+    """Accepted for Ray Train's sake: preemptions are never counted."""
+    relax_collectives_on_preemption: bool = False
+    """Accepted for Ray Train's sake: all ranks stop together, after the grace of their pods."""
+    preemption_grace_s: float = 0.0
+    """Accepted for Ray Train's sake: the pods' own grace counts."""
 
     def __post_init__(self) -> None:
+        if self.max_preemption_failures != -1:
+            _unused("FailureConfig.max_preemption_failures", "preemptions are never counted as failures")
+        if self.relax_collectives_on_preemption:
+            _unused(
+                "FailureConfig.relax_collectives_on_preemption", "all ranks are stopped together, and resume together"
+            )
+        if self.preemption_grace_s:
+            _unused("FailureConfig.preemption_grace_s", "the pods' terminationGracePeriodSeconds counts")
         _whole(
             "FailureConfig.max_failures", self.max_failures, -1, "give -1 (no limit), 0 (none) or a number of restarts"
         )
@@ -154,7 +172,7 @@ class FailureConfig:
         )
 
 
-@told_of
+@told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Which checkpoints are kept."""
@@ -190,7 +208,7 @@ class CheckpointConfig:
         _one_of("CheckpointConfig.on_upload_failure", self.on_upload_failure, ("Continue", "Fail"))
 
 
-@told_of
+@told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class TorchConfig:
     """The process group that is up before the training loop starts."""
@@ -208,7 +226,7 @@ class TorchConfig:
         _whole("TorchConfig.timeout_s", self.timeout_s, 1, "give whole seconds, 1 or more")
 
 
-@told_of
+@told_of(WAYS_OUT)
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """The run's name, where it stores, and what it survives."""
@@ -219,6 +237,10 @@ class RunConfig:
     """
     storage_path: str | os.PathLike[str] | None = None
     """Folder for results and checkpoints, a path or s3://bucket/folder; None: ~/trainjob_results."""
+    storage_filesystem: Any = None
+    """A pyarrow filesystem on which `storage_path` lies, as Ray Train has it: a local one, or S3 (then `storage_path`
+    is bucket/folder; its keys and endpoint come from the environment, as for s3://). It becomes part of `storage_path`.
+    """
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     """How many failures are answered with a restart."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -234,8 +256,13 @@ class RunConfig:
     verbose: int | None = None
     """0: `fit()` shows the workers' own output alone. Else it shows what `tj run` shows: a panel on a terminal, lines
     elsewhere."""
+    logging_config: Any = None
+    """Accepted for Ray Train's sake: the output of all ranks is shown with a prefix, whatever its level."""
 
     def __post_init__(self) -> None:
+        if self.logging_config is not None:
+            _unused("RunConfig.logging_config", "the ranks' output is shown as it is; use the logging module in them")
+        self._fold_filesystem()
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
             raise ConfigError("RunConfig.name", self.name, "give a text that is not empty, or leave it out")
         for name, wanted in (("failure_config", FailureConfig), ("checkpoint_config", CheckpointConfig)):
@@ -252,6 +279,22 @@ class RunConfig:
                 raise ConfigError("RunConfig.callbacks", callback, "callbacks are instances of trainjob.UserCallback")
         object.__setattr__(self, "callbacks", callbacks)
         self._check_environment()
+
+    def _fold_filesystem(self) -> None:
+        if self.storage_filesystem is None:
+            return
+        if self.storage_path is None:
+            raise ConfigError("RunConfig.storage_filesystem", self.storage_filesystem, "give storage_path too")
+        try:
+            path = filesystems.located(os.fspath(self.storage_path), self.storage_filesystem)
+        except ValueError as error:
+            raise ConfigError(
+                "RunConfig.storage_filesystem",
+                self.storage_filesystem,
+                f"{error}: give storage_path alone, a folder or s3://bucket/folder",
+            ) from error
+        object.__setattr__(self, "storage_path", path)
+        object.__setattr__(self, "storage_filesystem", None)
 
     def _check_storage(self) -> None:
         if self.storage_path is None:

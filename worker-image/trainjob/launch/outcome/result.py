@@ -21,6 +21,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.job import LOCAL_NAMESPACE, job_name, storage_root
+from trainjob.session import filesystems
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Result:
     """What rank 0's training function returned, from `fit()`; None for results read from a path."""
     rows: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     """The metrics history: each report once, those that were overtaken by a resumed attempt left out."""
+
+    @property
+    def filesystem(self) -> Any:
+        """A pyarrow filesystem that reads `path`, as Ray Train has it. Raises ImportError without pyarrow."""
+        return filesystems.of(self.path)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
