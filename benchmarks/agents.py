@@ -18,9 +18,10 @@ from typing import Any
 from benchmarks.figures import Figure
 from support.bare_site import bare_site
 from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_leader import FromLeader, Joined, Persist, Release, Stage
-from trainjob.agent.wire.from_member import FROM_MEMBER, Arrive, Callers, Join, Persisted, Staged
+from trainjob.agent.wire.from_member import FROM_MEMBER, Join, Persisted, Staged
 from trainjob.agent.wire.packed import Held, pack
 from trainjob_api import contract
 

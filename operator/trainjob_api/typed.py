@@ -69,9 +69,20 @@ class Blob(NamedTuple):
     encode: Callable[[Any], bytes]
 
 
+class Packed(NamedTuple):
+    """A word that travels as a blob without JSON wherever `pack` makes one of it, which begins with its tag."""
+
+    word: Type[Any]
+    pack: Callable[[Any], Optional[bytes]]
+    """None: it says more than that form can."""
+    parse: Callable[[bytes], Any]
+    """Raises ValueError."""
+
+
 class Vocabulary(Generic[T]):
     """What one side of a connection says. `words`: the types by their operation; `arrays`: NamedTuples inside them that
-    travel as arrays, not as objects; `blobs`: words of which a field travels as the blob, if not `blob` as it is.
+    travel as arrays, not as objects; `blobs`: words of which a field travels as the blob, if not `blob` as it is;
+    `packed`: words with a form of their own, by its tag (one byte).
 
     A type may check more than its fields' types in `check()`, which raises ValueError, and a type of a field may bring
     its own form with `to_json()` and a static `of_json(value)`.
@@ -82,17 +93,24 @@ class Vocabulary(Generic[T]):
         words: Mapping[str, Type[Any]],
         arrays: Tuple[Type[Any], ...] = (),
         blobs: Optional[Mapping[Type[Any], Blob]] = None,
+        packed: Optional[Mapping[bytes, Packed]] = None,
     ) -> None:
         self.words = dict(words)
         self._ops = {word: op for op, word in words.items()}
         self._arrays = arrays
         self._blobs = dict(blobs or {})
+        self._packed = dict(packed or {})
+        self._packers = {form.word: form.pack for form in self._packed.values()}
         self._strict: Set[Type[Any]] = set()
         """Those with a `check()`."""
         self._shapes: Dict[Type[Any], List[_Field]] = {}
 
     def frame(self, word: T) -> wire.Frame:
         """The message and the blob."""
+        pack = self._packers.get(type(word))
+        packed = None if pack is None else pack(word)
+        if packed is not None:
+            return {}, packed
         message = {"op": self._ops[type(word)], **self._told(word)}
         blob: bytes = message.pop("blob", b"")
         return message, blob
@@ -103,6 +121,10 @@ class Vocabulary(Generic[T]):
 
     def parse(self, message: wire.Message, blob: bytes = b"") -> T:
         """What a frame says. Raises BadMessage."""
+        form = None if message else self._packed.get(blob[:1])
+        if form is not None:
+            packed: T = form.parse(blob)
+            return packed
         op = message.get("op")
         word = self.words.get(op) if isinstance(op, str) else None
         if word is None:

@@ -1,6 +1,7 @@
 """Frames on the Unix socket between rank and agent and on the TCP connections between agents.
 
-A frame is an 8 byte header (two big-endian unsigned 32 bit lengths), a JSON object and an optional binary blob.
+A frame is an 8 byte header (two big-endian unsigned 32 bit lengths), a JSON object (of one
+without fields no byte) and an optional binary blob.
 Sans I/O: `encode` and `Decoder` work on bytes; `send` and `receive` are the thin blocking pair that ranks use.
 Standard library only, Python 3.9.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from trainjob_api import nonfinite
 
@@ -31,7 +32,7 @@ def encode(message: Message, blob: bytes = b"") -> bytes:
     """Bytes of one frame; NaN and infinities by the rule of `nonfinite`. Raises ValueError when the message is not JSON
     or a part exceeds its limit.
     """
-    body = nonfinite.dumps(message).encode()
+    body = nonfinite.dumps(message).encode() if message else b""
     if len(body) > JSON_LIMIT or len(blob) > BLOB_LIMIT:
         raise ValueError(
             f"frame too large: {len(body)} bytes of JSON (limit {JSON_LIMIT}), {len(blob)} of blob (limit {BLOB_LIMIT})"
@@ -47,24 +48,31 @@ class Decoder:
         """Bytes of a whole frame, on top of the limits for all; may be changed between two frames."""
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: Union[bytes, bytearray]) -> Iterator[Frame]:
         """Frames completed by `data`, in order; the next is looked at when it is asked for. Raises WireError on lengths
         beyond the limits, as soon as they are known, or a body that is no JSON object.
         """
-        self._buffer += data
-        while len(self._buffer) >= _HEADER.size:
-            json_length, blob_length = _HEADER.unpack_from(self._buffer)
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            data = buffer
+        start, length = 0, len(data)
+        while length - start >= _HEADER.size:
+            json_length, blob_length = _HEADER.unpack_from(data, start)
             if json_length > JSON_LIMIT or blob_length > BLOB_LIMIT:
                 raise WireError(f"frame lengths {json_length} and {blob_length} are beyond the limits")
             if self.limit is not None and json_length + blob_length > self.limit:
                 raise WireError(f"a frame of {json_length + blob_length} bytes, where {self.limit} are allowed")
-            end = _HEADER.size + json_length + blob_length
-            if len(self._buffer) < end:
+            middle = start + _HEADER.size + json_length
+            if length < middle + blob_length:
                 break
-            body = bytes(self._buffer[_HEADER.size : _HEADER.size + json_length])
-            blob = bytes(self._buffer[_HEADER.size + json_length : end])
-            del self._buffer[:end]
+            body, blob = bytes(data[start + _HEADER.size : middle]), bytes(data[middle : middle + blob_length])
+            start = middle + blob_length
             yield _parse(body), blob
+        if data is buffer:
+            del buffer[:start]
+        else:
+            buffer += data[start:]
 
     @property
     def pending(self) -> int:
@@ -101,6 +109,8 @@ def _read(sock: socket.socket, count: int) -> bytes:
 
 
 def _parse(body: bytes) -> Message:
+    if not body:
+        return {}
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,6 @@ from trainjob.agent.barriers.barrier import (
     ADMITTING,
     ARRIVING,
     Admit,
-    Arrival,
     Barrier,
     Commit,
     Fail,
@@ -22,6 +21,7 @@ from trainjob.agent.barriers.barrier import (
     Stage,
     Warn,
 )
+from trainjob.agent.barriers.calls import Arrival
 from trainjob_api import contract
 
 REPORT, BARRIER = contract.KIND_REPORT, contract.KIND_BARRIER

@@ -13,8 +13,9 @@ import pytest
 from support.frames import as_sent
 from trainjob.agent.attempts import member
 from trainjob.agent.attempts.member import Member
+from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.frames import FrameConnection
-from trainjob.agent.wire.from_member import FROM_MEMBER, Arrive, Callers, Ended, FromMember
+from trainjob.agent.wire.from_member import FROM_MEMBER, Ended, FromMember
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import Collective, Offer
 from trainjob_api.typed import BadMessage
@@ -152,6 +153,45 @@ def test_an_arrival_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> Non
     assert FROM_MEMBER.parse(good, blob) == arrive
     with pytest.raises(BadMessage, match=f"'arrive' makes no sense: {next(iter(wrong))}|no collective"):
         FROM_MEMBER.parse({**good, **wrong})
+
+
+PLAIN = Arrive(7, "report", (Callers((8, 9, 10)),), 0.25)
+
+
+@pytest.mark.parametrize(
+    "arrive",
+    [
+        PLAIN,
+        PLAIN._replace(n=1, kind="broadcast", callers=(Callers((0,), 0.0, "SYNC", True, 0),)),
+        PLAIN._replace(callers=(Callers((8, 9), 30.5, "NO_UPLOAD", False, -(2**40)),)),
+    ],
+    ids=["report", "stops", "saves"],
+)
+def test_what_every_member_says_has_a_short_form(arrive: Arrive) -> None:
+    message, blob = as_sent(FROM_MEMBER, arrive)
+    assert (message, len(blob)) == ({}, 38)
+    assert FROM_MEMBER.parse(message, blob) == arrive
+
+
+@pytest.mark.parametrize(
+    "arrive",
+    [
+        PLAIN._replace(row={"metrics": {"loss": 0.5}}),
+        PLAIN._replace(metadata={8: {"a": 1}}),
+        PLAIN._replace(world_size=4),
+        PLAIN._replace(blob=b"blob"),
+        PLAIN._replace(wanted={9: {"loss": 0.5}}),
+        PLAIN._replace(callers=(Callers((8,)), Callers((9,), 30.0))),
+        PLAIN._replace(callers=(Callers((8, 10)),)),
+        PLAIN._replace(callers=(Callers((8,), None, None, False, 2**63),)),
+        PLAIN._replace(n=2**32),
+        PLAIN._replace(callers=(Callers(tuple(range(70_000))),)),
+    ],
+)
+def test_what_has_more_to_say_is_told_whole(arrive: Arrive) -> None:
+    message, blob = as_sent(FROM_MEMBER, arrive)
+    assert message["op"] == "arrive"
+    assert FROM_MEMBER.parse(message, blob) == arrive
 
 
 def receivers(count: int, scene: Callable[[list[FrameConnection], list[socket.socket]], Any]) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from support import virtual_time
 from support.background import no_fault
-from trainjob.agent.barriers.barrier import Admit, Arrival, Barrier, Fail, Release
+from trainjob.agent.barriers.barrier import Admit, Barrier, Fail, Release
+from trainjob.agent.barriers.calls import Arrival
 from trainjob.agent.committing import uploads
 from trainjob.agent.committing.commits import HOPELESS_TRIES, Commits
 from trainjob.agent.storing.saving import Saving

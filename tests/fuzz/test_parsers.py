@@ -291,6 +291,18 @@ def test_a_message_that_nobody_knows(vocabulary: Vocabulary[Any], value: dict[st
             vocabulary.parse(value)
 
 
+@settings(max_examples=100)
+@given(st.binary(max_size=60) | st.binary(min_size=36, max_size=38).map(lambda rest: b"A" + rest))
+@example(b"")
+@example(b"A")
+def test_an_arrival_in_its_own_form(blob: bytes) -> None:
+    try:
+        word = FROM_MEMBER.parse({}, blob)
+    except BadMessage:
+        return
+    assert came(FROM_MEMBER, word) == word
+
+
 @settings(max_examples=60)
 @given(anything | one_thing_changed(messages.RESUME))
 @example({"checkpoint": None, "holders": {"a": "-1"}, "adopt": []})

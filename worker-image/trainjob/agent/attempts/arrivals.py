@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from trainjob.agent.wire.from_member import Arrive, Callers, Ended
+from trainjob.agent.wire.arrive import Arrive, Callers
+from trainjob.agent.wire.from_member import Ended
 from trainjob_api import contract
 from trainjob_api.rank_messages import Collective
 from trainjob_api.typed import Object

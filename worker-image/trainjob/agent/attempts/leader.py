@@ -27,6 +27,7 @@ from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire import from_leader, from_member
+from trainjob.agent.wire.arrive import Arrive
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_leader import FromLeader, Joined, Refused, ReportedTo, Resume
 from trainjob.agent.wire.from_member import FromMember
@@ -96,7 +97,7 @@ class Leader:
 
     def take(self, index: int, word: FromMember) -> None:
         """What a member says. Raises ValueError for what makes no sense (its connection is closed)."""
-        if isinstance(word, from_member.Arrive):
+        if isinstance(word, Arrive):
             # Of an attempt that has not begun nobody can have called: it is said again.
             if self.collectives is not None:
                 self.collectives.arrived(index, word)

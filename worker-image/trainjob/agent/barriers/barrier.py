@@ -12,23 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
+from trainjob.agent.barriers.calls import Arrival, Calls, ranks_text
 from trainjob_api import contract
-
-
-class Arrival(NamedTuple):
-    """A rank's call. `n` counts its collectives from 1."""
-
-    rank: int
-    n: int
-    kind: str
-    timeout_s: Optional[float] = None
-    mode: Optional[str] = None
-    """Upload mode of the checkpoint that it brings; None: it brings none."""
-    stop: bool = False
-    waited_s: float = 0.0
-    """Before its agent told of it."""
-    step: Optional[int] = None
-    """Of a report(), where the rank gives one."""
 
 
 class Release(NamedTuple):
@@ -96,13 +81,6 @@ STAGING = "staging"
 PERSISTING = "persisting"
 COMMITTING = "committing"
 
-CALL_NAMES = {
-    contract.KIND_REPORT: "report()",
-    contract.KIND_BARRIER: "barrier()",
-    contract.KIND_BROADCAST: "broadcast_from_rank_zero()",
-}
-MODE_ORDER = (contract.UPLOAD_NONE, contract.UPLOAD_ASYNC, contract.UPLOAD_SYNC)
-
 
 class Barrier:
     """All inputs return what is to be done now, in order."""
@@ -112,7 +90,7 @@ class Barrier:
         self._indices = tuple(indices)
         self._warn_s = warn_s
         self._ended: Dict[int, str] = {}
-        self._arrivals: Dict[int, Arrival] = {}
+        self._calls = Calls()
         self._phase = ARRIVING
         self._pending: Set[int] = set()
         self._began = 0.0
@@ -120,6 +98,8 @@ class Barrier:
         self._time_limit: Optional[Tuple[float, int]] = None
         self._released: Optional[Release] = None
         self._failed: Optional[Fail] = None
+        self._answered = 0
+        """The last call that was answered to all, or refused."""
         self._refusal: Optional[str] = None
 
     # -- inputs from ranks ------------------------------------------------------------------------------------------
@@ -133,41 +113,40 @@ class Barrier:
             return [self._released._replace(ranks=(rank,))] if arrival.n == self._released.n else []
         if self._failed is not None and arrival.n <= self._failed.n:
             return [self._failed._replace(n=arrival.n, ranks=(rank,))]
-        if rank in self._arrivals:
+        if rank in self._calls:
             return []
-        if not self._arrivals:
+        if not self._calls:
             self._began = now - arrival.waited_s
             self._next_warning, self._time_limit = self._began + self._warn_s, None
-        self._arrivals[rank] = arrival
+        self._calls.add((rank,), arrival)
         self._limit(now, arrival)
-        if len(self._arrivals) > 1 and not self._matches(arrival):
-            return [self._fail(contract.FAIL_MISMATCH, self._mismatch(), tuple(sorted(self._arrivals)))]
+        if len(self._calls) > 1 and not self._calls.is_like_the_first(arrival):
+            return [self._fail(contract.FAIL_MISMATCH, self._calls.mismatch(), self._calls.ranks)]
         gone = self._gone()
         if gone:
             return [self._rank_gone(gone)]
-        return self._complete() if len(self._arrivals) == self.world_size else []
+        return self._complete() if len(self._calls) == self.world_size else []
 
     def arrive_together(self, now: float, ranks: Tuple[int, ...], arrival: Arrival) -> List[Output]:
         """The same of several ranks that call alike (`arrival` is of the first of them), at the price of one."""
         if not self._is_plain(ranks, arrival):
             return [out for rank in ranks for out in self.arrive(now, arrival._replace(rank=rank))]
-        if not self._arrivals:
+        if not self._calls:
             self._began = now - arrival.waited_s
             self._next_warning, self._time_limit = self._began + self._warn_s, None
-        self._arrivals.update(dict.fromkeys(ranks, arrival))
+        self._calls.add(ranks, arrival)
         self._limit(now, arrival)
-        return self._complete() if len(self._arrivals) == self.world_size else []
+        return self._complete() if len(self._calls) == self.world_size else []
 
     def _is_plain(self, ranks: Tuple[int, ...], arrival: Arrival) -> bool:
         """Nobody is gone, repeats itself, or calls something else."""
-        answered = max(0 if last is None else last.n for last in (self._released, self._failed))
         return (
             not self._ended
-            and arrival.n > answered
+            and arrival.n > self._answered
             and min(ranks) >= 0
             and max(ranks) < self.world_size
-            and self._arrivals.keys().isdisjoint(ranks)
-            and (not self._arrivals or self._matches(arrival))
+            and self._calls.none_of(ranks)
+            and (not self._calls or self._calls.is_like_the_first(arrival))
         )
 
     def _limit(self, now: float, arrival: Arrival) -> None:
@@ -178,9 +157,9 @@ class Barrier:
     def ended(self, rank: int, how: str) -> List[Output]:
         """A rank's process has ended. One that has all its arrivals goes on: nothing more is needed of the ranks."""
         self._ended[rank] = how
-        if self._phase != ARRIVING or not self._arrivals:
+        if self._phase != ARRIVING or not self._calls:
             return []
-        others = set(self._arrivals) - {rank}
+        others = set(self._calls.ranks) - {rank}
         return [self._rank_gone((rank,))] if others else self._forget()
 
     # -- inputs from agents -----------------------------------------------------------------------------------------
@@ -235,26 +214,26 @@ class Barrier:
 
     def deadline(self) -> Optional[float]:
         """When `tick` has something to say."""
-        if self._phase != ARRIVING or not self._arrivals:
+        if self._phase != ARRIVING or not self._calls:
             return None
         return self._next_warning if self._time_limit is None else min(self._next_warning, self._time_limit[0])
 
     def tick(self, now: float) -> List[Output]:
         """Time-outs and warnings that are due."""
-        if self._phase != ARRIVING or not self._arrivals:
+        if self._phase != ARRIVING or not self._calls:
             return []
         if self._time_limit is not None and now >= self._time_limit[0]:
-            arrival = self._arrivals[self._time_limit[1]]
+            arrival = self._calls.of(self._time_limit[1])
             missing = self.missing()
             text = (
-                f"{self._call()} waited {arrival.timeout_s:g} s (the time-out of rank {arrival.rank}) for "
-                f"{_ranks(missing)}, which did not call it."
+                f"{self._calls.name()} waited {arrival.timeout_s:g} s (the time-out of rank {arrival.rank}) for "
+                f"{ranks_text(missing)}, which did not call it."
             )
             return [self._fail(contract.FAIL_TIMEOUT, text, missing)]
         if now >= self._next_warning:
             self._next_warning = now + self._warn_s
-            arrival = next(iter(self._arrivals.values()))
-            return [Warn(arrival.n, arrival.kind, self.missing(), tuple(sorted(self._arrivals)), now - self._began)]
+            arrival = self._calls.first
+            return [Warn(arrival.n, arrival.kind, self.missing(), self._calls.ranks, now - self._began)]
         return []
 
     # -- what others may ask ------------------------------------------------------------------------------------------
@@ -262,7 +241,7 @@ class Barrier:
     @property
     def current(self) -> int:
         """Number of the open collective; 0: none."""
-        return next(iter(self._arrivals.values())).n if self._arrivals else 0
+        return self._calls.first.n if self._calls else 0
 
     @property
     def phase(self) -> str:
@@ -271,26 +250,22 @@ class Barrier:
 
     def missing(self) -> Tuple[int, ...]:
         """Ranks that the open collective waits for."""
-        return tuple(r for r in range(self.world_size) if r not in self._arrivals)
+        return tuple(r for r in range(self.world_size) if r not in self._calls)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _is(self, phase: str, n: int) -> bool:
         return self._phase == phase and self.current == n
 
-    def _matches(self, arrival: Arrival) -> bool:
-        first = next(iter(self._arrivals.values()))
-        return (arrival.n, arrival.kind) == (first.n, first.kind)
-
     def _gone(self) -> Tuple[int, ...]:
-        return tuple(r for r in sorted(self._ended) if r not in self._arrivals)
+        return tuple(r for r in sorted(self._ended) if r not in self._calls)
 
     def _complete(self) -> List[Output]:
-        if self._refusal is not None and next(iter(self._arrivals.values())).kind == contract.KIND_REPORT:
+        if self._refusal is not None and self._calls.first.kind == contract.KIND_REPORT:
             return [self._fail(contract.FAIL_STORAGE, self._refusal, ())]
-        if any(a.mode is not None for a in self._arrivals.values()):
-            if len({a.step for a in self._arrivals.values()} - {None}) > 1:
-                return [self._fail(contract.FAIL_MISMATCH, self._torn(), tuple(sorted(self._arrivals)))]
+        if self._calls.saves:
+            if self._calls.tears:
+                return [self._fail(contract.FAIL_MISMATCH, self._calls.torn(), self._calls.ranks)]
             self._phase = ADMITTING
             return [Admit(self.current)]
         return [self._release()]
@@ -307,76 +282,40 @@ class Barrier:
             return []
         if phase == STAGING:
             return self._all_agents(PERSISTING)
-        if any(a.mode == contract.UPLOAD_SYNC for a in self._arrivals.values()):
+        if self._calls.waits_for_the_commit:
             self._phase = COMMITTING
             return [Commit(self.current)]
         return [self._release()]
 
     def _release(self) -> Release:
-        first = next(iter(self._arrivals.values()))
+        first = self._calls.first
         self._released = Release(
             first.n,
             first.kind,
-            any(a.stop for a in self._arrivals.values()),
-            any(a.mode is not None for a in self._arrivals.values()),
+            self._calls.stops,
+            self._calls.saves,
         )
+        self._answered = max(self._answered, first.n)
         self._forget()
         return self._released
 
     def _fail(self, reason: str, message: str, about: Tuple[int, ...]) -> Fail:
-        waiting = tuple(sorted(self._arrivals))
-        self._failed = Fail(max(a.n for a in self._arrivals.values()), waiting, reason, message, about)
+        waiting = self._calls.ranks
+        self._failed = Fail(self._calls.last_n, waiting, reason, message, about)
+        self._answered = max(self._answered, self._failed.n)
         self._forget()
         return self._failed
 
     def _forget(self) -> List[Output]:
-        self._arrivals, self._phase, self._pending, self._time_limit = {}, ARRIVING, set(), None
+        self._calls, self._phase, self._pending, self._time_limit = Calls(), ARRIVING, set(), None
         return []
 
     def _rank_gone(self, gone: Tuple[int, ...]) -> Fail:
         """Whether it was missing, or had arrived and died while it waited for others."""
         hows = "; ".join(f"rank {r} {self._ended[r]}" for r in gone)
-        waiting = tuple(r for r in sorted(self._arrivals) if r not in gone)
+        waiting = tuple(r for r in self._calls.ranks if r not in gone)
         text = (
-            f"{hows}, but {_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''} for it in {self._call()}. "
+            f"{hows}, but {ranks_text(waiting)} wait{'s' if len(waiting) == 1 else ''} for it in {self._calls.name()}. "
             "Every rank must make the same calls as often as the others."
         )
         return self._fail(contract.FAIL_RANK_GONE, text, gone)._replace(ranks=waiting)
-
-    def _torn(self) -> str:
-        groups: Dict[int, List[int]] = {}
-        for rank, a in sorted(self._arrivals.items()):
-            if a.step is not None:
-                groups.setdefault(a.step, []).append(rank)
-        steps = "; ".join(f"{_ranks(tuple(ranks))} at step {step}" for step, ranks in sorted(groups.items())[:4])
-        return (
-            f"The ranks saved different steps in one report(): {steps}. Such states do not belong together, so nothing "
-            "was saved. Report the same step on every rank; leave step= out where each rank counts for itself."
-        )
-
-    def _mismatch(self) -> str:
-        groups: Dict[Tuple[str, int], List[int]] = {}
-        for rank, a in sorted(self._arrivals.items()):
-            groups.setdefault((a.kind, a.n), []).append(rank)
-        calls = "; ".join(
-            f"{_ranks(tuple(ranks))} called {CALL_NAMES.get(kind, kind)} as collective {n}"
-            for (kind, n), ranks in groups.items()
-        )
-        return (
-            f"The ranks made different calls: {calls}. report(), barrier() and broadcast_from_rank_zero() must be "
-            "called by every rank, in the same order."
-        )
-
-    def _call(self) -> str:
-        first = next(iter(self._arrivals.values()))
-        return f"{CALL_NAMES.get(first.kind, first.kind)} (collective {first.n} of this attempt)"
-
-
-def _ranks(ranks: Tuple[int, ...]) -> str:
-    shown = ", ".join(str(r) for r in ranks[:16]) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
-    return f"rank{'' if len(ranks) == 1 else 's'} {shown}"
-
-
-def ranks_text(ranks: Tuple[int, ...]) -> str:
-    """`rank 3` or `ranks 1, 2`."""
-    return _ranks(ranks)

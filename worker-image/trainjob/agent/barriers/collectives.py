@@ -12,15 +12,17 @@ from collections import deque
 from typing import Deque, Dict, List, Optional, Sequence
 
 from trainjob.agent.barriers import barrier
-from trainjob.agent.barriers.barrier import Arrival, Barrier
+from trainjob.agent.barriers.barrier import Barrier
+from trainjob.agent.barriers.calls import Arrival
 from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.barriers.reports import Facts, Reports, TellEach
 from trainjob.agent.committing.commits import Commits
 from trainjob.agent.site import Site
 from trainjob.agent.wire import from_leader
+from trainjob.agent.wire.arrive import Arrive
 from trainjob.agent.wire.from_leader import Needed
-from trainjob.agent.wire.from_member import Arrive, Compared, Staged, StageFailed
+from trainjob.agent.wire.from_member import Compared, Staged, StageFailed
 from trainjob_api import contract
 from trainjob_api.rank_messages import LogRow, Saved
 
@@ -67,33 +69,28 @@ class Collectives:
 
     def arrived(self, index: int, message: Arrive) -> None:
         """Ranks of an agent have called a collective. Raises ValueError for ranks that are not its own."""
-        if not self._facts.plain:
+        facts = self._facts
+        if not facts.plain:
             self._resize(message.world_size or 0)
-        else:
-            each = self._facts.processes
-            for callers in message.callers:
-                if not min(callers.ranks) // each == index == max(callers.ranks) // each:
-                    raise ValueError(f"not all of ranks {callers.ranks} are ranks of worker {index}")
+        first_of_all = False
+        for callers in message.callers:
+            ranks = callers.ranks
+            if facts.plain and not min(ranks) // facts.processes == index == max(ranks) // facts.processes:
+                raise ValueError(f"not all of ranks {ranks} are ranks of worker {index}")
+            first_of_all = first_of_all or ranks[0] == 0
         if message.n > self._answered:
             # Not of a call that is only repeated after a lost connection.
-            if message.row is not None or any(callers.ranks[:1] == (0,) for callers in message.callers):
+            if first_of_all or message.row is not None:
                 self._reports.gave_row(message.row or {})
                 self._blob = message.blob
-            self._reports.gave(message.metadata)
-            self._reports.gave_metrics(message.wanted)
+            if message.metadata:
+                self._reports.gave(message.metadata)
+            if message.wanted:
+                self._reports.gave_metrics(message.wanted)
         now = self._loop.time()
-        for callers in message.callers:
-            arrival = Arrival(
-                callers.ranks[0],
-                message.n,
-                message.kind,
-                callers.timeout_s,
-                callers.mode,
-                callers.stop,
-                message.waited_s,
-                callers.step,
-            )
-            self._carry_out(self._barrier.arrive_together(now, callers.ranks, arrival))
+        for ranks, timeout_s, mode, stop, step in message.callers:
+            arrival = Arrival(ranks[0], message.n, message.kind, timeout_s, mode, stop, message.waited_s, step)
+            self._carry_out(self._barrier.arrive_together(now, ranks, arrival))
 
     def ended(self, index: int, rank: int, how: str) -> None:
         """A rank process has ended; under a launcher all ranks below it."""
@@ -164,12 +161,13 @@ class Collectives:
         self._outputs.extend(outputs)
         if self._busy:
             return
-        self._busy = True
-        try:
-            while self._outputs:
-                self._do(self._outputs.popleft())
-        finally:
-            self._busy = False
+        if self._outputs:
+            self._busy = True
+            try:
+                while self._outputs:
+                    self._do(self._outputs.popleft())
+            finally:
+                self._busy = False
         self._arm()
 
     def _do(self, output: barrier.Output) -> None:

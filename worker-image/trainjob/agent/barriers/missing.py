@@ -9,7 +9,8 @@ import asyncio
 from typing import Callable, Dict, List, Optional, Set
 
 from trainjob.agent.background import Background, OnFault
-from trainjob.agent.barriers.barrier import CALL_NAMES, Warn, ranks_text
+from trainjob.agent.barriers.barrier import Warn
+from trainjob.agent.barriers.calls import CALL_NAMES, ranks_text
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
 from trainjob.agent.wire.from_member import StacksAre

@@ -30,6 +30,7 @@ _ROOM = bytearray(256 * 1024)
 """Where all connections read into: the loop fills it and calls `buffer_updated` in one go. Plain data_received costs
 a fresh 256 KiB block per frame.
 """
+_READ = memoryview(_ROOM)
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -71,7 +72,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._now()
         try:
-            for message, blob in self._decoder.feed(bytes(memoryview(_ROOM)[:nbytes])):
+            for message, blob in self._decoder.feed(bytes(_READ[:nbytes])):
                 self.on_frame(self, message, blob)
         except (wire.WireError, KeyError, TypeError, ValueError) as error:
             if self._trusted:
@@ -138,6 +139,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._sent_at = self._now()
         if self._full or self._queue:
             self._queue.append(memoryview(frame))
+        elif len(frame) <= PIECE:
+            self._transport.write(frame)
         else:
             self._write(memoryview(frame))
 

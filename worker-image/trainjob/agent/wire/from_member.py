@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
+from trainjob.agent.wire import arrive
+from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.pulse import BEAT, Beat
-from trainjob_api import contract
 from trainjob_api.rank_messages import Log
-from trainjob_api.typed import Object, Vocabulary
+from trainjob_api.typed import Packed, Vocabulary
 
 
 class Join(NamedTuple):
@@ -28,51 +29,6 @@ class NoteIs(NamedTuple):
 
     sha: str
     blob: bytes = b""
-
-
-class Callers(NamedTuple):
-    """Ranks of one agent that have called alike, in ascending order."""
-
-    ranks: Tuple[int, ...]
-    timeout_s: Optional[float] = None
-    mode: Optional[str] = None
-    """Upload mode of the checkpoints that they bring; None: they bring none."""
-    stop: bool = False
-    step: Optional[int] = None
-    """Of a report(): the one that they give."""
-
-    def check(self) -> None:
-        """Raises ValueError."""
-        if not self.ranks or min(self.ranks) < 0:
-            raise ValueError("callers without ranks")
-        if self.mode not in (None, *contract.UPLOAD_MODES):
-            raise ValueError(f"no upload mode: {self.mode!r:.40}")
-
-
-class Arrive(NamedTuple):
-    """Ranks of one agent wait in collective `n`: all of them in one message, unless one of them keeps the others
-    waiting. The blob of a broadcast.
-    """
-
-    n: int
-    kind: str
-    callers: Tuple[Callers, ...]
-    waited_s: float
-    """How long the first of them has waited for the others here."""
-    row: Optional[Object] = None
-    """What rank 0 reported, if it is among them: {metrics, step, total_steps, epoch}."""
-    metadata: Mapping[int, Object] = {}
-    """Of the checkpoint of the lowest rank that brings one with metadata: no other counts."""
-    world_size: Optional[int] = None
-    """Under a launcher: as its ranks were told."""
-    blob: bytes = b""
-    wanted: Mapping[int, Object] = {}
-    """The metrics of each rank that reports, where somebody follows those of all ranks."""
-
-    def check(self) -> None:
-        """Raises ValueError."""
-        if self.kind not in contract.KINDS:
-            raise ValueError(f"no collective: {self.kind!r:.40}")
 
 
 class Ended(NamedTuple):
@@ -215,4 +171,5 @@ FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(
         BEAT: Beat,
     },
     arrays=(Callers,),
+    packed={arrive.TAG: Packed(Arrive, arrive.packed, arrive.parsed)},
 )

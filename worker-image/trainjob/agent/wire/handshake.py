@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from trainjob_api import wire
 
-VERSION = 3
+VERSION = 4
 """Of what agents say to each other. One that speaks another is told so and refused. 1 showed the secret itself, 2 knew
 no beats.
 """
