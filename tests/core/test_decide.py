@@ -6,6 +6,7 @@ import pytest
 
 from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import Runtime
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.groups.agents import LAST_WORD_S
 from trainjob_operator.core.model import CreatePod, PodPhase
@@ -333,3 +334,15 @@ def test_a_pod_that_crashes_before_the_start_is_a_failed_start() -> None:
         "digits-1 ended with exit code 127 (CrashLoopBackOff: no python) before training began"
     ]
     assert world.pod(1).deleting
+
+
+def test_what_agents_of_another_make_said_before_a_group_without_agents_began_does_not_complete_it() -> None:
+    world = World.of(workers=1)
+    world.turn()
+    world.start_pods()
+    world.sync(0, completed=True)
+    world.set_pod(0, phase=PodPhase.SUCCEEDED, exit_code=0)
+    world.change_spec(runtime=Runtime(agent="Disabled"))
+    world.turn()
+    world.turn()
+    assert (world.status.finished, world.attempt.state) == (False, "Running")

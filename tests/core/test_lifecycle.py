@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, ended, is_steady, raised
+from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, PodPhase
 
@@ -50,6 +50,26 @@ def test_suspended_between_two_attempts_the_next_one_resumes() -> None:
     world.change_spec(suspend=False)
     world.run()
     assert (world.attempt.cause, world.status.failures.counted) == (contract.REASON_RESUMED, 1)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the cause comes in", "it never does"])
+def test_a_suspension_waits_for_the_cause_of_what_has_broken_before(told: bool) -> None:
+    world = World.of(workers=3).run().tick(60)
+    broke = world.now
+    world.break_rank(2, raised(2, "DistBackendError", communication=True, at=broke))
+    world.change_spec(suspend=True)
+    decision = world.turn()
+    assert (world.attempt.state, world.status.slots, decision.actions) == ("Running", "0-2", ())
+    assert (world.status.phase, world.status.holds("Suspended")) == ("Running", False)
+    assert decision.requeue_after is not None and decision.requeue_after <= seconds(2)
+    if told:
+        world.break_rank(1, raised(1, "ValueError", "loss is nan", at=broke))
+    world.tick(2).turn()
+    failure = world.status.last_failure
+    assert failure is not None and world.status.failures.counted == 1
+    assert failure.rank == (1 if told else 2)
+    assert (world.attempt.state, world.attempt.end_cause) == ("Ended", contract.REASON_SUSPENDED)
+    assert (world.status.phase, world.status.slots) == ("Suspended", "")
 
 
 def test_a_job_that_is_born_suspended_has_no_pods() -> None:

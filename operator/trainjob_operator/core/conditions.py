@@ -73,7 +73,7 @@ def headline(turn: Turn, says: Mapping[str, Says]) -> str:
     failure = turn.status.last_failure
     if turn.outcome is not None:
         return failure.reason if turn.outcome.condition == "Failed" and failure else turn.outcome.reason
-    if turn.spec.suspend:
+    if turn.is_suspended:
         return says["Suspended"].reason
     held_up = [
         says[type_].reason
@@ -96,10 +96,8 @@ _USUAL = (contract.REASON_CREATING, contract.REASON_UNSCHEDULED, contract.REASON
 
 
 def counting_pods(turn: Turn) -> list[PodView]:
-    """Listed pods that count: alive, in plain mode also those that have succeeded."""
-    kids = turn.kids
-    done = kids.ended if turn.plain else {}
-    found = [kids.live.get(slot) or done.get(slot) for slot in parse_slots(turn.status.slots)]
+    """Listed pods that count."""
+    found = [turn.kind.pod_that_counts(turn.kids, slot) for slot in parse_slots(turn.status.slots)]
     return [pod for pod in found if pod is not None]
 
 
@@ -109,13 +107,13 @@ def done_and_gone(turn: Turn) -> int:
 
 
 def _suspended(turn: Turn) -> Says:
-    if turn.outcome is None and is_cancelled(turn):
+    if turn.outcome is None and turn.is_suspended and is_cancelled(turn):
         return Says(
             "True",
             contract.REASON_CANCELLED,
             f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it go on",
         )
-    if turn.spec.suspend and turn.outcome is None:
+    if turn.is_suspended and turn.outcome is None:
         return Says("True", contract.REASON_SUSPENDED, "spec.suspend is true")
     return Says("False", contract.REASON_NOT_SUSPENDED)
 
@@ -125,7 +123,7 @@ def _resources_created(turn: Turn) -> Says:
         return Says("False", contract.REASON_FINISHED)
     if turn.blocked is not None:
         return Says("False", *turn.blocked)
-    if turn.spec.suspend:
+    if turn.is_suspended:
         return Says("False", contract.REASON_SUSPENDED)
     there, wished = len(counting_pods(turn)) + done_and_gone(turn), turn.spec.workers
     if turn.observed.service is not None and there >= wished:
@@ -141,7 +139,7 @@ def _resources_created(turn: Turn) -> Says:
 
 
 def _pods_scheduled(turn: Turn) -> Says:
-    if turn.outcome is not None or turn.spec.suspend:
+    if turn.outcome is not None or turn.is_suspended:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if gang.waits_until(turn) is not None:
         old = turn.status.condition("PodsScheduled")
@@ -165,7 +163,7 @@ def _pods_scheduled(turn: Turn) -> Says:
 
 
 def _workers_ready(turn: Turn, workers: WorkersStatus) -> Says:
-    if turn.outcome is not None or turn.spec.suspend:
+    if turn.outcome is not None or turn.is_suspended:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if workers.ready >= workers.desired:
         return Says("True", contract.REASON_READY, f"{workers.ready} workers are ready")
@@ -189,7 +187,7 @@ def _first_words(turn: Turn, obstacle: obstacles.Obstacle) -> str:
 def _progressing(turn: Turn) -> Says:
     if turn.outcome is not None:
         return Says("False", turn.outcome.reason)
-    if turn.spec.suspend:
+    if turn.is_suspended:
         return Says("False", contract.REASON_SUSPENDED)
     attempt = turn.running
     if attempt is not None:
@@ -205,7 +203,7 @@ def _progressing(turn: Turn) -> Says:
 
 
 def _degraded(turn: Turn) -> Says:
-    if turn.outcome is not None or turn.spec.suspend:
+    if turn.outcome is not None or turn.is_suspended:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if turn.status.verdict is not None:
         return Says(
@@ -251,7 +249,7 @@ def _degraded(turn: Turn) -> Says:
 def _all_silent(turn: Turn) -> bool:
     """Silence is told, never acted upon."""
     listening = turn.observed.listening_since
-    if turn.plain or listening is None or turn.running is None or turn.running.running_at is None:
+    if not turn.kind.speaks or listening is None or turn.running is None or turn.running.running_at is None:
         return False
     heard = [aware(view.heard_at) for slot in turn.members() if (view := turn.kids.speaking(slot)) is not None]
     last = max([*heard, aware(listening), aware(turn.running.running_at)])

@@ -20,7 +20,7 @@ from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.resync import resync
-from trainjob_operator.core.size import edits, gang, pod_actions, slots, start
+from trainjob_operator.core.size import edits, pod_actions, slots, start
 from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
@@ -58,7 +58,7 @@ def decide(observed: Observed, now: datetime) -> Decision:
         if _follow(turn, rule):
             break
     actions = lifecycle.actions_after_end(turn) if turn.outcome else pod_actions.pod_actions(turn)
-    status = close(turn)
+    status = close(turn, groups.of(turn).ready)
     resync(turn)
     return Decision(
         status=status,
@@ -106,8 +106,8 @@ def _bars_failure(turn: Turn) -> str | None:
 
 
 def done(turn: Turn) -> Answer:
-    """Training is over, and well. An agent's word of that counts also while none of its kind is to come."""
-    return groups.AGENTS.done(turn) or (groups.PLAIN.done(turn) if turn.plain else None)
+    """Training is over, and well. Between attempts an agent's word of that counts, whoever is to come next."""
+    return (groups.of(turn) if turn.running is not None else groups.AGENTS).done(turn)
 
 
 def check_spec(turn: Turn) -> None:
@@ -156,7 +156,7 @@ def meet_deadlines(turn: Turn) -> Answer:
     if verdict.is_looked_into(turn):
         return None
     answer = lifecycle.meet_deadlines(turn)
-    if isinstance(answer, End) and turn.status.verdict is None and verdict.is_unknown(turn):
+    if isinstance(answer, End) and turn.status.verdict is None and groups.of(turn).may_be_complete(turn):
         lifecycle.end_attempt(turn, answer.reason)
         verdict.defer(turn, answer.reason, answer.message)
         return None
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
     lambda turn: groups.of(turn).give_up(turn),
     edits.take_edits,
     lambda turn: start.scale(turn, beside=groups.of(turn).joins),
-    gang.give_back,
+    lambda turn: groups.of(turn).give_back(turn),
     lambda turn: groups.of(turn).settle(turn),
     lambda turn: start.begin(turn, groups.of(turn).begin),
 )
@@ -191,7 +191,7 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     if turn.status.verdict is not None:
         retry_in(turn, budget.back_off(turn.status.failures.early_in_row + 1))
         return verdict.look_failed(turn, incident)
-    open_end = verdict.may_have_completed(turn, incident)
+    open_end = groups.of(turn).may_have_completed(turn, incident)
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
     attempt = turn.status.attempt
     failure = incident.failure(attempt.number if attempt else 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainjob_api import contract, defaults
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
 from trainjob_operator.core import parts
 from trainjob_operator.core.answers import Answer, End
@@ -75,16 +75,15 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
     cause = contract.REASON_STARTED if last is None else last.end_cause or contract.REASON_STARTED
     if cause == contract.REASON_SUSPENDED:
         cause = contract.REASON_RESUMED
-    processes = 1 if turn.plain else defaults.processes_per_worker(turn.spec)
+    kind = turn.kind
     attempt = Attempt(
         number=last.number + 1 if last else 1,
         state="Running",
         started_at=turn.now,
         members=format_slots(members),
-        # Plain mode commits the attempt before its pods.
-        members_digest=None if turn.plain else turn.kids.digest(members),
+        members_digest=None if kind.begins_before_pods else turn.kids.digest(members),
         workers=len(members),
-        world_size=len(members) * processes,
+        world_size=len(members) * kind.processes(turn.spec),
         cause=cause,
         make=turn.make,
         stored=turn.spec.checkpoint.storage is not None,
@@ -94,7 +93,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         update={
             "retry_at": None,
             "gang_retry_at": None,
-            "gang_tries": 0 if not turn.plain else turn.status.timing.gang_tries,
+            "gang_tries": turn.status.timing.gang_tries if kind.begins_before_pods else 0,
         }
     )
     turn.change(attempt=attempt, timing=timing)
@@ -107,11 +106,15 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
 
 
 def suspend(turn: Turn) -> None:
-    """No attempt and no pods while the job is suspended; only active time counts for its deadline."""
+    """No attempt and no pods while the job is suspended; only active time counts for its deadline. What has broken
+    before is told and counted first.
+    """
     timing = turn.status.timing
     if not turn.spec.suspend:
         if timing.active_since is None:
             turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
+        return
+    if turn.running is not None and turn.held:
         return
     if timing.active_since is not None and is_cancelled(turn):
         turn.tell(

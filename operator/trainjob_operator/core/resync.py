@@ -34,12 +34,12 @@ def resync_s(uid: str) -> float:
 
 def _is_at_rest(turn: Turn) -> bool:
     """Suspended, and its pods are gone: only an edit changes that, and an edit is seen."""
-    return turn.spec.suspend and not any(pod.owned for pod in turn.observed.pods)
+    return turn.is_suspended and not any(pod.owned for pod in turn.observed.pods)
 
 
 def _is_at_ease(turn: Turn) -> bool:
     attempt, members = turn.running, turn.members()
-    if turn.plain or attempt is None or attempt.running_at is None or len(members) != turn.spec.workers:
+    if attempt is None or attempt.running_at is None or len(members) != turn.spec.workers:
         return False
     words = [turn.word(slot) for slot in members if slot in turn.kids.live]
     return len(words) == len(members) and all(

@@ -5,18 +5,17 @@ What changes by itself while pods come up (counts, pods made and placed) is writ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
-from trainjob_operator.core.conditions import condition, counting_pods, done_and_gone, headline, what_is_said
+from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled, note_parts
-from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.obstacles import look_again_at
-from trainjob_operator.core.pods.naming import parse_slots, selector
-from trainjob_operator.core.size.start import is_synced
+from trainjob_operator.core.pods.naming import selector
 from trainjob_operator.core.turn import Turn
 
 CONDITIONS_LIMIT = 16
@@ -27,13 +26,13 @@ every 30 s.
 """
 
 
-def close(turn: Turn) -> TrainJobStatus:
+def close(turn: Turn, ready: Callable[[Turn], int]) -> TrainJobStatus:
     """The status that this turn wants written: conditions, phase and counts brought in line with what the rules
-    decided.
+    decided. `ready`: how many workers are, as its group counts them.
     """
     _note_scheduled(turn)
     _look_again(turn)
-    workers = _workers(turn)
+    workers = _workers(turn, 0 if turn.outcome is not None or turn.is_suspended else ready(turn))
     says = what_is_said(turn, workers)
     generation = turn.job.metadata.generation
     conditions = [
@@ -87,7 +86,7 @@ def _is_the_usual(turn: Turn, old: TrainJobStatus, new: TrainJobStatus) -> bool:
         if before.observed_generation != after_.observed_generation or _verdict(before) != _verdict(after_):
             return False
     shown = {"conditions": new.conditions, "workers": new.workers, "reason": new.reason}
-    if not turn.plain and turn.spec.startup_deadline_seconds is None:
+    if not turn.kind.begins_before_pods and turn.spec.startup_deadline_seconds is None:
         # When all pods had a node is then a thing to be shown, too: no rule reads it.
         shown |= {"phase": new.phase, "timing": old.timing.model_copy(update={"scheduled_at": new.timing.scheduled_at})}
     return len(old.conditions) == len(new.conditions) and old.model_copy(update=shown) == new
@@ -115,10 +114,8 @@ def phase(turn: Turn) -> str:
     """A word for people: Pending, Starting, Running, Restarting, Suspended, Cancelled, Complete or Failed."""
     if turn.outcome is not None:
         return turn.outcome.condition
-    if is_cancelled(turn):
-        return "Cancelled"
-    if turn.spec.suspend:
-        return "Suspended"
+    if turn.is_suspended:
+        return "Cancelled" if is_cancelled(turn) else "Suspended"
     attempt = turn.status.attempt
     if turn.running is not None and turn.running.running_at is not None:
         return "Running"
@@ -127,14 +124,13 @@ def phase(turn: Turn) -> str:
     return "Pending" if turn.status.timing.scheduled_at is None else "Starting"
 
 
-# --- Counts
-# ----------------------------------------------------------------------------------------------------------------
+# --- Counts -----------------------------------------------------------------------------------------------------------
 
 
 def _note_scheduled(turn: Turn) -> None:
     """Remember when all pods of this start were scheduled; from there the start-up deadline runs."""
     timing = turn.status.timing
-    if turn.outcome or turn.spec.suspend:
+    if turn.outcome or turn.is_suspended:
         return
     members = turn.members()
     pods = [pod for pod in counting_pods(turn) if not members or pod.slot in members]
@@ -155,29 +151,11 @@ def _look_again(turn: Turn) -> None:
         turn.wake(at)
 
 
-def _workers(turn: Turn) -> WorkersStatus:
-    ready, desired, attempt = _ready(turn), turn.spec.workers, turn.status.attempt
+def _workers(turn: Turn, ready: int) -> WorkersStatus:
+    desired, attempt = turn.spec.workers, turn.status.attempt
     if turn.outcome is not None and turn.outcome.condition == "Complete" and attempt is not None:
         # None is up any more; as with a Job's completions, a table shows that all of them got through.
         shown = f"{attempt.workers}/{attempt.workers}"
     else:
         shown = f"{ready}/{desired}"
     return turn.status.workers.model_copy(update={"ready": ready, "desired": desired, "summary": shown})
-
-
-def _ready(turn: Turn) -> int:
-    if turn.outcome is not None or turn.spec.suspend:
-        return 0
-    if turn.plain:
-        return done_and_gone(turn) + sum(
-            1
-            for pod in counting_pods(turn)
-            if pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready)
-        )
-    members = turn.members() if turn.running is not None and turn.running.running_at is not None else ()
-    # Ranks that run need no word from their agents: after a restart of the operator these are silent for a moment.
-    return sum(
-        1
-        for slot in parse_slots(turn.status.slots)
-        if slot in turn.kids.live and (slot in members or is_synced(turn, slot))
-    )

@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from trainjob_api.v1alpha1 import Attempt, Failure, TrainJob, TrainJobSpec, TrainJobStatus
-from trainjob_operator.core import make
+from trainjob_operator.core import kinds, make
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.children import Children, sort_children
 from trainjob_operator.core.clocks import settled
+from trainjob_operator.core.kinds import Kind
 from trainjob_operator.core.model import AgentView, Event, Observed, PodPhase
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.pods.naming import parse_slots, positions
+from trainjob_operator.core.pods.naming import parse_slots
 
 LISTEN_S = 30.0
 """A new leader gives agents this long to find it before their silence means anything."""
@@ -104,10 +105,15 @@ class Turn:
         return attempt if attempt is not None and attempt.state == "Running" else None
 
     @property
-    def plain(self) -> bool:
-        """No agent runs in the pods: those of the running attempt, else those that are made now."""
+    def is_suspended(self) -> bool:
+        """Nothing may run: the wish alone does not suspend, while what has broken in an attempt is to be told first."""
+        return self.spec.suspend and self.running is None
+
+    @property
+    def kind(self) -> Kind:
+        """Of the running attempt's workers, else of those that are made now."""
         running = self.running
-        return make.is_plain(running.make if running is not None and running.make else self.make)
+        return kinds.of(running.make if running is not None and running.make else self.make)
 
     @property
     def just_ended(self) -> int | None:
@@ -127,16 +133,13 @@ class Turn:
         return parse_slots(running.members) if running else ()
 
     def succeeded(self) -> frozenset[int]:
-        """Without the agent: members that have ended with success, also those whose pods are gone by now."""
+        """Members whose pods told that they ended with success, also those whose pods are gone by now."""
         return frozenset(slot for slot in self.members() if self.has_succeeded(slot))
 
     def has_succeeded(self, slot: int) -> bool:
         """The same of one member: asked for each of them, it costs no walk over all."""
         running = self.running
-        if running is None or not self.plain or slot not in positions(running.members):
-            return False
-        pod = self.kids.ended.get(slot) or self.kids.leaving.get(slot)
-        return (pod is not None and pod.phase is PodPhase.SUCCEEDED) or slot in positions(running.succeeded)
+        return running is not None and self.kind.has_succeeded(running, self.kids, slot)
 
     def word(self, slot: int) -> AgentView | None:
         """What a member's agent says of the newest attempt; what it says of an older one is stale."""
@@ -147,7 +150,7 @@ class Turn:
     def listens_until(self) -> datetime:
         """Until when silence towards this leader means nothing."""
         since = self.observed.listening_since
-        return self.now if self.plain or since is None else after(since, LISTEN_S)
+        return self.now if not self.kind.speaks or since is None else after(since, LISTEN_S)
 
     def unheard(self) -> list[int]:
         """Members of the newest attempt (before the first one: all workers) that live, and that this leader has not had

@@ -42,7 +42,7 @@ def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
         exit_code=pod.exit_code,
         signal=pod.signal,
         counted=not pod.disrupted and pod.exit_code != contract.EXIT_NO_COORDINATOR,
-        agents_own=_is_agents_own(turn, pod.exit_code),
+        agents_own=pod.exit_code in turn.kind.agent_exits,
     )
 
 
@@ -72,18 +72,12 @@ def of_impostor(turn: Turn, slot: int) -> Incident:
 
 
 def is_lost(turn: Turn, slot: int) -> bool:
-    """Whether a member has no working pod any more."""
-    if slot in turn.kids.live:
+    """Whether a member has no working pod any more, and did not end well by its pod's word."""
+    if slot in turn.kids.live or turn.has_succeeded(slot):
         return False
-    if not turn.plain:
-        return True
-    if turn.has_succeeded(slot):
-        return False
-    if slot in turn.kids.ended:
-        return True
-    # Plain mode commits the attempt before its pods: until all have been seen, one that is not there is still to be
-    # created.
-    return not (slot in turn.kids.absent and turn.status.timing.scheduled_at is None)
+    # Until all pods of an attempt that begins before them have been seen, one that is not there is still to be made.
+    to_come = turn.kind.begins_before_pods and turn.status.timing.scheduled_at is None
+    return not (to_come and slot in turn.kids.absent)
 
 
 def lost_at(turn: Turn, slot: int) -> datetime:
@@ -117,11 +111,8 @@ def of_pod(turn: Turn, slot: int) -> Incident:
         exit_code=exit_code,
         signal=pod.signal if pod else None,
         victims=max(0, world - max(1, world // workers) - succeeded(turn, outside=slot)),
-        # An agent that ended with 0 found the run complete, or its coordinator for good out of reach (81): a fresh one
-        # finds out.
-        counted=cause_of(reason).counted
-        and (turn.plain or exit_code not in (contract.EXIT_OK, contract.EXIT_NO_COORDINATOR)),
-        agents_own=_is_agents_own(turn, exit_code),
+        counted=cause_of(reason).counted and exit_code not in turn.kind.blameless_exits,
+        agents_own=exit_code in turn.kind.agent_exits,
     )
 
 
@@ -144,10 +135,6 @@ def of_silent(turn: Turn, silent: dict[int, Lost]) -> Incident:
     )
 
 
-def _is_agents_own(turn: Turn, exit_code: int | None) -> bool:
-    return not turn.plain and exit_code in contract.AGENT_EXITS
-
-
 def _disruption(pod: PodView) -> str:
     if not pod.disrupted:
         return ""
@@ -161,7 +148,4 @@ def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:
         return contract.REASON_POD_LOST
     if pod.reason == OOM_KILLED or (pod.crashing and pod.last_reason == OOM_KILLED):
         return contract.REASON_OOM
-    if not turn.plain:
-        return contract.REASON_POD_FAILED
-    by_signal = pod.signal is not None or (pod.exit_code is not None and 128 < pod.exit_code < 128 + 65)
-    return contract.REASON_SIGNAL if by_signal else contract.REASON_EXIT
+    return turn.kind.reason_of_end(pod)

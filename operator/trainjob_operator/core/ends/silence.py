@@ -71,7 +71,7 @@ def silent_slots(turn: Turn) -> dict[int, PodView]:
 def find_lost(turn: Turn) -> dict[int, Lost]:
     """The lost among the listed pods, by slot. Asks for another look while silence may become that."""
     listening = turn.observed.listening_since
-    if turn.plain or listening is None:
+    if listening is None:
         return {}
     placed, silent = _placed(turn), silent_slots(turn)
     up = {slot for slot, pod in placed.items() if pod.phase is PodPhase.RUNNING}
@@ -157,8 +157,8 @@ def _placed(turn: Turn) -> dict[int, PodView]:
 
 
 def says_nothing(turn: Turn, pod: PodView) -> bool:
-    """Whether the agent of a pod is silent; where there is none, nobody is."""
-    return not turn.plain and is_silent(pod, turn.kids.agent(pod), turn.observed.listening_since, turn.now)
+    """Whether the agent of a pod is silent. Of a group without agents nobody asks."""
+    return is_silent(pod, turn.kids.agent(pod), turn.observed.listening_since, turn.now)
 
 
 def _doubt(turn: Turn, pod: PodView) -> str | None:

@@ -1,8 +1,8 @@
 """The end of a job whose workers all vanished: Failed waits until a fresh worker found that training had not completed.
 
-Called by `decide.py`. The last rank may have ended well, and the end record be written, while the word of it was lost
-with the pods. A fresh worker is told `check`: it starts nothing, reads storage, and only if there is no record the
-verdict stands. One worker is enough, however many the job wants.
+Called by `decide.py`, and by the group with agents, which alone can look. The last rank may have ended well, and the
+end record be written, while the word of it was lost with the pods. A fresh worker is told `check`: it starts nothing,
+reads storage, and only if there is no record the verdict stands. One worker is enough, however many the job wants.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     A rank that ended with its container may have ended well before that: nobody is there any more who saw it.
     """
     attempt = turn.running
-    if turn.plain or attempt is None or turn.spec.checkpoint.storage is None:
+    if attempt is None or turn.spec.checkpoint.storage is None:
         return False
     if incident.rank is not None and _denies_completion(turn, incident.slot):
         return False
@@ -53,7 +53,7 @@ def is_unknown(turn: Turn) -> bool:
     is to fail for another reason than a worker's end.
     """
     attempt, failure = turn.status.attempt, turn.status.last_failure
-    if turn.plain or attempt is None or turn.spec.checkpoint.storage is None:
+    if attempt is None or turn.spec.checkpoint.storage is None:
         return False
     if failure is not None and failure.attempt == attempt.number and failure.rank is not None:
         return False

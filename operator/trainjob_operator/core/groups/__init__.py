@@ -16,4 +16,4 @@ PLAIN: Group = PlainGroup()
 
 def of(turn: Turn) -> Group:
     """Whom the rules ask at this moment of the turn: an attempt that ends in it makes room for one of another mode."""
-    return PLAIN if turn.plain else AGENTS
+    return AGENTS if turn.kind.speaks else PLAIN

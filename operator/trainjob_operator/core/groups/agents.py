@@ -9,12 +9,13 @@ from datetime import datetime
 from trainjob_api import contract
 from trainjob_operator.core import progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
-from trainjob_operator.core.ends import failures, pod_ends
+from trainjob_operator.core.ends import failures, pod_ends, verdict
 from trainjob_operator.core.ends.budget import Record, is_early
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.size import slots, start
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.size import gang, slots, start
 from trainjob_operator.core.turn import Turn
 
 LAST_WORD_S = 1.0
@@ -85,10 +86,22 @@ class AgentGroup:
         incidents = [pod_ends.of_pod_before_start(turn, pod) for pod in ended]
         return min(incidents, key=lambda incident: (not incident.counted, incident.time, incident.slot))
 
+    def may_have_completed(self, turn: Turn, incident: Incident) -> bool:
+        """Storage may know what no member is left to say."""
+        return verdict.may_have_completed(turn, incident)
+
+    def may_be_complete(self, turn: Turn) -> bool:
+        """See `may_have_completed`."""
+        return verdict.is_unknown(turn)
+
     def give_up(self, turn: Turn) -> None:
         """Spares that ended, and workers that are lost (`silence.py`)."""
         slots.replace_spares(turn)
         slots.replace_lost(turn)
+
+    def give_back(self, turn: Turn) -> Answer:
+        """Those beyond what the job goes on with; never the pods that hold what was trained."""
+        return None if gang.holds_the_only_checkpoints(turn) else gang.give_back(turn, gang.beyond_enough(turn))
 
     def settle(self, turn: Turn) -> Answer:
         """Those that live, and new ones up to the wished size."""
@@ -97,6 +110,14 @@ class AgentGroup:
     def begin(self, turn: Turn) -> Answer:
         """Once all that are wished are there, or as many as suffice."""
         return start.begin_with_agents(turn)
+
+    def ready(self, turn: Turn) -> int:
+        """Ranks that run need no word from their agents: after a restart of the operator these are silent for a
+        moment.
+        """
+        members = turn.members() if turn.running is not None and turn.running.running_at is not None else ()
+        live = [slot for slot in parse_slots(turn.status.slots) if slot in turn.kids.live]
+        return sum(1 for slot in live if slot in members or start.is_synced(turn, slot))
 
 
 def _last_word_until(turn: Turn, word: AgentView | None, since: datetime) -> datetime:

@@ -45,8 +45,20 @@ class Group(Protocol):
         """Pods that ended by themselves before an attempt counted on them: one failure, however many they are."""
         ...
 
+    def may_have_completed(self, turn: Turn, incident: Incident) -> bool:
+        """Whether what ended the running attempt left nobody who knows that training was not over."""
+        ...
+
+    def may_be_complete(self, turn: Turn) -> bool:
+        """The same of the newest attempt, where the job is to fail for another reason than a worker's end."""
+        ...
+
     def give_up(self, turn: Turn) -> None:
         """Workers beside the attempt that are of no use any more lose their slots."""
+        ...
+
+    def give_back(self, turn: Turn) -> Answer:
+        """A start that gets nodes for a part of its workers gives those back."""
         ...
 
     def settle(self, turn: Turn) -> Answer:
@@ -55,4 +67,8 @@ class Group(Protocol):
 
     def begin(self, turn: Turn) -> Answer:
         """The next attempt, once everyone needed is there."""
+        ...
+
+    def ready(self, turn: Turn) -> int:
+        """How many workers are shown as ready, while the job is neither over nor suspended."""
         ...

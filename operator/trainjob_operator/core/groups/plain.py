@@ -9,11 +9,13 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_operator.core.answers import Answer, End
+from trainjob_operator.core.conditions import counting_pods, done_and_gone
 from trainjob_operator.core.ends.budget import Record, is_early
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import first_end
 from trainjob_operator.core.model import PodPhase
-from trainjob_operator.core.size import start
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.size import gang, start
 from trainjob_operator.core.turn import Turn
 
 
@@ -51,15 +53,37 @@ class PlainGroup:
         """Its attempt is committed before its pods: none comes up before it."""
         return None
 
+    def may_have_completed(self, turn: Turn, incident: Incident) -> bool:
+        """Kubelets alone know, and nothing is asked of storage."""
+        return False
+
+    def may_be_complete(self, turn: Turn) -> bool:
+        """See `may_have_completed`."""
+        return False
+
     def give_up(self, turn: Turn) -> None:
         """There is nobody beside the attempt."""
 
+    def give_back(self, turn: Turn) -> Answer:
+        """All of it, and with them their attempt, until they all run."""
+        attempt = turn.running
+        starts = attempt is None or attempt.running_at is None
+        return gang.give_back(turn, list(parse_slots(turn.status.slots)) if starts else [])
+
     def settle(self, turn: Turn) -> Answer:
         """The members of the attempt, and nobody else."""
-        if turn.running is None or turn.spec.suspend:
+        if turn.running is None:
             turn.change(slots="")
         return None
 
     def begin(self, turn: Turn) -> Answer:
         """Once the group before is gone."""
         return start.begin_anew(turn)
+
+    def ready(self, turn: Turn) -> int:
+        """By their probes; those that have succeeded count."""
+        return done_and_gone(turn) + sum(
+            1
+            for pod in counting_pods(turn)
+            if pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready)
+        )

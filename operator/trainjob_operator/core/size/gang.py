@@ -1,6 +1,6 @@
 """Starting on a shared cluster: a start that gets only a part of its workers gives them back and tries again later.
 
-Called by rules, slots and start. Without it, two jobs that each hold a part of the cluster would wait for each
+Called by rules, groups, slots and start. Without it, two jobs that each hold a part of the cluster would wait for each
 other for ever. The pause before the next try grows, with a jitter that follows from the job's UID and the number of the
 try, so that a turn gives the same answer twice and two jobs do not.
 """
@@ -8,6 +8,7 @@ try, so that a turn gives the same answer twice and two jobs do not.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 
 from trainjob_api import contract
@@ -32,16 +33,17 @@ RETRY_S = (20.0, 40.0, 80.0, 160.0, 300.0)
 """Pause before the next try, by tries in a row; half of it to one and a half times."""
 
 
-def give_back(turn: Turn) -> Answer:
-    """Some pods of a start have nodes, others get none, and that has not changed for a while: none is kept."""
-    if turn.spec.suspend or turn.blocked is not None or waits_until(turn) is not None:
+def give_back(turn: Turn, starting: Sequence[int]) -> Answer:
+    """Some pods of a start have nodes, others get none, and that has not changed for a while: none is kept. `starting`:
+    its slots.
+    """
+    if turn.is_suspended or turn.blocked is not None or waits_until(turn) is not None:
         return None
-    starting = _starting(turn)
     pods = [pod for slot in starting if (pod := turn.kids.live.get(slot)) is not None]
     placed = [pod for pod in pods if pod.scheduled]
     waiting = [pod for pod in pods if not pod.scheduled and pod.reason in (UNSCHEDULABLE, GATED)]
     why = word_of(waiting[0]) if waiting else _quota(turn, starting)
-    if not placed or why is None or _holds_the_only_checkpoints(turn):
+    if not placed or why is None:
         return None
     moments = [pod.created_at for pod in waiting if pod.created_at] + [
         pod.scheduled_at for pod in placed if pod.scheduled_at
@@ -69,13 +71,10 @@ def hold(until: datetime) -> Hold:
     return Hold(why=f"waiting until {until:%H:%M:%S} UTC for the next try to get nodes for all workers", until=until)
 
 
-def _starting(turn: Turn) -> list[int]:
+def beyond_enough(turn: Turn) -> list[int]:
     """Slots whose pods are on their way up: all of a start, or those that are beyond what the job goes on with."""
     listed = parse_slots(turn.status.slots)
-    attempt = turn.running
-    if turn.plain:
-        return list(listed) if attempt is None or attempt.running_at is None else []
-    enough = set(turn.members()) if attempt is not None else _enough(turn, listed)
+    enough = set(turn.members()) if turn.running is not None else _enough(turn, listed)
     return [slot for slot in listed if slot not in enough]
 
 
@@ -86,7 +85,7 @@ def _enough(turn: Turn, listed: tuple[int, ...]) -> set[int]:
     return set(enough) if len(enough) == least(turn) else set()
 
 
-def _quota(turn: Turn, starting: list[int]) -> str | None:
+def _quota(turn: Turn, starting: Sequence[int]) -> str | None:
     """Why pods of the start do not even exist, if a quota lets only a part of them be."""
     refused = obstacles.of_refusals(turn.observed.refusals or ())
     if refused is None or refused.reason != contract.REASON_QUOTA:
@@ -94,9 +93,9 @@ def _quota(turn: Turn, starting: list[int]) -> str | None:
     return refused.words if any(slot in turn.kids.absent for slot in starting) else None
 
 
-def _holds_the_only_checkpoints(turn: Turn) -> bool:
+def holds_the_only_checkpoints(turn: Turn) -> bool:
     """Without storage, what was trained lives in the pods: those are not given away."""
-    return not turn.plain and turn.running is None and not _is_stored(turn) and turn.status.progress.position > 0
+    return turn.running is None and not _is_stored(turn) and turn.status.progress.position > 0
 
 
 def _is_stored(turn: Turn) -> bool:
@@ -104,11 +103,11 @@ def _is_stored(turn: Turn) -> bool:
     return turn.spec.checkpoint.storage is not None if last is None or last.stored is None else last.stored
 
 
-def _give_back(turn: Turn, starting: list[int], found: str, why: str) -> None:
+def _give_back(turn: Turn, starting: Sequence[int], found: str, why: str) -> None:
     tries = turn.status.timing.gang_tries + 1
     retry_at = after(turn.now, pause_s(turn.job.metadata.uid, tries))
     turn.gang = f"{found}; their pods are given back until {retry_at:%H:%M:%S} UTC; {why}"
-    if turn.plain:
+    if not set(starting).isdisjoint(turn.members()):
         end_attempt(turn, contract.REASON_GANG)
     keep = [slot for slot in parse_slots(turn.status.slots) if slot not in starting]
     timing = turn.status.timing.model_copy(

@@ -12,9 +12,10 @@ from trainjob_operator.core.turn import Turn
 def least(turn: Turn) -> int:
     """Workers without which the next attempt does not begin: as many as the last one had, if that is fewer than wished.
 
-    A first start, a start after a suspension and a group without agents want all: they hold nothing that could go on.
+    A first start and a start after a suspension want all: they hold nothing that could go on. (A group without agents
+    always does, and asks not.)
     """
     last, wished = turn.status.attempt, turn.spec.workers
-    if last is None or turn.plain or last.end_cause in (contract.REASON_SUSPENDED, contract.REASON_GANG):
+    if last is None or last.end_cause in (contract.REASON_SUSPENDED, contract.REASON_GANG):
         return wished
     return min(wished, last.workers)

@@ -19,20 +19,18 @@ KEPT_FINISHED = 3
 """Finished pods of earlier slots that are kept for their logs, beside the first cause's and those of the newest
 attempt.
 """
-PLAIN_KILL_GRACE_S = 5
-"""Plain mode: grace of a group of which one pod failed; its ranks cannot go on."""
 
 
 def pod_actions(turn: Turn) -> list[Action]:
     """What makes the pods match the final status."""
     listed = parse_slots(turn.status.slots)
     actions: list[Action] = []
-    if turn.blocked is None and not turn.spec.suspend:
+    if turn.blocked is None and not turn.is_suspended:
         if turn.observed.service is None:
             actions.append(EnsureService())
         avoid = tuple(turn.status.failures.avoid_nodes)
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
-        if not turn.plain:  # there the attempt is committed before its pods; with agents a member's pod comes once
+        if not turn.kind.begins_before_pods:  # a member's pod comes once
             have |= set(turn.members())
         lacking = [slot for slot in listed if slot not in have and not turn.has_succeeded(slot)]
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.
@@ -57,10 +55,10 @@ def _outdated(turn: Turn, listed: tuple[int, ...]) -> list[PodView]:
         if not pod.deleting and pod.slot not in listed and (failure is None or pod.name != failure.pod)
     ]
     # Workers that were told to leave (suspended, scaled down) go; had they been slower, they would have been deleted.
-    removed = [] if turn.plain else [pod for pod in finished if pod.exit_code == contract.EXIT_REMOVED]
+    own = turn.kind.agent_exits
+    removed = [pod for pod in finished if pod.exit_code == contract.EXIT_REMOVED and pod.exit_code in own]
     members = parse_slots(attempt.members) if attempt else ()
     old = [pod for pod in finished if pod not in removed and pod.slot not in members]
-    own = () if turn.plain else contract.AGENT_EXITS
     old.sort(key=lambda pod: (pod.phase is PodPhase.FAILED and pod.exit_code not in own, pod.slot, pod.name))
     return removed + old[: max(0, len(old) - KEPT_FINISHED)]
 
@@ -84,4 +82,4 @@ def _may_still_exit(turn: Turn, pod: PodView) -> bool:
 def _delete(turn: Turn, pod: PodView) -> DeletePod:
     last = turn.status.attempt
     planned = last is None or cause_of(last.end_cause).planned
-    return DeletePod(pod.name, pod.uid, None if planned or not turn.plain else PLAIN_KILL_GRACE_S)
+    return DeletePod(pod.name, pod.uid, None if planned else turn.kind.kill_grace_s)

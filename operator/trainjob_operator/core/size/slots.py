@@ -22,7 +22,7 @@ from trainjob_operator.core.turn import Turn
 
 def settle_slots(turn: Turn) -> Answer:
     """Drop slots whose pod is gone for good, and take new numbers up to the wished size."""
-    if turn.spec.suspend:
+    if turn.is_suspended:
         turn.change(slots="")
         return None
     kept = _kept(turn)
@@ -103,7 +103,7 @@ def replace_lost(turn: Turn) -> None:
     What is left of such a pod stays Terminating until its node is back or removed; a new slot does not wait for it, and
     whatever wakes up there is told to leave.
     """
-    if turn.spec.suspend or turn.blocked is not None:
+    if turn.is_suspended or turn.blocked is not None:
         return
     lost_workers = {slot: lost for slot, lost in find_lost(turn).items() if slot not in turn.members()}
     if lost_workers and turn.just_ended is None:

@@ -58,7 +58,7 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
 
 def begin(turn: Turn, form: Callable[[Turn], Answer]) -> Answer:
     """Let the group `form` for the next attempt, unless something of the job itself is in the way."""
-    if turn.running is not None or turn.spec.suspend:
+    if turn.running is not None or turn.is_suspended:
         return None
     if turn.blocked is not None:
         return Hold(why=turn.blocked[1], event=Waker.EDIT)
