@@ -391,6 +391,10 @@ UPLOAD_ASYNC = "ASYNC"
 UPLOAD_SYNC = "SYNC"
 UPLOAD_NONE = "NO_UPLOAD"
 UPLOAD_MODES = (UPLOAD_ASYNC, UPLOAD_SYNC, UPLOAD_NONE)
+PREFORK_AUTO = "auto"
+"""Of AgentSpec.prefork: ranks are forks of a parent that has imported torch, where there is no accelerator."""
+PREFORK_ALWAYS = "Always"
+PREFORK_NEVER = "Never"
 CONTINUE = "Continue"
 """spec.checkpoint.onUploadFailure: training goes on, status says it."""
 FAIL = "Fail"
@@ -572,6 +576,10 @@ class AgentSpec(TypedDict, total=False):
     """Two ranks that give different bytes under one name: report() fails instead of a warning."""
     on_upload_failure: str
     """CONTINUE | FAIL"""
+    prefork: str
+    """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
+    preload: Optional[List[str]]
+    """Modules that the warm parent imports; None: what a script needs that speaks of torch."""
 
 
 class RankError(TypedDict, total=False):

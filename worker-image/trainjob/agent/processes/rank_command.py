@@ -93,7 +93,7 @@ def environment(
     base: Mapping[str, str], words: Sequence[str], place: RankPlace, shared: AttemptPlace
 ) -> Dict[str, str]:
     """A rank's environment: the agent's own, plus its place."""
-    env = {name: value for name, value in base.items() if name not in AGENT_ONLY}
+    env = environment_of_all(base, words, place.local_world_size)
     env.update(
         {
             contract.ENV_RANK: str(place.rank),
@@ -114,15 +114,21 @@ def environment(
             contract.ENV_TMP_MARK: shared.tmp_mark,
         }
     )
+    if not is_plain(words):
+        env.update(_launcher_names(place, shared))
+    return env
+
+
+def environment_of_all(base: Mapping[str, str], words: Sequence[str], local_world_size: int) -> Dict[str, str]:
+    """What of it every rank here has, in every attempt."""
+    env = {name: value for name, value in base.items() if name not in AGENT_ONLY}
     # Lines should appear when they are printed, not when a buffer is full.
     env.setdefault("PYTHONUNBUFFERED", "1")
-    if place.local_world_size > 1:
+    if local_world_size > 1:
         # Without it each rank would start a thread per core; torchrun's answer is 1, ours is a fair share.
-        env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // place.local_world_size)))
+        env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // local_world_size)))
     if is_plain(words):
         _reach_session(env, words[0])
-    else:
-        env.update(_launcher_names(place, shared))
     return env
 
 

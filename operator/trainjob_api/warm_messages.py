@@ -1,0 +1,113 @@
+"""What an agent and its warm parent say to each other, as types. Both ends import this.
+
+Each message is one packet of a Unix socket pair (SOCK_SEQPACKET). The agent has one with the warm parent, and one with
+each gate: a fork of the parent that waits for its order. What comes with a packet as descriptors is named below. An
+order may be larger than a packet: it lies in a file of its own, of which the packet has the descriptor.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, NamedTuple, Tuple, Union
+
+from trainjob_api.typed import BadMessage, Vocabulary
+
+PACKET_LIMIT = 64 * 1024
+TEXT_LIMIT = 2000
+"""Characters of a reason."""
+MODULE = "trainjob.session.warm"
+ENV_ROOM = "TRAINJOB_ROOM"
+"""A variable of the parent's that its forks write their own variables over, where others read them
+(/proc/<pid>/environ). No program sees it.
+"""
+
+# --- The agent to the parent ------------------------------------------------------------------------------------------
+
+
+class Begin(NamedTuple):
+    """The first word: what to import. `folder`: the script's; nothing that lies there is imported."""
+
+    agent: int
+    """Its pid, whose child each fork must be."""
+    modules: Tuple[str, ...]
+    folder: str
+    optional: bool = False
+    """What is not installed is left out without a word."""
+
+
+class Fork(NamedTuple):
+    """Make a gate; the packet has the gate's end of its socket pair."""
+
+
+# --- The parent to the agent ------------------------------------------------------------------------------------------
+
+
+class Ready(NamedTuple):
+    """All is imported, and it may be forked."""
+
+    modules: Tuple[str, ...]
+    missing: Tuple[str, ...] = ()
+    """Modules that were asked for and are not installed."""
+
+
+class Refused(NamedTuple):
+    """There will be no forks: of this parent, or (a gate's own word) of this one. The parent ends."""
+
+    why: str
+
+
+# --- A gate and the agent ---------------------------------------------------------------------------------------------
+
+
+class Here(NamedTuple):
+    """A gate is the agent's child and waits for its order."""
+
+    pid: int
+
+
+class Go(NamedTuple):
+    """Become the rank that the order names. Descriptors: the file of the order, stdout and stderr in one."""
+
+
+class Plain(NamedTuple):
+    """It starts Python anew instead, in the same process."""
+
+    why: str
+
+
+class Order(NamedTuple):
+    """What lies in the file of an order."""
+
+    argv: Tuple[str, ...]
+    """What a plain start would execute."""
+    command: Tuple[str, ...]
+    """What of it comes behind `--`: `script.py ...` or `-m module ...`."""
+    environ: Mapping[str, str]
+
+
+ToParent = Union[Begin, Fork]
+FromParent = Union[Ready, Refused]
+ToGate = Union[Go]
+FromGate = Union[Here, Plain, Refused]
+
+TO_PARENT: Vocabulary[ToParent] = Vocabulary({"begin": Begin, "fork": Fork})
+FROM_PARENT: Vocabulary[FromParent] = Vocabulary({"ready": Ready, "refused": Refused})
+TO_GATE: Vocabulary[ToGate] = Vocabulary({"go": Go})
+FROM_GATE: Vocabulary[FromGate] = Vocabulary({"here": Here, "plain": Plain, "refused": Refused})
+ORDERS: Vocabulary[Order] = Vocabulary({"order": Order})
+
+
+def packet(words: Vocabulary[Any], word: Any) -> bytes:
+    """One message as bytes."""
+    return json.dumps(words.frame(word)[0]).encode()
+
+
+def parse(words: Vocabulary[Any], data: bytes) -> Any:
+    """The message in a packet. Raises BadMessage."""
+    try:
+        message = json.loads(data)
+    except ValueError as error:
+        raise BadMessage(f"no JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise BadMessage("no JSON object")
+    return words.parse(message)

@@ -1,0 +1,203 @@
+"""What a program can see of itself and of how it was started, as one line of JSON: run as a rank's script, not a test.
+
+`python observe.py [torch]`. Numbers of processes are named after whose they are, so that two runs can be compared.
+"""
+
+# The first lines: nothing that is imported below may open, start or change anything before it is looked at.
+import os
+
+FDS = {}
+for name in sorted(os.listdir("/proc/self/fd"), key=int):
+    try:
+        target = os.readlink(f"/proc/self/fd/{name}")
+    except OSError:
+        continue  # the listing's own
+    FDS[name] = target.partition(":")[0]
+TASKS = os.listdir("/proc/self/task")
+
+import sys  # noqa: E402
+
+MODULES = sorted(sys.modules)
+
+import atexit  # noqa: E402
+import ctypes  # noqa: E402
+import faulthandler  # noqa: E402
+import gc  # noqa: E402
+import inspect  # noqa: E402
+import json  # noqa: E402
+import locale  # noqa: E402
+import multiprocessing  # noqa: E402
+import resource  # noqa: E402
+import signal  # noqa: E402
+import tempfile  # noqa: E402
+import threading  # noqa: E402
+import warnings  # noqa: E402
+
+PR_GET_PDEATHSIG = 2
+
+
+def named(number):
+    return {os.getpid(): "self", os.getppid(): "agent", int(os.environ.get("TRAINJOB_AGENT_PID", 0)): "agent"}.get(
+        number, "another"
+    )
+
+
+def stream(file):
+    return {
+        name: repr(getattr(file, name, None))
+        for name in ("name", "mode", "encoding", "errors", "line_buffering", "write_through", "newlines", "closed")
+    } | {
+        "type": type(file).__name__,
+        "buffer": type(file.buffer).__name__,
+        "raw": type(getattr(file.buffer, "raw", file.buffer)).__name__,
+        "seekable": file.seekable(),
+        "tty": file.isatty(),
+        "fd": file.fileno(),
+        "kind": os.readlink(f"/proc/self/fd/{file.fileno()}").partition(":")[0],
+    }
+
+
+def death_signal():
+    found = ctypes.c_int(-1)
+    ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
+    return found.value
+
+
+def masks():
+    """Without the two signals that glibc keeps for itself: it handles one once there has been a thread."""
+    found = status_lines("SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd")
+    return {name: hex(int(mask, 16) & ~(0b11 << 31)) for name, mask in found.items()}
+
+
+def status_lines(*names):
+    with open("/proc/self/status") as file:
+        return {line.split(":")[0]: line.split()[1] for line in file if line.split(":")[0] in names}
+
+
+def proc(name):
+    with open(f"/proc/self/{name}", "rb") as file:
+        return file.read().decode().replace(str(os.getppid()), "AGENT")
+
+
+def double(number):
+    return 2 * number
+
+
+def by_method(method):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        return pool.map(double, [1, 2])
+
+
+def signals():
+    found = {}
+    for number in sorted(signal.valid_signals()):
+        handler = signal.getsignal(number)
+        found[str(int(number))] = getattr(handler, "__name__", repr(handler))
+    return found
+
+
+def main_module():
+    module = sys.modules["__main__"]
+    return {
+        "dict": module.__dict__ is globals(),
+        "builtins": repr(type(__builtins__)),
+        "names": sorted(name for name in globals() if name.startswith("__")),
+        "file": __file__,
+        "name": __name__,
+        "package": repr(__package__),
+        "spec": __spec__ and [__spec__.name, __spec__.origin, __spec__.parent],
+        "loader": type(__loader__).__name__,
+    }
+
+
+def observed():
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_char_p
+    return {
+        "fds": FDS,
+        "threads of the kernel": len(TASKS),
+        "modules": MODULES,
+        "session": named(os.getsid(0)),
+        "group": named(os.getpgid(0)),
+        "parent": named(os.getppid()),
+        "dies with": death_signal(),
+        "signals": signals(),
+        "signal masks": masks(),
+        "name": status_lines("Name", "Umask"),
+        "stdin": stream(sys.stdin),
+        "stdout": stream(sys.stdout),
+        "stderr": stream(sys.stderr),
+        "the first streams": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
+        "argv": sys.argv,
+        "orig argv": getattr(sys, "orig_argv", None),
+        "executable": [sys.executable, sys.prefix, sys.base_prefix],
+        "flags": repr(sys.flags),
+        "options": [sys._xoptions, sys.warnoptions, sys.dont_write_bytecode],
+        "path": sys.path,
+        "finders": [getattr(each, "__name__", type(each).__name__) for each in sys.meta_path],
+        "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), sys.float_repr_style],
+        "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__, sys.gettrace() is None],
+        "frames": len(inspect.stack()),
+        "environ": {k: v.replace(str(os.getppid()), "AGENT") for k, v in sorted(os.environ.items())},
+        "environ of C": [(libc.getenv(name) or b"").decode() for name in (b"RANK", b"TRAINJOB_ROOM", b"PATH")],
+        "environ of proc": sorted(filter(None, proc("environ").split("\0"))),
+        "command line of proc": proc("cmdline"),
+        "cwd": os.getcwd(),
+        "place": [os.nice(0), os.getuid(), os.getgid(), sorted(os.sched_getaffinity(0)), proc("oom_score_adj")],
+        "rlimits": [resource.getrlimit(getattr(resource, n)) for n in sorted(dir(resource)) if n.startswith("RLIMIT_")],
+        "children's time": resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime,
+        "main": main_module(),
+        "warnings": [repr(each) for each in warnings.filters],
+        "collector": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks), gc.get_debug()],
+        "frozen": gc.get_freeze_count() > 0,
+        "threads": [threading.active_count(), threading.current_thread() is threading.main_thread()],
+        "main thread": [threading.main_thread().name, named(threading.main_thread().native_id)],
+        "faulthandler": faulthandler.is_enabled(),
+        "locale": [locale.setlocale(locale.LC_ALL), locale.getpreferredencoding(False), sys.getfilesystemencoding()],
+        "temporary": tempfile.gettempdir(),
+        "start method": multiprocessing.get_start_method(),
+        "multiprocessing": [multiprocessing.parent_process() is None, len(multiprocessing.active_children())],
+        "processes": {method: by_method(method) for method in multiprocessing.get_all_start_methods()},
+        "atexit": atexit._ncallbacks(),
+    }
+
+
+class Numbers:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, at):
+        return at
+
+
+def observed_of_torch():
+    import torch
+    import torch.utils.data
+
+    loaders = {
+        method: [
+            batch.tolist()
+            for batch in torch.utils.data.DataLoader(
+                Numbers(), batch_size=2, num_workers=1, multiprocessing_context=method
+            )
+        ]
+        for method in ("fork", "spawn")
+    }
+    torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+    return {
+        "loaders": loaders,
+        "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "torch defaults": [str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
+        "torch cuda": [torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()],
+        "torch modules": sorted(name for name in sys.modules if name.partition(".")[0] == "torch"),
+    }
+
+
+if __name__ == "__main__":
+    found = observed()
+    if "torch" in sys.argv:
+        found.update(observed_of_torch())
+    print(json.dumps(found), flush=True)
+    atexit.register(print, "at exit")
+    print("to stderr", file=sys.stderr)
+    sys.stdout.write("without an end")

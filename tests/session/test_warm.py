@@ -1,0 +1,296 @@
+"""Ranks that are forks of a warm parent: the same in everything that a program can see, and started plainly where they
+could not be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.fake_agent import FakeAgent
+from support.warm_ranks import Runs, run_plain, run_warm
+from trainjob.agent.warm import choice
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+PROBE = Path(__file__).with_name("observe.py")
+
+ACCEPTED = {
+    "modules": "what the warm parent imports is there before the script asks for it",
+    "atexit": "so is what those modules do at exit",
+    "frozen": "what the parent imported is kept from the collector, so that its pages stay shared",
+    "warnings": "so are the warnings that those modules filter",
+}
+"""What a rank that is forked has otherwise than one that starts Python anew."""
+
+
+def _observed(runs: Runs) -> tuple[dict[str, Any], list[str]]:
+    (rank,) = runs.ranks
+    first, *rest = rank.out.splitlines()
+    assert rank.status == 0, rank.out
+    return json.loads(first), rest
+
+
+def _write(folder: Path, text: str) -> None:
+    (folder / "train.py").write_text(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize(
+    ("flags", "command", "extra"),
+    [
+        ([], ["train.py", "a", "--b=ü"], {}),
+        (["-X", "dev", "-W", "ignore::UserWarning", "-O"], ["./train.py"], {"PYTHONUNBUFFERED": ""}),
+        (["-P"] if sys.version_info >= (3, 11) else [], ["-m", "train", "x"], {"OMP_NUM_THREADS": "3"}),
+    ],
+)
+def test_a_fork_sees_what_a_new_interpreter_sees(
+    tmp_path: Path, flags: list[str], command: list[str], extra: dict[str, str]
+) -> None:
+    _write(tmp_path, PROBE.read_text())
+    if "-P" in flags:
+        extra = {**extra, "PYTHONPATH": os.pathsep.join([str(tmp_path), *_library()])}
+    plain = run_plain(command, tmp_path, flags=flags, extra=extra)
+    warm = run_warm(command, tmp_path, flags=flags, extra=extra, preload=["decimal"])
+    assert [each.warm for each in (*plain.ranks, *warm.ranks)] == [False, True], warm.said
+    (expected, last), (found, last_found) = _observed(plain), _observed(warm)
+    differ = {name: (expected[name], found[name]) for name in expected if expected[name] != found[name]}
+    assert not {name: each for name, each in differ.items() if name not in ACCEPTED}
+    assert set(found["modules"]) >= {"decimal", *expected["modules"]} - {"trainjob.session.warm.__main__"}
+    assert last == last_found == ["to stderr", "without an endat exit"]
+
+
+def test_torch_is_the_same_too(tmp_path: Path) -> None:
+    """Takes long: four processes import torch, among them a spawned DataLoader worker of each."""
+    _write(tmp_path, PROBE.read_text())
+    with ThreadPoolExecutor() as pool:
+        plain = pool.submit(run_plain, ["train.py", "torch"], tmp_path, extra={"OMP_NUM_THREADS": "2"})
+        warm = pool.submit(run_warm, ["train.py", "torch"], tmp_path, extra={"OMP_NUM_THREADS": "2"}, preload=["torch"])
+    assert warm.result().ranks[0].warm, warm.result().said
+    (expected, last), (found, last_found) = _observed(plain.result()), _observed(warm.result())
+    differ = {name: (expected[name], found[name]) for name in expected if expected[name] != found[name]}
+    assert {name: each for name, each in differ.items() if name not in {*ACCEPTED, "torch modules"}} == {}
+    assert set(found["torch modules"]) >= set(expected["torch modules"])
+    assert last == last_found
+
+
+def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
+    _write(
+        tmp_path,
+        """
+        import multiprocessing.process, random, numpy, torch
+        for each in (random.random(), numpy.random.rand(), torch.initial_seed(), torch.rand(1).item()):
+            print(each)
+        print(multiprocessing.process.current_process().authkey.hex())
+        """,
+    )
+    runs = run_warm(["train.py"], tmp_path, ranks=[{}, {}], rounds=2, preload=["torch", "numpy"])
+    assert [each.warm for each in runs.ranks] == [True] * 4, runs.said
+    drawn = [line for each in runs.ranks for line in each.out.splitlines()]
+    assert len(drawn) == len(set(drawn)) == 4 * 5
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "pass",
+        "sys.exit(3)",
+        "sys.exit('words')",
+        "os._exit(7)",
+        "os.kill(os.getpid(), 9)",
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4)); os.kill(os.getpid(), 15)",
+        "raise ValueError('bad batch')",
+        "os.kill(os.getpid(), 11)",
+        "import nothing_of_that_name",
+        "def f(:",
+    ],
+)
+def test_a_fork_ends_as_a_new_interpreter_ends(tmp_path: Path, ending: str) -> None:
+    _write(tmp_path, f"import os, signal, sys, atexit\natexit.register(print, 'at exit')\n{ending}\n")
+    (plain,), warm = run_plain(["train.py"], tmp_path).ranks, run_warm(["train.py"], tmp_path)
+    (rank,) = warm.ranks
+    assert rank.warm, warm.said
+    assert (rank.status, _without_addresses(rank.out)) == (plain.status, _without_addresses(plain.out))
+
+
+def _without_addresses(text: str) -> str:
+    """faulthandler's stack names threads by their addresses, and ends in our own frames."""
+    return text.partition("Current thread 0x")[0]
+
+
+def test_an_exception_is_told_to_the_agent(tmp_path: Path) -> None:
+    _write(tmp_path, "import trainjob\ntrainjob.log({'loss': 1.0}, step=5)\nraise ValueError('bad batch')\n")
+    with FakeAgent(tmp_path / "job", 1) as agent:
+        own = {name: value for name, value in agent.environ(0).items() if name != contract.ENV_AGENT_PID}
+        warm = run_warm(["train.py"], tmp_path, ranks=[own], extra=_of_all(own))
+        agent.wait_for("the error", lambda: agent.rank_errors)
+        assert [row["step"] for row in agent.rows] == [5]
+    assert warm.ranks[0].warm, warm.said
+    assert (agent.rank_errors[0]["type"], agent.rank_errors[0]["message"]) == ("ValueError", "bad batch")
+    assert agent.rank_errors[0]["traceback"].splitlines()[1].endswith('train.py", line 3, in <module>')
+    assert warm.ranks[0].out.splitlines()[1].endswith('train.py", line 3, in <module>')
+
+
+def _of_all(environ: dict[str, str]) -> dict[str, str]:
+    """What of a rank's variables the agent has as well."""
+    return {name: value for name, value in environ.items() if name not in choice.PLACE}
+
+
+UNFIT = {
+    "threads": (
+        "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "threads",
+    ),
+    "sockets": ("import socket; kept = socket.socket()", "opened socket"),
+    "children": ("import subprocess; kept = subprocess.Popen(['sleep', '60'])", "started process"),
+    "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
+    "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),
+    "leaves": ("raise SystemExit(3)", "the import of ahead failed: SystemExit"),
+    "lacks": ("import nothing_of_that_name", "the import of ahead failed: No module named 'nothing_of_that_name'"),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_what_does_not_survive_a_fork_is_not_forked(tmp_path: Path, unfit: str) -> None:
+    source, words = UNFIT[unfit]
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text(source)
+    (tmp_path / "scripts").mkdir()
+    _write(tmp_path / "scripts", "print('ran')\n")
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=2)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", False)] * 2
+    assert len(runs.said) == 1 and words in runs.said[0]
+    assert runs.left == []
+
+
+def test_code_of_the_job_is_not_imported_ahead(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    _write(tmp_path, "import mine\nprint('ran')\n")
+    path = os.pathsep.join([str(tmp_path), *_library()])
+    runs = run_warm(["train.py"], tmp_path, preload=["mine"], extra={"PYTHONPATH": path})
+    assert (runs.ranks[0].out, runs.ranks[0].warm) == ("ran\n", False)
+    assert "module mine lies beside the script" in runs.said[0]
+
+
+def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
+    _write(tmp_path, "print('ran')\n")
+    runs = run_warm(["train.py"], tmp_path, preload=["decimal", "nothing_of_that_name"])
+    assert (runs.ranks[0].out, runs.ranks[0].warm) == ("ran\n", True)
+    assert "names what is not installed: nothing_of_that_name" in runs.said[0]
+
+
+@pytest.mark.parametrize("kind", ["decimal.py", "decimal/__init__.py"])
+def test_a_module_beside_the_script_is_the_one_that_is_imported(tmp_path: Path, kind: str) -> None:
+    (tmp_path / kind).parent.mkdir(exist_ok=True)
+    (tmp_path / kind).write_text("own = True\n")
+    _write(tmp_path, "import decimal, os\nprint(decimal.own, os.getpid())\n")
+    runs = run_warm(["train.py"], tmp_path, preload=["decimal"])
+    (rank,) = runs.ranks
+    assert rank.out == f"True {rank.pid}\n"
+    assert "decimal" in runs.said[0] and "takes the place" in runs.said[0]
+
+
+def test_a_folder_of_data_hides_no_module(tmp_path: Path) -> None:
+    (tmp_path / "decimal").mkdir()
+    _write(tmp_path, "import decimal\nprint(decimal.Decimal(1))\n")
+    runs = run_warm(["train.py"], tmp_path, preload=["decimal"])
+    assert (runs.ranks[0].out, runs.said) == ("1\n", [])
+
+
+def test_what_libraries_read_when_they_are_imported_must_be_the_same(tmp_path: Path) -> None:
+    _write(tmp_path, "import os\nprint(os.environ['OMP_NUM_THREADS'])\n")
+    runs = run_warm(["train.py"], tmp_path, ranks=[{}, {"OMP_NUM_THREADS": "7"}])
+    assert [(each.out, each.warm) for each in runs.ranks] == [("1\n", True), ("7\n", False)]
+    assert "OMP_NUM_THREADS" in runs.said[0]
+
+
+def test_large_environments_and_odd_bytes_arrive(tmp_path: Path) -> None:
+    _write(tmp_path, "import os\nprint(len(os.environ['RUN_LONG']), ascii(os.environb[b'RUN_ODD']))\n")
+    long = {"RUN_LONG": "x" * 100_000, "RUN_ODD": b"\xff\xfe".decode("utf-8", "surrogateescape")}
+    runs = run_warm(["train.py"], tmp_path, extra=long)
+    assert (runs.ranks[0].out, runs.ranks[0].warm) == ("100000 b'\\xff\\xfe'\n", True)
+
+
+KILL_GATES = """
+for gate in starter._gates:
+    os.kill(gate.pid, 9)
+while any(gate.stands for gate in starter._gates):
+    await asyncio.sleep(0.01)
+"""
+KILL_PARENT = """
+if starter.parent is not None:
+    os.kill(starter.parent.pid, 9)
+    while starter.parent is not None and starter.parent.pid:
+        await asyncio.sleep(0.01)
+"""
+
+
+def test_a_gate_that_died_costs_nothing(tmp_path: Path) -> None:
+    _write(tmp_path, "print('ran')\n")
+    runs = run_warm(["train.py"], tmp_path, ranks=[{}, {}], rounds=2, then=f"if number == 0:{_in(KILL_GATES)}")
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", False)] * 2 + [("ran\n", True)] * 2
+    assert runs.left == []
+
+
+def test_a_parent_that_died_is_made_once_more(tmp_path: Path) -> None:
+    """Its gates stand on their own."""
+    _write(tmp_path, "print('ran')\n")
+    runs = run_warm(["train.py"], tmp_path, rounds=4, then=KILL_PARENT)
+    assert [each.out for each in runs.ranks] == ["ran\n"] * 4
+    assert [each.warm for each in runs.ranks] == [True, True, False, False]
+    assert len(runs.said) == 1 and "died 2 times, at last: it was killed by signal 9" in runs.said[0]
+    assert runs.left == []
+
+
+def _in(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+def test_all_end_with_the_agent(tmp_path: Path) -> None:
+    """Ranks, gates and the parent, in the moment in which it is killed: here by its own rank."""
+    mark = f"MARK_OF_{tmp_path.name}"
+    _write(tmp_path, "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(600)\n")
+    with pytest.raises(AssertionError):
+        run_warm(["train.py"], tmp_path, extra={mark: "1"}, then="starter.expect(3)\nawait starter.prepare(3)")
+    until("nothing of it is left", lambda: not _processes_with(f"{mark}=1".encode()))
+
+
+def _processes_with(variable: bytes) -> list[str]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if variable in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                found.append(name)
+    return found
+
+
+def test_nothing_is_left_of_ranks_that_are_killed(tmp_path: Path) -> None:
+    _write(tmp_path, "import os\nos.kill(os.getpid(), 9)\n")
+    runs = run_warm(["train.py"], tmp_path, ranks=[{}, {}], rounds=20)
+    assert {(each.status, each.warm) for each in runs.ranks} == {(signal.SIGKILL, True)}, runs.said
+    assert len(set(runs.fds[1:])) == 1
+    assert runs.left == [] and runs.said == []
+
+
+def _library() -> list[str]:
+    root = Path(__file__).parents[2]
+    return [str(root / part) for part in ("operator", "worker-image", "tests")]
+
+
+def until(what: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)

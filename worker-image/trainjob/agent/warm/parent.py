@@ -1,0 +1,177 @@
+"""The agent's end of the warm parent: started, heard, asked for gates, ended.
+
+Made by `starter`. What the parent prints goes to a log of the agent's, and its last line into the reason when it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+from trainjob.agent.processes.output import Console, LogFile, RankOutput
+from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.agent.warm.gate import Gate
+from trainjob_api.typed import BadMessage
+from trainjob_api.warm_messages import (
+    ENV_ROOM,
+    FROM_PARENT,
+    MODULE,
+    PACKET_LIMIT,
+    TO_PARENT,
+    Begin,
+    Fork,
+    Ready,
+    Refused,
+    packet,
+    parse,
+)
+
+ROOM = 4096
+"""Bytes for the variables that a rank has beyond those of its parent."""
+
+
+class WarmParent:
+    """One process, from its start to its end."""
+
+    def __init__(self, reaper: Reaper, console: Console, log: str, say: Callable[[str], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reaper = reaper
+        self._console = console
+        self._log = log
+        self._say = say
+        self._line: Optional[socket.socket] = None
+        self._output: Optional[RankOutput] = None
+        self.pid = 0
+        self.environ: Dict[str, str] = {}
+        """With which it was started."""
+        self.ready: asyncio.Future[bool] = self._loop.create_future()
+        """Whether it can be forked; False: it cannot, or is gone."""
+        self.why: Optional[str] = None
+        """Why there will be no (more) forks of it."""
+        self.refused = False
+        """That is its own word: another would say the same."""
+        self.modules: Tuple[str, ...] = ()
+        self.missing: Tuple[str, ...] = ()
+
+    @property
+    def lives(self) -> bool:
+        """It is importing, or can be forked."""
+        return self._line is not None
+
+    def start(self, argv: Sequence[str], environ: Dict[str, str], begin: Begin) -> None:
+        """`argv`: of a plain rank. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        reading = -1
+        try:
+            with theirs:
+                file = LogFile(self._log)
+                try:
+                    reading, writing = os.pipe()
+                except OSError:
+                    file.close()
+                    raise
+                try:
+                    self._output = RankOutput(self._loop, reading, "", _Quiet(self._console), file)  # type: ignore[arg-type]
+                    process = subprocess.Popen(
+                        command(argv, theirs.fileno()),
+                        env={**environ, ENV_ROOM: "_" * ROOM},
+                        stdin=subprocess.DEVNULL,
+                        stdout=writing,
+                        stderr=writing,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+                finally:
+                    os.close(writing)
+            process.returncode = 0  # the reaper collects it
+        except BaseException:
+            ours.close()
+            if self._output is not None:
+                self._output.close()
+            raise
+        self.pid, self.environ, self._line = process.pid, environ, ours
+        self._reaper.watch(process.pid, self._ended, group=True)
+        ours.setblocking(False)
+        ours.send(packet(TO_PARENT, begin))
+        self._loop.add_reader(ours.fileno(), self._readable)
+
+    def fork(self) -> Optional[Gate]:
+        """A gate to be; None: it is gone."""
+        if self._line is None:
+            return None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._line, [packet(TO_PARENT, Fork())], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                return None
+        return Gate(self._reaper, ours, self._say)
+
+    def close(self) -> None:
+        """It ends by itself once we are gone; while it imports, it is killed."""
+        self._lose(self.why or "it is not needed any more")
+        if self.pid:
+            signal_group(self.pid, 9)
+
+    def _readable(self) -> None:
+        assert self._line is not None
+        try:
+            data = self._line.recv(PACKET_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            # Its end is told by its wait status.
+            self._lose(None)
+            return
+        try:
+            word = parse(FROM_PARENT, data)
+        except BadMessage as error:
+            word = Refused(f"it says what makes no sense: {error}")
+        if isinstance(word, Ready):
+            self.modules, self.missing = word.modules, word.missing
+            if not self.ready.done():
+                self.ready.set_result(True)
+        elif isinstance(word, Refused):
+            self.refused = True
+            self._lose(word.why)
+
+    def _lose(self, why: Optional[str]) -> None:
+        self.why = self.why or why
+        if self._line is not None:
+            self._loop.remove_reader(self._line.fileno())
+            self._line.close()
+            self._line = None
+        if why is not None and not self.ready.done():
+            self.ready.set_result(False)
+
+    def _ended(self, status: int) -> None:
+        self.pid = 0
+        how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
+        how = how or f"ended with exit code {os.WEXITSTATUS(status)}"
+        self._lose(f"it {how}")
+        if self._output is not None:
+            self._output.close()
+
+
+def command(argv: Sequence[str], fd: int) -> List[str]:
+    """Of the parent, with room for the command line of a rank."""
+    at = list(argv).index("-m")
+    words = [*argv[: at + 1], MODULE, str(fd)]
+    room = sum(map(len, map(os.fsencode, argv))) + len(argv) - sum(map(len, words)) - len(words) - 1
+    return [*words, "_" * max(1, room)]
+
+
+class _Quiet:
+    """A console that shows nothing; the thread that reads is the same."""
+
+    def __init__(self, console: Console) -> None:
+        self.reader = console.reader
+
+    def show(self, lines: List[bytes]) -> None:
+        """They are in the log."""

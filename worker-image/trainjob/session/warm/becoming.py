@@ -1,0 +1,104 @@
+"""How a fork becomes what `python script.py` would be: streams, environment, names, random states.
+
+Called in a fork that has its order. Where it could not be the same (a module beside the script that hides one which is
+imported already) it starts Python anew in its place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import sys
+import threading
+from typing import AbstractSet, List, Optional, Sequence
+
+from trainjob.session.warm import title
+from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
+
+
+def forget_room() -> None:
+    """The parent's own variable is nobody's business."""
+    os.environ.pop(ENV_ROOM, None)
+
+
+def become(
+    order: Order, output: int, line: socket.socket, preloaded: AbstractSet[str], folder: Optional[str]
+) -> Sequence[str]:
+    """The command to run; all around it is as it should be. `line`: to the agent, closed by this."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(order.environ)
+    hidden = None if folder is None else _hidden_by(folder_of(order.command, folder), preloaded)
+    if hidden is not None:
+        line.send(packet(FROM_GATE, Plain(hidden)))
+        os.execve(order.argv[0], list(order.argv), dict(order.environ))
+    line.close()
+    title.show(order.argv, order.environ)
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(order.argv)
+    if folder is not None:
+        sys.path.insert(0, folder)
+    _forget()
+    _reseed()
+    return order.command
+
+
+def folder_of(command: Sequence[str], working: str) -> str:
+    """What will stand in front of sys.path: the script's folder, a folder or archive that is run itself, for `-m` the
+    working folder.
+    """
+    if not command or command[0] == "-m":
+        return working
+    path = os.path.join(working, command[0])
+    return path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path))
+
+
+def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
+    """What of this folder would be imported by a name that means something else already."""
+    taken = {name.partition(".")[0] for name in preloaded}
+    for entry in _entries(folder):
+        name, dot, _ = entry.partition(".")
+        if name not in taken or getattr(sys.modules.get(name), "__file__", None) is None:
+            continue
+        path = os.path.join(folder, entry)
+        is_module = entry.endswith((".py", ".so")) if dot else os.path.exists(os.path.join(path, "__init__.py"))
+        if is_module and not os.path.realpath(str(sys.modules[name].__file__)).startswith(os.path.realpath(path)):
+            return f"{path} takes the place of a module that is imported ahead"
+    return None
+
+
+def _entries(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _forget() -> None:
+    """What modules keep of the parent's environment, and of the files that there were."""
+    importlib.invalidate_caches()
+    # Python itself leaves the parent's there.
+    renew = getattr(threading.main_thread(), "_set_native_id", None)
+    if renew is not None:
+        renew()
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.__dict__["tempdir"] = None
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        key = process.AuthenticationString(os.urandom(32))
+        process.current_process().authkey = key
+
+
+def _reseed() -> None:
+    """Each process begins with random numbers of its own. Python's own generator has been seeded by the fork."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and "numpy.random" in sys.modules:
+        numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()

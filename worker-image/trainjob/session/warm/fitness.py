@@ -1,0 +1,124 @@
+"""Whether this process may be forked: one thread, nothing opened, no child, the GPU untouched.
+
+Every hang of a fork that is known came from a pool or a connection that the parent itself had begun. The counts are
+taken after a trial fork: OpenBLAS ends its threads when its process forks, and starts them when it is used next.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+from typing import Dict, List, Optional
+
+HARMLESS_THREADS = ("jemalloc_bg_thd",)
+"""An allocator's (pyarrow brings it), which its own handlers take care of at a fork."""
+UNFIT_MODULES = ("polars", "ray", "tensorflow")
+"""They begin threads or clients as soon as they are imported, or do not survive a fork by their own word."""
+_DRIVERS = ("libcuda.so", "libnvidia-ml.so")
+_BAD_FORK = 3
+_TRIAL_S = 30
+
+
+class Before:
+    """What was open before the imports."""
+
+    def __init__(self) -> None:
+        self.fds = _fds()
+
+
+def unfit(before: Before) -> Optional[str]:
+    """Why it must not be forked; None: it may. Forks a child on trial."""
+    loaded = [name for name in UNFIT_MODULES if name in sys.modules]
+    if loaded:
+        return f"{loaded[0]} does not survive a fork"
+    code = _trial()
+    if code == _BAD_FORK:
+        return "torch has asked for the GPU: a fork could not use it"
+    if code != 0:
+        return f"a fork on trial ended with {code}"
+    for fd, target in _fds().items():
+        if fd not in before.fds and _is_shared(fd, target):
+            return f"what was imported opened {target}"
+    if _children():
+        return f"what was imported started process {_children()[0]}"
+    return unfit_now() or _touched_gpu()
+
+
+def unfit_now() -> Optional[str]:
+    """The part that is quick, for each fork: threads."""
+    threads = [name for name in _threads() if name not in HARMLESS_THREADS]
+    # Its own thread is among them.
+    if len(threads) > 1:
+        return f"what was imported started threads: {', '.join(threads[1:9])}"
+    return None
+
+
+def _trial() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        # Whatever it waits for in vain, the parent does not wait with it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_TRIAL_S)
+        os._exit(_BAD_FORK if _in_bad_fork() else 0)
+    _, status = os.waitpid(child, 0)
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _in_bad_fork() -> bool:
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and bool(cuda._is_in_bad_fork())
+
+
+def _touched_gpu() -> Optional[str]:
+    cuda, distributed = sys.modules.get("torch.cuda"), sys.modules.get("torch.distributed")
+    if cuda is not None and cuda.is_initialized():
+        return "CUDA is initialized"
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return "a process group exists"
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        text = maps.read()
+    driver = next((name for name in _DRIVERS if name in text), None)
+    return None if driver is None else f"the GPU's driver is loaded ({driver})"
+
+
+def _threads() -> List[str]:
+    """Names; this one's first."""
+    names = []
+    for task in sorted(os.listdir("/proc/self/task"), key=lambda each: (int(each) != os.getpid(), int(each))):
+        try:
+            with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
+                names.append(file.read().strip())
+        except OSError:
+            pass  # it has just ended
+    return names
+
+
+def _children() -> List[str]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return file.read().split()
+    except OSError:
+        return []  # a kernel without this file
+
+
+def _fds() -> Dict[int, str]:
+    found: Dict[int, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass  # the listing's own
+    return found
+
+
+def _is_shared(fd: int, target: str) -> bool:
+    """Whether forks that have it too would disturb each other: anything but a file that is read."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and target not in ("/dev/null", "/dev/urandom")

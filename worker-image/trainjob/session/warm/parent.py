@@ -1,0 +1,124 @@
+"""The life of the warm parent: import, look at itself, then fork a gate whenever the agent asks for one.
+
+Called by `__main__`. Returns in a rank alone. It has no other work and no second thread: a fork keeps only the thread
+that made it, and what others held (a lock, a pool) would be held for ever.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import warnings
+from typing import AbstractSet, List, Optional, Sequence, Tuple
+
+from trainjob.session import large_imports, link, rank
+from trainjob.session.warm import becoming, fitness, gate, preload
+from trainjob_api.warm_messages import (
+    FROM_PARENT,
+    PACKET_LIMIT,
+    TEXT_LIMIT,
+    TO_PARENT,
+    Begin,
+    Ready,
+    Refused,
+    packet,
+    parse,
+)
+
+
+def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[str]:
+    """In a rank: the command that it is to run. The parent itself ends here. `folder`: what stood in front of sys.path
+    and comes back there; `booted`: modules that a plain rank would have as well.
+    """
+    line = socket.socket(fileno=fd)
+    begin, _ = _next(line)
+    if not isinstance(begin, Begin):
+        os._exit(2)
+    rank.tie_to(begin.agent)
+    becoming.forget_room()
+    # At exit a rank says farewell after whatever its imports had to do then: also after what is imported here.
+    link.close_at_exit()
+    large_imports.quiet()
+    sys.argv = sys.argv[:1]
+    before = fitness.Before()
+    try:
+        missing = preload.bring(begin.modules, begin.folder, begin.optional)
+        why = fitness.unfit(before)
+    except preload.NotThese as error:
+        why = str(error)
+    if why is not None:
+        _end(line, why)
+    gc.collect()
+    # The collector writes to all that it looks at: what it passes over stays shared with the forks.
+    gc.freeze()
+    preloaded = frozenset(sys.modules) - booted
+    line.send(packet(FROM_PARENT, Ready(tuple(sorted({name.partition(".")[0] for name in preloaded})), tuple(missing))))
+    while True:
+        _, fds = _next(line)
+        why = fitness.unfit_now()
+        if why is not None or len(fds) != 1:
+            _end(line, why or "a fork was asked for without its socket")
+        own = socket.socket(fileno=fds[0])
+        if _forked():
+            line.close()
+            order, output = gate.wait(own, begin.agent)
+            return becoming.become(order, output, own, preloaded, folder)
+        own.close()
+
+
+def _next(line: socket.socket) -> Tuple[object, List[int]]:
+    """What the agent wants; without an agent nobody wants anything."""
+    data, fds, _, _ = socket.recv_fds(line, PACKET_LIMIT, 1)
+    if not data:
+        os._exit(0)
+    return parse(TO_PARENT, data), list(fds)
+
+
+def _end(line: socket.socket, why: str) -> None:
+    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT])))
+    os._exit(0)
+
+
+def _forked() -> bool:
+    """Fork twice, so that the second is nobody's child but the agent's, which adopts what loses its parent. True in
+    that one, once it is. Where there is no room for a process for the moment, there is no gate: the agent sees its
+    socket closed.
+    """
+    waiting, telling = os.pipe()
+    try:
+        child = _fork()
+    except OSError:
+        os.close(waiting)
+        os.close(telling)
+        return False
+    if child == 0:
+        return _second(waiting, telling)
+    os.close(waiting)
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        os.write(telling, b"!")
+    os.close(telling)
+    return False
+
+
+def _second(waiting: int, telling: int) -> bool:
+    try:
+        if _fork():
+            os._exit(0)
+        os.close(telling)
+        # Until the one in between has been reaped: from then on the agent is the parent.
+        if not os.read(waiting, 1):
+            os._exit(0)
+        os.close(waiting)
+    except OSError:
+        os._exit(1)
+    return True
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # That an allocator has a thread of its own is known (`fitness`).
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
