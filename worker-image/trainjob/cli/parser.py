@@ -65,6 +65,7 @@ def build() -> Parser:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Parser)
     _add_run(commands)
     _add_validate(commands)
+    _add_migrate(commands)
     jobs_parser.add(commands)
     cluster_parser.add(commands)
     checkpoints_parser.add(commands)
@@ -188,3 +189,18 @@ def _add_validate(commands: Commands) -> None:
         required=True,
         help="the manifest (- reads standard input); other kinds of objects in it are skipped",
     )
+
+
+def _add_migrate(commands: Commands) -> None:
+    migrate = commands.add_parser(
+        "migrate",
+        help="rewrite a script's imports of Ray Train, or a manifest of Kubeflow",
+        description="Of a Python script: what its imports of Ray become, and by line what differs. Of a PyTorchJob or "
+        "a TrainJob of Kubeflow (.yaml): the TrainJob that it becomes, on standard output. Ends with 1 if a line "
+        "would not run.",
+    )
+    migrate.set_defaults(entry="trainjob.cli.migrate.command:migrate")
+    migrate.add_argument("files", nargs="+", metavar="FILE", help="scripts, and manifests whose names end in .yaml")
+    what = migrate.add_mutually_exclusive_group()
+    what.add_argument("--diff", action="store_true", help="show the change of each script")
+    what.add_argument("--write", action="store_true", help="rewrite the scripts where they are")

@@ -1,0 +1,209 @@
+"""`tj migrate`: imports are rewritten and nothing else, what differs is told by line, manifests become valid TrainJobs."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.cli.main import main
+from trainjob.cli.migrate.script import migrate
+from trainjob_api.validation import parse_trainjob
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import ray", "from trainjob.compat import ray"),
+        ("import ray.train.torch", "from trainjob.compat import ray"),
+        ("import ray.train as rt", "from trainjob.compat.ray import train as rt"),
+        ("import ray as r", "from trainjob.compat import ray as r"),
+        ("import os, ray.train, sys", "import os\nfrom trainjob.compat import ray\nimport sys"),
+        ("import ray, ray.train", "from trainjob.compat import ray"),
+        ("x = 1; import os, ray", "x = 1; import os; from trainjob.compat import ray"),
+        ("from ray import train, tune", "from trainjob.compat.ray import train, tune"),
+        ("from ray.train import report as r", "from trainjob import report as r"),
+        ("from ray.train.torch import TorchTrainer", "from trainjob import TorchTrainer"),
+        ("from ray.train import report, SyncConfig", "from trainjob.compat.ray.train import report, SyncConfig"),
+        ("from ray.train import *", "from trainjob.compat.ray.train import *"),
+        ("from ray.train import (  # all\n    report,  # it\n)", "from trainjob import (  # all\n    report,  # it\n)"),
+        ("from ray . train import report", "from trainjob import report"),
+        ("from \\\n  ray.train import report", "from trainjob import report"),
+        ("é = 'ü'; import ray", "é = 'ü'; from trainjob.compat import ray"),
+        (
+            "import raytracing\nfrom rayon import x\nfrom . import ray",
+            "import raytracing\nfrom rayon import x\nfrom . import ray",
+        ),
+        ("s = 'import ray'  # import ray", "s = 'import ray'  # import ray"),
+        ("if 1:\r\n    import os, ray\r\n", "if 1:\r\n    import os\n    from trainjob.compat import ray\r\n"),
+        ("a = '\u2028'; x = 1\nimport ray", "a = '\u2028'; x = 1\nfrom trainjob.compat import ray"),
+    ],
+)
+def test_imports_are_rewritten_and_nothing_else(before: str, after: str) -> None:
+    found = migrate(before)
+    assert found.text == after
+    ast.parse(found.text)
+    assert migrate(found.text) == (found.text, [], 0), "once is enough"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["x = 'ü'", "import ray", "if x: pass", "# é import ray", "from ray.train import report", "", "\t# tab"]
+        ),
+        min_size=1,
+    )
+)
+def test_the_rest_of_a_script_stays_byte_for_byte(lines: list[str]) -> None:
+    found = migrate("\n".join(lines)).text.split("\n")
+    assert len(found) == len(lines)
+    for before, after in zip(lines, found, strict=True):
+        assert before == after or after.startswith("from trainjob")
+
+
+SCRIPT = """\
+import ray
+from ray import train, tune
+from ray.train import RunConfig, FailureConfig, SyncConfig
+from ray.train.torch import TorchTrainer
+
+def loop(config):
+    start = 3
+    for i, batch in enumerate(train.torch.prepare_data_loader(loader)):
+        if i < start:
+            continue
+        ray.train.report({"loss": 1}, checkpoint_dir_name="x")
+    ds = ray.data.read_csv("x")
+
+TorchTrainer(
+    loop,
+    datasets={},
+    scaling_config=train.ScalingConfig(num_workers=(1, 2)),
+    run_config=RunConfig(failure_config=FailureConfig(fail_fast=True)),
+)
+"""
+
+
+def test_what_differs_is_told_by_line() -> None:
+    notes = migrate(SCRIPT).notes
+    said = {line: [note.text for note in notes if note.line == line] for line in {note.line for note in notes}}
+    missing = {note.line for note in notes if note.missing}
+    assert missing == {2, 3, 12, 16, 17, 18}
+    assert any("one job per trial" in text for text in said[2])
+    assert any("ray.train.SyncConfig has no counterpart" in text for text in said[3])
+    assert any("resumes inside an epoch by itself" in text for text in said[8])
+    assert said[9][0].endswith("resume=False) and keep it")
+    assert any(text.startswith("report(checkpoint_dir_name=)") for text in said[11])
+    assert said[12] == [
+        "ray.data has no counterpart in TrainJob: read data with a torch DataLoader and ray.train.torch.prepare_data_loader"
+    ]
+    assert any("fixed number of ranks" in text for text in said[17])
+    assert any("FailureConfig(fail_fast=)" in text for text in said[18])
+
+
+def test_the_command_shows_writes_and_says_what_is_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport ray.train\nray.train.report({})\n")
+    script.chmod(0o755)
+    assert main(["migrate", "--diff", str(script)]) == 0
+    out = capsys.readouterr().out
+    assert "-import ray.train\n+from trainjob.compat import ray\n" in out and "1 import to rewrite" in out
+    assert b"import ray.train" in script.read_bytes()
+    assert main(["migrate", "--write", str(script)]) == 0
+    assert script.read_bytes().startswith(
+        b"# -*- coding: latin-1 -*-\nname = '\xe9'\nfrom trainjob.compat import ray\n"
+    )
+    assert script.stat().st_mode & 0o777 == 0o755 and [one.name for one in tmp_path.iterdir()] == ["train.py"]
+    script.write_text("from ray.train import DataConfig\n")
+    assert main(["migrate", str(script)]) == 1
+    assert f"{script}:1: does not run: ray.train.DataConfig has no counterpart" in capsys.readouterr().out
+    script.write_text("import (\n")
+    assert main(["migrate", str(script)]) == 1
+    assert f"{script}, line 1 is not Python" in capsys.readouterr().err
+    script.write_text("print()\n")
+    assert main(["migrate", str(script)]) == 0
+    assert "it imports nothing of Ray" in capsys.readouterr().out
+
+
+PYTORCH_JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: digits, namespace: team, uid: gone, labels: {a: b}}
+spec:
+  nprocPerNode: "2"
+  runPolicy: {cleanPodPolicy: None, backoffLimit: 5, ttlSecondsAfterFinished: 60, schedulingPolicy: {minAvailable: 3}}
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      restartPolicy: OnFailure
+      template: {spec: {containers: [{name: pytorch, image: "a:1", command: [python, train.py], args: [--master]}]}}
+    Worker:
+      replicas: 2
+      restartPolicy: OnFailure
+      template:
+        spec:
+          containers: [{name: pytorch, image: "a:1", command: [python, train.py], resources: {limits: {nvidia.com/gpu: 2}}}]
+---
+apiVersion: v1
+kind: ConfigMap
+"""
+
+
+def test_a_pytorch_job_becomes_a_valid_train_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(PYTORCH_JOB)
+    assert main(["migrate", str(path)]) == 0
+    out = capsys.readouterr().out
+    job = parse_trainjob(yaml.safe_load(out))
+    spec = job.spec
+    assert (job.metadata.name, job.metadata.namespace, spec.workers, spec.processes_per_worker) == (
+        "digits",
+        "team",
+        3,
+        2,
+    )
+    assert (spec.failure_policy.max_failures, spec.ttl_seconds_after_finished, spec.pod_cleanup) == (5, 60, "None")
+    (container,) = spec.template["spec"]["containers"]
+    assert container["name"] == "trainer" and container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert "uid" not in out and "1 object of other kinds" in out
+    assert "differs in spec.containers[0].args, spec.containers[0].resources" in out
+    assert "schedulingPolicy: a start waits" in out and "give spec.checkpoint.storage" in out
+
+
+def test_a_train_job_of_kubeflow_becomes_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yml"
+    path.write_text(
+        textwrap.dedent(
+            """
+            apiVersion: trainer.kubeflow.org/v1alpha1
+            kind: TrainJob
+            metadata: {name: digits}
+            spec:
+              runtimeRef: {name: torch-distributed}
+              suspend: true
+              trainer: {numNodes: 4, numProcPerNode: auto, image: "a:1", command: [torchrun, train.py]}
+            """
+        )
+    )
+    assert main(["migrate", str(path)]) == 0
+    out = capsys.readouterr().out
+    job = parse_trainjob(yaml.safe_load(out))
+    assert (job.spec.workers, job.spec.processes_per_worker, job.spec.suspend) == (4, "auto", True)
+    assert "runtimeRef torch-distributed" in out
+
+
+def test_a_manifest_that_cannot_become_one_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("kind: Deployment\n")
+    assert main(["migrate", str(path)]) == 2
+    assert "holds no job of Kubeflow (found: Deployment)" in capsys.readouterr().err
+    path.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: x}\nspec: {}\n")
+    assert main(["migrate", str(path)]) == 1
+    assert "is not valid" in capsys.readouterr().err

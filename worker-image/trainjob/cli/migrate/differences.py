@@ -1,0 +1,134 @@
+"""What to look at in a script that was written for Ray, by line: names that are missing or differ, arguments, and code
+that would do twice what the library does. Pure; what is said of names stands in `trainjob.compat.ray_names`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainjob.cli.migrate.imports import is_ray
+from trainjob.compat.finder import absence
+from trainjob.compat.ray_names import ANSWERED, Answer
+from trainjob.launch.handover.ray_arguments import WAYS_OUT
+
+_SKIPS = (
+    "prepare_data_loader resumes inside an epoch by itself: take this skip out, or give prepare_data_loader(..., "
+    "resume=False) and keep it"
+)
+_ARGUMENTS = {
+    ("TorchTrainer", "datasets"): "there is no Ray Data: make the data set in the training function",
+    ("TorchTrainer", "metadata"): "it has no effect: put it into the checkpoint",
+    ("report", "checkpoint_dir_name"): "it has no effect on where the checkpoint is stored",
+    ("report", "validation"): "validate in the loop, or in a job of its own",
+}
+
+
+class Note(NamedTuple):
+    """Of one line."""
+
+    line: int
+    text: str
+    missing: bool = False
+    """The line does not run as it is."""
+
+
+def differences(tree: ast.Module) -> list[Note]:
+    """Each once, in the order of the lines."""
+    names = dict(_bound(tree))
+    found = [*_of_imports(tree), *_of_uses(tree, names), *_of_arguments(tree, names), *_of_loops(tree)]
+    return sorted(dict.fromkeys(found))
+
+
+def _bound(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The name in the script -> what of Ray it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if is_ray(alias.name):
+                    yield (alias.asname, alias.name) if alias.asname else ("ray", "ray")
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and is_ray(node.module):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _of_imports(tree: ast.Module) -> Iterator[Note]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and is_ray(node.module):
+            for alias in node.names:
+                if alias.name != "*":
+                    yield from _of_name(alias.lineno, f"{node.module}.{alias.name}")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if is_ray(alias.name):
+                    yield from _of_name(alias.lineno, alias.name)
+
+
+def _of_uses(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
+    """`ray.train.report`, spelled out: of a chain of attributes as much as is known, and no further."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        chain = _chain(node, names)
+        if chain is not None and chain.rpartition(".")[0] in ANSWERED:
+            yield from _of_name(node.lineno, chain)
+
+
+def _of_name(line: int, theirs: str) -> Iterator[Note]:
+    answer = _answer(theirs)
+    if answer is not None:
+        if answer.differs:
+            yield Note(line, f"{theirs}: {answer.differs.replace('`', '')}")
+    elif theirs not in ANSWERED:
+        yield Note(line, absence(theirs), missing=True)
+
+
+def _answer(theirs: str) -> Answer | None:
+    module, _, name = theirs.rpartition(".")
+    return ANSWERED.get(module, {}).get(name)
+
+
+def _of_arguments(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        theirs = _chain(node.func, names)
+        answer = None if theirs is None else _answer(theirs)
+        if answer is None:
+            continue
+        called = answer.ours.partition(":")[2]
+        for given in node.keywords:
+            name = given.arg or ""
+            if name in WAYS_OUT.get(called, {}):
+                yield Note(given.value.lineno, f"{called}({name}=): {WAYS_OUT[called][name]}", missing=True)
+            elif (called, name) in _ARGUMENTS:
+                stops = name in ("datasets", "validation")
+                yield Note(given.value.lineno, f"{called}({name}=): {_ARGUMENTS[called, name]}", missing=stops)
+            elif (called, name) == ("ScalingConfig", "num_workers") and isinstance(given.value, (ast.Tuple, ast.List)):
+                text = "ScalingConfig(num_workers=): a job has a fixed number of ranks, give one number"
+                yield Note(given.value.lineno, text, missing=True)
+
+
+def _of_loops(tree: ast.Module) -> Iterator[Note]:
+    """`for i, batch in enumerate(...): if i < start: continue`."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and node.body):
+            continue
+        first = node.body[0]
+        counts = isinstance(node.iter.func, ast.Name) and node.iter.func.id == "enumerate"
+        if counts and isinstance(first, ast.If) and isinstance(first.test, ast.Compare) and len(first.body) == 1:
+            compared = {one.id for one in ast.walk(first.test) if isinstance(one, ast.Name)}
+            counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else None
+            if isinstance(first.body[0], ast.Continue) and isinstance(counter, ast.Name) and counter.id in compared:
+                yield Note(first.lineno, _SKIPS)
+
+
+def _chain(node: ast.expr, names: dict[str, str]) -> str | None:
+    """The dotted name of Ray's that an expression is; None: it is something else."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        above = _chain(node.value, names)
+        return None if above is None else f"{above}.{node.attr}"
+    return None
