@@ -14,7 +14,7 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs bench bench-k8s bench-scale bench-checkpoint cluster cluster-down images push e2e clean
+.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs site picture bench bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +70,17 @@ docs: $(STAMP) crds ## Generate the reference pages
 	@$(BIN)/python docs/python_page.py
 	@$(BIN)/python docs/ray_table.py
 
+SITE_VENV := build/site-venv
+
+site: ## The pages as a web site, in build/site; a warning is an error
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make site PYTHON=/path/to/python3.11"; exit 1; }
+	@cmp -s docs/requirements.txt $(SITE_VENV)/installed || { rm -rf $(SITE_VENV) && $(PYTHON) -m venv $(SITE_VENV) && \
+	  $(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt && cp docs/requirements.txt $(SITE_VENV)/installed; }
+	@$(SITE_VENV)/bin/python docs/site.py && echo "site: build/site/index.html"
+
+picture: $(STAMP) ## Draw docs/demo.svg from a run of `make demo`
+	@$(BIN)/python docs/demo_picture.py
+
 bench: $(STAMP) ## Measure, one line a figure
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
@@ -84,6 +95,9 @@ bench-checkpoint: $(STAMP) ## What saving and restoring cost; BENCH_ARGS="--roun
 
 cluster: $(STAMP) ## A real Kubernetes on this machine (kind), with the images loaded
 	@$(CLUSTER) up
+
+kubeconfig: $(STAMP) ## Where the kubeconfig of `make cluster` lies: export KUBECONFIG=$$(make -s kubeconfig)
+	@$(CLUSTER) kubeconfig
 
 cluster-down: $(STAMP) ## Remove it with every trace; what was built stays in the cache
 	@$(CLUSTER) down

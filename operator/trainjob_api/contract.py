@@ -222,6 +222,9 @@ BARRIER_WARN_S = 60.0
 ENV_BARRIER_TIMEOUT_S = "TRAINJOB_BARRIER_TIMEOUT_SECONDS"
 """Time-out of report(), barrier() and broadcast_from_rank_zero() in seconds; absent: none."""
 
+ENV_DEBUG = "TRAINJOB_DEBUG"
+"""Set to anything: an unexpected error of `tj` itself comes with its Python traceback."""
+
 ENV_CODE = "TRAINJOB_CODE"
 """Set in the template by `tj submit`: key, in the job's folder on storage, of the packed code that the agent unpacks
 into the trainer's working directory before the first ranks start: `code/<SHA-256>.tar.gz`."""

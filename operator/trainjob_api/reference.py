@@ -105,6 +105,70 @@ def contract_page() -> str:
     return "\n".join(parts)
 
 
+KNOBS = (
+    contract.ENV_IN_PROCESS,
+    contract.ENV_BARRIER_WARN_S,
+    contract.ENV_BARRIER_TIMEOUT_S,
+    contract.ENV_DEBUG,
+    contract.ENV_S3_PATH_STYLE,
+    contract.ENV_S3_CHECKSUM,
+    contract.ENV_S3_RETRY_S,
+    contract.ENV_S3_TIMEOUT_S,
+)
+"""What you may set."""
+
+FOUND = (
+    *contract.RANK_PLACE,
+    contract.ENV_ATTEMPT,
+    contract.ENV_RUN,
+    contract.ENV_JOB,
+    contract.ENV_NAMESPACE,
+    contract.ENV_STORAGE,
+    contract.ENV_BACKEND,
+    contract.ENV_RENDEZVOUS_TIMEOUT_S,
+)
+"""What a rank finds; `trainjob.get_context()` has the same."""
+
+OTHERS = {
+    "CUDA_VISIBLE_DEVICES": "The GPUs that jobs of this machine may use, as numbers or UUIDs; absent: all. Each worker "
+    "is given its own.",
+    "OMP_NUM_THREADS": "Threads of a rank's CPU operations; absent: this machine's cores, divided among the ranks.",
+    "TMPDIR": "Where temporary folders lie. A rank's own lies beside the staging area, so that files are moved, not "
+    "copied.",
+    "XDG_STATE_HOME": "The records of this machine's jobs are in `trainjob/jobs` below it; absent: `~/.local/state`.",
+    "CI": "Set: one line a change instead of a live panel.",
+    "NO_COLOR": "Set: no colours.",
+    "KUBECONFIG": "The kubeconfig of the commands for a cluster; `--kubeconfig` wins; absent: `~/.kube/config`, else "
+    "the pod's own service account.",
+    "AWS_ENDPOINT_URL_S3": "The store behind `s3://`; absent: AWS. boto3's other variables (`AWS_PROFILE`, "
+    "`AWS_REGION`, `AWS_CA_BUNDLE`, keys) count as everywhere.",
+}
+"""Names that are not ours and that are heeded."""
+
+
+def environment_page() -> str:
+    """docs/reference/environment.md: configuration by environment."""
+    texts = {constant.value: constant.text for constant in documented("ENV_")}
+    parts = [
+        "# Environment\n",
+        NOTE,
+        "A setting has one place: an option of `tj`, an argument of `TorchTrainer`, a field of the TrainJob. Variables "
+        "are for what has none of these, and for what a script wants to know. An option wins over a variable.\n",
+        "## What you may set\n",
+        "For a job of this machine set it in your shell. For the ranks alone use `--env NAME=VALUE` of `tj run` and "
+        "`tj submit`, or `env` of the container in a manifest.\n",
+        table(("Variable", "Meaning"), [(f"`{name}`", texts[name]) for name in KNOBS]),
+        "## What others named and we heed\n",
+        table(("Variable", "Meaning"), [(f"`{name}`", text) for name, text in OTHERS.items()]),
+        "## What your script finds\n",
+        "As under torchrun, and a little more. `trainjob.get_context()` has it with types. Do not set these yourself: "
+        "what you set is replaced.\n",
+        table(("Variable", "Meaning"), [(f"`{name}`", texts[name]) for name in FOUND]),
+        "[Names, codes and reasons](contract.md) has every variable, also those between operator and agent.\n",
+    ]
+    return "\n".join(parts)
+
+
 def trainjob_page() -> str:
     """docs/reference/trainjob.md: every field of the object."""
     properties = schema.object_schema()["properties"]
@@ -190,7 +254,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-PAGES: dict[str, Callable[[], str]] = {"contract": contract_page, "trainjob": trainjob_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "contract": contract_page,
+    "environment": environment_page,
+    "trainjob": trainjob_page,
+}
 
 
 def main(arguments: Sequence[str]) -> None:

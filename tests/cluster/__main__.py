@@ -1,5 +1,5 @@
-"""`python -m cluster up|down|check|binaries|prepare|images|load|status|push|test`: the test cluster from the command
-line (`make cluster` and its kin).
+"""`python -m cluster up|down|check|binaries|prepare|images|kubeconfig|load|status|push|test`: the test cluster from the
+command line (`make cluster` and its kin).
 
 Knows the order of the steps and prints results; the steps are in the other modules.
 """
@@ -17,9 +17,17 @@ import time
 from cluster import ahead, images, kind, places, preflight
 from cluster import engine as engines
 from cluster.binaries import BuildError
+from cluster.course import Course
 from cluster.engine import Engine
 from cluster.process import ToolError, run, say
 
+UP = (
+    "a Docker engine",
+    "a cluster of three nodes",
+    "the project's images",
+    "images into the nodes",
+)
+"""What `up` does, in its order."""
 TOGETHER = "3"
 """Processes of end-to-end tests: they wait for the cluster most of the time."""
 OK, NOTHING = 0, 5
@@ -30,13 +38,19 @@ NEED_RIGHTS = ("up", "check", "test")
 
 def up() -> None:
     """Engine, cluster, images: whatever of it is missing."""
-    engine = engines.ensure()
-    registry = has_registry(engine)
-    engine_is = "own Docker engine" if engine.own else "this machine's Docker"
-    say(f"{engine_is}, {'published images' if registry else 'images from package archives (no registry answers)'}")
-    if kind.up(engine, registry=registry):
-        (places.cluster_folder() / "loaded.json").unlink(missing_ok=True)
-    images.load(engine, images.build(engine, registry=registry))
+    course = Course(UP)
+    with course.step():
+        engine = engines.ensure()
+        registry = has_registry(engine)
+        engine_is = "own Docker engine" if engine.own else "this machine's Docker"
+        say(f"{engine_is}, {'published images' if registry else 'images from package archives (no registry answers)'}")
+    with course.step():
+        if kind.up(engine, registry=registry):
+            (places.cluster_folder() / "loaded.json").unlink(missing_ok=True)
+    with course.step():
+        names = images.build(engine, registry=registry)
+    with course.step():
+        images.load(engine, names)
     print(f"export KUBECONFIG={places.kubeconfig()}")
 
 
@@ -125,7 +139,20 @@ def main() -> int:
     """Run one command; errors are one clear text and exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__, allow_abbrev=False)
     parser.add_argument(
-        "command", choices=("up", "down", "check", "binaries", "prepare", "images", "load", "status", "push", "test")
+        "command",
+        choices=(
+            "up",
+            "down",
+            "check",
+            "binaries",
+            "prepare",
+            "images",
+            "kubeconfig",
+            "load",
+            "status",
+            "push",
+            "test",
+        ),
     )
     parser.add_argument("--registry", default="", help="push: where to, for example registry.example.org/team")
     parser.add_argument("--tag", default="", help="push: the images' tag")
@@ -136,6 +163,9 @@ def main() -> int:
     try:
         if arguments.command == "status":
             status()
+            return 0
+        if arguments.command == "kubeconfig":
+            print(places.kubeconfig())
             return 0
         if arguments.command in NEED_RIGHTS and not os.environ.get("KUBECONFIG"):
             why = preflight.obstacle()

@@ -5,7 +5,6 @@ namespaces; people's rights.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support import chart, e2e, release
+from support import chart, e2e, pages, release
 from support.release import operator
 from trainjob_api import contract
 
@@ -154,13 +153,11 @@ def test_viewers_only_view_and_editors_edit(namespace: str) -> None:
 @pytest.mark.usefixtures("as_it_was")
 def test_the_readme_word_by_word() -> None:
     """Its lines in a shell, from the installation on; `-w` for a moment only."""
-    page = (e2e.ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"## On Kubernetes\n\n```\n(.*?)```", page, re.DOTALL)
-    assert block is not None
+    block = next(block for block in pages.blocks(e2e.ROOT / "README.md") if block.not_run == "needs a cluster")
     # The suite has its cluster and its KUBECONFIG.
     lines = [
         line.split("#")[0].strip()
-        for line in block[1].splitlines()
+        for line in block.body.splitlines()
         if not line.startswith(("make ", "export KUBECONFIG="))
     ]
     assert [line.split()[:2] for line in lines] == [

@@ -51,16 +51,3 @@ def test_the_manifest_form(tmp_path: Path) -> None:
         folder for folder in (store / "default" / "digits" / "checkpoints").iterdir() if (folder / "state.pt").exists()
     ]
     assert len(kept) == 2
-
-
-def test_the_quickstart_as_it_is_written(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
-    script = next(
-        code for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "def main" in code
-    )
-    (tmp_path / "train.py").write_text(script)
-    command = ["-m", "trainjob.cli", "run", str(tmp_path / "train.py"), "--workers", "2", "--name", "first"]
-    done = run(*command, home=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "trainjob_results" / "default" / "first" / "checkpoints").is_dir()
-    assert "step 20/20 (100%)" in done.stderr

@@ -74,6 +74,12 @@ def test_the_agents_exit_codes_are_its_own() -> None:
     assert all(constant.value == 0 or 80 <= int(constant.value) <= 89 for constant in reference.documented("EXIT_"))
 
 
+def test_variables_that_others_named_stand_in_the_code() -> None:
+    sources = [*(ROOT / "operator").rglob("*.py"), *(ROOT / "worker-image").rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources if path.name != "reference.py")
+    assert [name for name in reference.OTHERS if name not in code] == []
+
+
 def test_tables_show_every_field_of_a_spec() -> None:
     page = reference.trainjob_page()
     assert (

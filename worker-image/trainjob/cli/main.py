@@ -18,10 +18,7 @@ from trainjob.cli.argument_parser import Parser
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError
 from trainjob.screen import streams
-from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE
-
-DEBUG = "TRAINJOB_DEBUG"
-"""Set to anything: unexpected errors come with their Python traceback."""
+from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE, ENV_DEBUG
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.silence(1, 2)
         return CLI_ERROR
     except Exception as error:  # the top loop: whatever it is, the shell gets a sentence and a code
-        if os.environ.get(DEBUG):
+        if os.environ.get(ENV_DEBUG):
             raise
         _say(
             f"tj: unexpected {type(error).__name__}: {error}",
-            f"next: run it again with {DEBUG}=1 for the traceback, and report it",
+            f"next: run it again with {ENV_DEBUG}=1 for the traceback, and report it",
         )
         return CLI_ERROR
 

@@ -40,11 +40,11 @@ def page() -> str:
     ]
     for name, command in _commands(parser):
         lines += [f"## tj {name}", "", command.description or "", ""]
-        lines += [] if _commands(command) else ["```", _usage(command), "```", ""]
+        lines += [] if _commands(command) else ["```text", _usage(command), "```", ""]
         for group in command._action_groups:
             lines += _table(group)
         if command.epilog:
-            lines += ["```", command.epilog, "```", ""]
+            lines += ["```text", command.epilog, "```", ""]
     lines += ["## Exit codes", "", "| code | meaning |", "| --- | --- |"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return "\n".join(lines) + "\n"
