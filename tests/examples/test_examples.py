@@ -40,7 +40,7 @@ def fit(name, loop, config, origin=None):
                            run_config=RunConfig(name=name, storage_path=store, verbose=0), resume_from_checkpoint=origin)
     return trainer.fit()
 
-images = {"epochs": 2, "pictures": 320, "batch_size": 16, "width": 8, "lr": 1e-2, "loader_workers": 1, "float16": False}
+images = {"epochs": 2, "pictures": 640, "batch_size": 8, "width": 8, "lr": 1e-2, "loader_workers": 1, "float16": False}
 train = module("images_example", "images/train.py").train
 half = fit("images", train, images)
 whole = fit("more-images", train, {**images, "epochs": 3}, half.checkpoint)
@@ -82,7 +82,7 @@ def test_images_language_and_evaluation(tmp_path: Path) -> None:
 
     assert [row["step"] for row in images] == [1, 2]
     assert [row["step"] for row in more_images] == [3], "it goes on behind the epochs that were done"
-    assert images[-1]["loss"] < 2.2 and images[-1]["accuracy"] > 0.1, "it has learned: ten classes are ln 10 = 2.3"
+    assert more_images[-1]["accuracy"] > 0.3, "it has learned: a guess names one of ten"
 
     assert [row["step"] for row in words] == [3, 6]
     assert [row["step"] for row in more_words] == [9], "it goes on inside the epoch"
