@@ -76,7 +76,7 @@ else:
         ("os._exit", {"kind": contract.END_EXIT, "exit_code": 7, "signal": None, "error": None}),
         ("sys.exit", {"kind": contract.END_EXIT, "exit_code": 3, "signal": None, "error": None}),
         ("SIGKILL", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 9, "error": None}),
-        ("SIGSEGV", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 11, "error": None}),
+        ("SIGSEGV", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 11}),
     ],
 )
 def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) -> None:
@@ -86,6 +86,12 @@ def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) ->
         rank = rig.rank(1)
         assert rank | expected == rank
         assert abs(rank["ended_at"] - rig.report(1)["clock"]) < 10
+        if how == "SIGSEGV":
+            assert rank["error"]["message"] == "Segmentation fault"
+            assert rank["error"]["traceback"].splitlines()[-2:] == [
+                f'  File "{rig.folder / "job" / "train.py"}", line {len(ENDS.splitlines())}, in <module>',
+                "Fatal Python error: Segmentation fault",
+            ]
         if how == "exception":
             assert rank["error"]["type"] == "ValueError"
             assert "the loss is not a number" in rank["error"]["message"]

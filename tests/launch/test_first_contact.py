@@ -116,7 +116,7 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (failure(contract.REASON_SIGNAL, signal=11), "crashed in native code: look for `Fatal Python error`"),
+        (failure(contract.REASON_SIGNAL, signal=11), "crashed in native code: does a library not fit"),
         (failure(contract.REASON_SIGNAL, signal=9), "who sent the signal"),
         (failure(contract.REASON_EXIT, exitCode=2, rank=0), "arguments: they go after --"),
         (failure(contract.REASON_EXIT, exitCode=7, rank=0), "last lines of rank 0"),

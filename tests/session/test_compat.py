@@ -67,9 +67,26 @@ def test_a_loop_as_people_write_it(start_agent: Callable[..., FakeAgent]) -> Non
     assert not ray.is_initialized()
 
 
+def test_variables_that_init_got_reach_the_workers() -> None:
+    from trainjob.launch.job import TrainerJob, from_trainer
+
+    ray.shutdown()
+    with pytest.warns(UserWarning, match="Nor is runtime_env's pip"):
+        ray.init(runtime_env={"env_vars": {"KEY": "a", "MODE": "b"}, "pip": ["x"]})
+    run = ray.train.RunConfig(worker_runtime_env={"env_vars": {"MODE": "own"}})
+    scaling, torch = ray.train.ScalingConfig(), trainjob.TorchConfig()
+    job = from_trainer(TrainerJob(command=("x",), name="j", scaling=scaling, run=run, torch=torch))
+    (container,) = job.spec.template["spec"]["containers"]
+    assert container["env"] == [{"name": "KEY", "value": "a"}, {"name": "MODE", "value": "own"}]
+    with pytest.raises(ValueError, match="names and values are strings"):
+        ray.init(runtime_env={"env_vars": {"KEY": 1}})
+    ray.shutdown()
+    assert run.environment == {"MODE": "own"}
+
+
 def test_init_warns_once() -> None:
     ray.shutdown()
-    with pytest.warns(UserWarning, match="does nothing here"):
+    with pytest.warns(UserWarning, match="connects to nothing here"):
         ray.init()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

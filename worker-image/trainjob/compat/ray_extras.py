@@ -24,16 +24,22 @@ class CheckpointConsistencyMode(Enum):
 
 
 def init(*args: Any, **kwargs: Any) -> None:
-    """Accepted: there is nothing to connect to. Says so once, and what to do with variables for the workers."""
+    """Accepted: there is nothing to connect to, which it says once. Of its arguments `runtime_env={"env_vars": {...}}`
+    counts: the workers of the jobs that this process starts get these variables.
+    """
+    from trainjob.launch.handover import config  # the launcher's side: a rank imports this module too
+
     global _initialized
+    runtime_env = dict(kwargs.get("runtime_env") or {})
+    variables = config.RunConfig(worker_runtime_env={"env_vars": runtime_env.pop("env_vars", {})}).environment
     if not _initialized:
-        environment = kwargs.get("runtime_env")
-        variables = " Give RunConfig(worker_runtime_env={'env_vars': {...}}) for the workers' variables."
+        rest = f" Nor is runtime_env's {', '.join(sorted(runtime_env))}." if runtime_env else ""
         warnings.warn(
-            "ray.init() does nothing here: TrainJob has no cluster of its own to connect to; its arguments are not "
-            "used." + (variables if environment else ""),
+            "ray.init() connects to nothing here: TrainJob has no cluster of its own; its arguments are not used, but "
+            f"for runtime_env['env_vars'], which the workers get.{rest}",
             stacklevel=2,
         )
+    config.shared_environment.update(variables)
     _initialized = True
 
 
@@ -43,6 +49,9 @@ def is_initialized() -> bool:
 
 
 def shutdown(*args: Any, **kwargs: Any) -> None:
-    """Accepted: there is nothing to shut down."""
+    """Accepted: what init() gave to workers is forgotten."""
+    from trainjob.launch.handover import config
+
     global _initialized
+    config.shared_environment.clear()
     _initialized = False

@@ -56,9 +56,11 @@ _TRAIN: Dict[str, Answer] = {
 
 ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray": {
-        "init": Answer(f"{_EXTRAS}:init", "warns once: there is nothing to connect to"),
+        "init": Answer(
+            f"{_EXTRAS}:init", "warns once: there is nothing to connect to; `runtime_env={'env_vars': ...}` counts"
+        ),
         "is_initialized": Answer(f"{_EXTRAS}:is_initialized"),
-        "shutdown": Answer(f"{_EXTRAS}:shutdown", "does nothing"),
+        "shutdown": Answer(f"{_EXTRAS}:shutdown", "forgets what init() gave"),
     },
     "ray.train": _TRAIN,
     "ray.train.collective": _ours("barrier broadcast_from_rank_zero"),

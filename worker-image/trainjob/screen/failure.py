@@ -132,8 +132,9 @@ def _by_its_words(failure: Failure) -> str | None:
     missing = _MISSING.search(said)
     if failure.signal in _CRASHES:
         return (
-            "It crashed in native code: look for `Fatal Python error` in the lines above, where its stack is "
-            "(a library that does not fit this torch or driver?)"
+            "It crashed in native code, called at {where}: does a library there not fit this torch, Python or driver?"
+            if place(failure)
+            else "It crashed in native code: does a library not fit this torch, Python or driver?"
         )
     if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT:
         return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"

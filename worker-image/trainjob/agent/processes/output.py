@@ -25,7 +25,7 @@ STUCK_S = 5.0
 """So long ranks wait for a stdout of which nothing is read; then their lines are dropped until it is."""
 BAR_S = 2.0
 """How often a progress bar is shown while it moves."""
-TAIL_LINES = 20
+TAIL_LINES = 120
 READ_BYTES = 64 * 1024
 PIPE_BYTES = 1024 * 1024
 """More than a pipe holds."""

@@ -14,7 +14,7 @@ import signal
 from typing import Dict, Optional, Sequence, Tuple
 
 from trainjob.agent import steady
-from trainjob.agent.processes import memory
+from trainjob.agent.processes import crash, memory
 from trainjob.agent.processes.memory import OomKills
 from trainjob.agent.processes.output import RankOutput
 from trainjob_api import command, contract
@@ -170,6 +170,8 @@ class Rank:
                 self.overrule(contract.END_EARLY, self._needed)
         elif self.signal is not None:
             self.kind = contract.END_SIGNAL
+            stack = crash.of(self.output.tail()) if self.output is not None else None
+            self.error = None if stack is None else bounded(stack)
         else:
             self.kind = contract.END_EXIT
             if plain and not self.greeted:

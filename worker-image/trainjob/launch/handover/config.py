@@ -19,6 +19,8 @@ from trainjob.session import filesystems
 from trainjob.session.arguments import told_of
 
 StopCriterion = Callable[..., bool] | Mapping[str, float]
+shared_environment: dict[str, str] = {}
+"""Of the workers of every job that this process starts: what `ray.init(runtime_env=...)` gave, in scripts of Ray's."""
 PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -337,7 +339,7 @@ class RunConfig:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for the workers."""
-        return dict((self.worker_runtime_env or {}).get("env_vars", {}))
+        return {**shared_environment, **(self.worker_runtime_env or {}).get("env_vars", {})}
 
 
 def _amounts_any(name: str, value: Mapping[Any, Any]) -> None:
