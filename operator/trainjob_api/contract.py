@@ -678,6 +678,17 @@ class BeginReport(TypedDict, total=False):
     """A rank called report() or log() for the first time."""
 
 
+class EffortReport(TypedDict, total=False):
+    """What rank 0's agent knows of the attempt's work, in milliseconds."""
+
+    saved: Optional[int]
+    """After `begin.told`: when the newest checkpoint was released by report(); None: there is none."""
+    checkpoint: int
+    """For how long all ranks waited in report() for a checkpoint, so far."""
+    stalled: int
+    """For how long no step came beyond the usual, so far."""
+
+
 class AgentReport(TypedDict, total=False):
     """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
 
@@ -722,6 +733,7 @@ class AgentReport(TypedDict, total=False):
     resumed_from: Optional[str]
     progress: Optional[ProgressReport]
     """From the agent of rank 0 alone."""
+    effort: Optional[EffortReport]
     latest: Optional[CheckpointReport]
     best: Optional[CheckpointReport]
     checkpoint_count: int

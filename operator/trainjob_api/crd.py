@@ -43,10 +43,17 @@ COLUMNS = (
     _column("Metric", ".status.progress.summary", "string", "One metric of the last report.", wide=True),
     _column("Checkpoint", ".status.checkpoint.latest.id", "string", "The newest committed checkpoint.", wide=True),
     _column(
+        "Goodput",
+        ".status.goodput.summary",
+        "string",
+        "Share of the job's time, suspension aside, that went into steps that count.",
+        wide=True,
+    ),
+    _column(
         "Attempt", ".status.attempt.number", "integer", "Raised at each start, restart, resize and resume.", wide=True
     ),
 )
-"""What `kubectl get tj` shows; the last four with `-o wide`."""
+"""What `kubectl get tj` shows; the last five with `-o wide`."""
 
 
 def crd_document() -> dict[str, Any]:

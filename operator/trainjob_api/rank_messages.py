@@ -89,11 +89,11 @@ class Log(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The rank's first step: when it was, and when it had a process group and its checkpoint; by the machine's
-    monotonic clock.
+    """When the rank made its first step, and when it had a process group and its checkpoint; by the machine's monotonic
+    clock. Told when it has asked for the checkpoint, and again with its first step.
     """
 
-    first_step: float
+    first_step: Optional[float] = None
     group: Optional[float] = None
     restored: Optional[float] = None
 

@@ -410,6 +410,32 @@ class HistoryEntry(StatusModel):
     parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
 
 
+class Seconds(StatusModel):
+    """The job's time since the operator first looked at it; each second is in one of these."""
+
+    starting: float = Field(0, ge=0, description="Until the ranks could step, at the first start and after a resume.")
+    productive: float = Field(0, ge=0, description="Steps that count.")
+    lost: float = Field(0, ge=0, description="Steps since the newest checkpoint when an attempt broke: done again.")
+    checkpoint_stall: float = Field(0, ge=0, description="All ranks waited in report() for a checkpoint to be safe.")
+    stalled: float = Field(0, ge=0, description="No step came, for longer than a minute and ten usual ones.")
+    down: float = Field(0, ge=0, description="From a break until the ranks could step again.")
+    suspended: float = Field(0, ge=0, description="spec.suspend was true.")
+
+
+class Goodput(StatusModel):
+    """Where the job's time went. Written with what is written anyway."""
+
+    ratio: float | None = Field(None, description="seconds.productive of all seconds but those suspended.")
+    summary: str | None = Field(None, description="The same for display: 97.3%.")
+    largest_loss: str | None = Field(
+        None, description="The field of seconds, productive and suspended aside, with most."
+    )
+    at: datetime = Field(description="Up to when seconds are counted.")
+    seconds: Seconds = Field(Seconds(), description="Each second once.")
+    settled: Seconds = Field(Seconds(), description="Of them, those before settledAt: they do not change any more.")
+    settled_at: datetime = Field(description="When an attempt, a suspension or the job ended last.")
+
+
 class TrainJobStatus(StatusModel):
     """What is. Written by the operator alone."""
 
@@ -439,6 +465,7 @@ class TrainJobStatus(StatusModel):
     verdict: Verdict | None = Field(
         None, description="How the job ends unless a fresh worker finds that its run had completed."
     )
+    goodput: Goodput | None = Field(None, description="Where the job's time went.")
     restart: str | None = Field(
         None,
         max_length=contract.RESTART_TOKEN_LIMIT,

@@ -428,11 +428,12 @@ def test_the_experiment_has_the_name_that_was_given(start_agent: StartAgent, mon
     assert trainjob.get_context().get_trial_name() == "digits"
 
 
-def test_the_agent_is_told_once_when_this_rank_began(start_agent: StartAgent) -> None:
+def test_the_agent_is_told_when_this_rank_could_step_and_when_it_did(start_agent: StartAgent) -> None:
     agent = start_agent()
     trainjob.get_checkpoint()
     trainjob.log({"loss": 1.0})
     trainjob.report({"loss": 0.5})
     trainjob.report({"loss": 0.25})
-    (word,) = agent.begun
-    assert word["group"] is None and word["restored"] <= word["first_step"]
+    ready, word = agent.begun
+    assert (ready["first_step"], word["group"]) == (None, None)
+    assert ready["restored"] == word["restored"] <= word["first_step"]

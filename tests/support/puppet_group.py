@@ -185,6 +185,7 @@ class Group:
         """From the first step to the last, or until it can no longer go on."""
         world, training, leader = self._world, self._world.training(self.job), self.members[0]
         while self.all_running:
+            leader.began(training.position)
             leader.progress = {
                 "position": training.position,
                 "step": training.position,

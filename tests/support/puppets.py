@@ -428,6 +428,8 @@ class PuppetAgent:
         self.lost_peers: set[int] = set()
         self.unreached_since = world.clock.monotonic()
         self.progress: dict[str, Any] | None = None
+        self.begin: dict[str, Any] | None = None
+        self.effort: dict[str, Any] | None = None
         self.clock_error = world.rng.uniform(-3.0, 3.0)
         self._seq = 0
         self._heard_at = world.clock.monotonic()
@@ -501,6 +503,8 @@ class PuppetAgent:
             "quiet": self.quiet,
             "joined": self.joined,
             "ranks": self.ranks,
+            "begin": self.begin,
+            "effort": self.effort,
             "lost_peers": sorted(self.lost_peers),
             "unreached_s": self.world.clock.monotonic() - self.unreached_since if self.lost_peers else 0.0,
             "draining": self.draining,
@@ -561,6 +565,7 @@ class PuppetAgent:
         if not self.alive or self.draining:
             return
         self.attempt, self.index, self.ranks, self.progress, self.course = attempt, index, [], None, Course()
+        self.begin, self.effort = {"told": self._wall(), "stopped": 0}, None
         self.lost_peers.clear()
         self.group = self.world.group(self, attempt, workers)
         self.speak()
@@ -599,6 +604,16 @@ class PuppetAgent:
     def start_ranks(self, index: int) -> None:
         self.ranks = [self._rank(local) for local in range(self.processes)]
         self.speak()
+
+    def began(self, position: int) -> None:
+        """Rank 0 steps, and saves at every other report; each save holds the ranks up for a moment."""
+        if self.begin is None:
+            return
+        since = round((self._wall() - self.begin["told"]) * 1000)
+        self.begin.setdefault("first_step", since)
+        effort = self.effort or {"saved": None, "checkpoint": 0, "stalled": 0}
+        saves = {"saved": since, "checkpoint": effort["checkpoint"] + 20} if position % 2 else {}
+        self.effort = {**effort, **saves}
 
     def end_rank(self, local: int, kind: str, *, exit_code: int, error: dict[str, Any] | None = None) -> None:
         self.ranks[local] = {

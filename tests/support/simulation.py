@@ -13,12 +13,12 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support.puppets import TOKEN, Pace, World
 from support.virtual_time import MachineClock, VirtualClock
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import Seconds, TrainJob
 from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
@@ -403,9 +403,39 @@ def _compare(before: TrainJob, after: TrainJob) -> None:
                 "a committed attempt changed its members"
             )
             assert not (old.attempt.state == "Ended" and new.attempt.state == "Running"), "an ended attempt runs again"
+    _compare_books(before, after)
     if old.finished:
         answered = old.model_copy(update={"observed_generation": new.observed_generation})
         assert new == answered, "a finished job's status changed"
+
+
+def _compare_books(before: TrainJob, after: TrainJob) -> None:
+    """Every second since the first turn is in one place: time that passes between two writes is dealt out whole, and
+    what was settled never shrinks. A clock that was put back between two leaders costs no second, and makes none.
+    """
+    old, new = before.status.goodput, after.status.goodput
+    if new is None:
+        assert old is None, "the books were lost"
+        return
+    places = new.seconds.model_dump()
+    assert all(value >= 0 for value in places.values()), f"a place is negative: {places}"
+    if old is None:
+        assert sum(places.values()) == 0, f"the first look found time already: {places}"
+        return
+    passed, dealt = _whole_ms(new.at) - _whole_ms(old.at), _total_ms(new.seconds) - _total_ms(old.seconds)
+    assert dealt == passed or passed < 0, f"{passed} ms passed, {dealt} ms were dealt out: {old} {new}"
+    for name, value in old.settled.model_dump().items():
+        assert getattr(new.settled, name) >= value, f"settled {name} shrank from {value}: {new}"
+    if not before.status.finished and after.status.finished:
+        assert new.settled == new.seconds and new.settled_at == new.at, "the job ended with open books"
+
+
+def _whole_ms(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _total_ms(seconds: Seconds) -> int:
+    return sum(round(value * 1000) for value in seconds.model_dump().values())
 
 
 class RandomFaults:

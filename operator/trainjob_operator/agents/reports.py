@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from trainjob_api import contract
-from trainjob_api.contract import BeginReport, CheckpointReport, ProgressReport, RankReport
+from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, ProgressReport, RankReport
 from trainjob_operator.core.model import AgentView
 
 NAME_LIMIT = 253
@@ -150,6 +150,12 @@ class _Begin(_Part):
         return {name: value for name, value in self.model_dump(exclude_none=True, by_alias=True).items() if value >= 0}
 
 
+class _Effort(_Part):
+    saved: Number = None
+    checkpoint: Number = None
+    stalled: Number = None
+
+
 class _NonFinite(_Part):
     metric: Word
     value: Word
@@ -218,6 +224,7 @@ class Report(_Part):
     run: Count | None = None
     resumed_from: Path | None = None
     progress: _Progress | None = None
+    effort: _Effort | None = None
     latest: _Checkpoint | None = None
     best: _Checkpoint | None = None
     checkpoint_count: Count = 0
@@ -271,6 +278,7 @@ class Report(_Part):
             run=self.run,
             resumed_from=self.resumed_from,
             progress=cast(ProgressReport, self.progress.told()) if self.progress else None,
+            effort=cast(EffortReport, self.effort.told()) if self.effort else None,
             latest=cast(CheckpointReport, self.latest.told()) if self.latest else None,
             best=cast(CheckpointReport, self.best.told()) if self.best else None,
             checkpoint_count=self.checkpoint_count,

@@ -31,7 +31,7 @@ GONE_LIMIT = 10_000
 """UIDs of deleted jobs that are remembered; a forgotten one costs one more look at the cluster."""
 
 _PROGRESS_FIELDS = frozenset({"begin", "progress", "latest", "best", "checkpoint_count"})
-_CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s"})
+_CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
 
 
 class Outdated(Exception):

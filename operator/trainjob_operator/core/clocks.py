@@ -30,6 +30,7 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
             return moment
         return after(now, longest_s)
 
+    books = status.goodput
     timing, attempt, history = status.timing, status.attempt, status.history
     fields = {
         "timing": timing.model_copy(
@@ -40,6 +41,7 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
                 "gang_retry_at": past(timing.gang_retry_at, LONGEST_GANG_S),
             }
         ),
+        "goodput": books and books.model_copy(update={"at": past(books.at), "settled_at": past(books.settled_at)}),
         "progress": status.progress.model_copy(update={"written_at": past(status.progress.written_at)}),
         "workers": status.workers.model_copy(update={"counted_at": past(status.workers.counted_at)}),
         "attempt": attempt

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
-from trainjob_operator.core import parts
+from trainjob_operator.core import accounting, parts
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
@@ -29,8 +29,10 @@ NAMED_WORKERS = 8
 # --- Attempts ---------------------------------------------------------------------------------------------------------
 
 
-def end_attempt(turn: Turn, cause: str) -> None:
-    """Write the end of the running attempt, if there is one; its place in the history goes with it."""
+def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> None:
+    """Write the end of the running attempt, if there is one; its place in the history goes with it. `broke`: when what
+    ended it happened; None: now.
+    """
     attempt = turn.running
     if attempt is None:
         return
@@ -38,6 +40,7 @@ def end_attempt(turn: Turn, cause: str) -> None:
     # Also of one that was over before anybody saw it run.
     update = {"state": "Ended", "ended_at": turn.now, "end_cause": cause, **origin(turn, attempt)}
     note_parts(turn)
+    accounting.settle(turn, broke=broke, loses=cause != contract.REASON_COMPLETED)
     attempt = turn.running or attempt
     ended = attempt.model_copy(update=update)
     history = turn.status.history
@@ -112,6 +115,7 @@ def suspend(turn: Turn) -> None:
     timing = turn.status.timing
     if not turn.spec.suspend:
         if timing.active_since is None:
+            accounting.settle(turn)
             turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
         return
     if turn.running is not None and turn.held:
@@ -123,6 +127,8 @@ def suspend(turn: Turn) -> None:
     elif timing.active_since is not None:
         turn.tell("Normal", contract.REASON_SUSPENDED, "spec.suspend is true: ranks stop, pods are removed")
     end_attempt(turn, contract.REASON_SUSPENDED)
+    if timing.active_since is not None:
+        accounting.settle(turn)
     turn.change(
         timing=_stopped_clock(turn).model_copy(
             update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}
@@ -240,6 +246,7 @@ def fail(turn: Turn, reason: str, message: str, cause: Failure | None = None) ->
 
 
 def _finish(turn: Turn, outcome: Outcome) -> None:
+    accounting.settle(turn)
     turn.outcome = outcome
     timing = _stopped_clock(turn).model_copy(update={"finished_at": turn.now, "retry_at": None, "gang_retry_at": None})
     turn.change(timing=timing, verdict=None)

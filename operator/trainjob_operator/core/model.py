@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from trainjob_api.contract import BeginReport, CheckpointReport, Instruction, ProgressReport, RankReport
+from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, Instruction, ProgressReport, RankReport
 from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 
@@ -106,6 +106,7 @@ class AgentView:
     run: int | None = None
     resumed_from: str | None = None
     progress: ProgressReport | None = None
+    effort: EffortReport | None = None
     latest: CheckpointReport | None = None
     best: CheckpointReport | None = None
     checkpoint_count: int = 0

@@ -69,6 +69,15 @@ def first_step_ms(parts: PartsMs | None) -> int | None:
     return sum(getattr(parts, name) or 0 for name in ("decided", *AGENTS_PARTS, "first_step"))
 
 
+def ready_ms(parts: PartsMs | None) -> int | None:
+    """From the write that began the attempt until its ranks could step: they had their group and their checkpoint. Of a
+    script that asks for neither, its first step; None: nobody told.
+    """
+    if parts is None or (parts.group is None and parts.restored is None):
+        return first_step_ms(parts)
+    return sum(getattr(parts, name) or 0 for name in ("decided", *AGENTS_PARTS))
+
+
 def total_ms(parts: PartsMs) -> int:
     """All that is known."""
     return sum(value for value in parts.model_dump().values() if value is not None)

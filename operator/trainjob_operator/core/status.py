@@ -10,6 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
+from trainjob_operator.core import accounting
 from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled, note_parts
@@ -53,6 +54,7 @@ def close(turn: Turn, ready: Callable[[Turn], int]) -> TrainJobStatus:
     if turn.status != turn.job.status:
         # It goes with what is written anyway, and is no reason to write.
         note_parts(turn)
+        accounting.show(turn)
     return turn.status
 
 

@@ -14,7 +14,7 @@ from trainjob_operator.core.model import Decision
 AT_ONCE, EVERY_S = 6, 10.0
 """Writes of a job that no decision needs: at once, and one more after so long."""
 
-_SHOWN = ("conditions", "reason", "phase", "progress", "checkpoint", "workers")
+_SHOWN = ("conditions", "reason", "phase", "progress", "checkpoint", "workers", "goodput")
 
 
 def only_progress(old: TrainJobStatus, decision: Decision) -> bool:
@@ -22,7 +22,7 @@ def only_progress(old: TrainJobStatus, decision: Decision) -> bool:
     if decision.actions or decision.events:
         return False
     new = decision.status
-    same = {"progress": new.progress, "checkpoint": new.checkpoint, **_shown_of_attempt(old, new)}
+    same = {name: getattr(new, name) for name in ("progress", "checkpoint", "goodput")} | _shown_of_attempt(old, new)
     return old.model_copy(update=same) == new
 
 

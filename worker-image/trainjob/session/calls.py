@@ -211,7 +211,7 @@ def get_checkpoint() -> Optional[Checkpoint]:
         found = line.restore(wanted)
         if found is not None:
             _position.current = restored(found)
-    milestones.restored()
+    milestones.asked(line)
     return _position.current
 
 

@@ -1,5 +1,5 @@
-"""When this rank had its process group, had read its checkpoint, and made its first step: told to the agent once, with
-the first report() or log().
+"""When this rank had its process group, had read its checkpoint, and made its first step: told to the agent when the
+checkpoint was asked for, and with the first report() or log().
 
 Called by the library's own functions, on their way: the clock is read a few times per attempt, and nothing of torch is
 imported for it. A group that the script brings up itself is noticed by the next of these calls.
@@ -21,6 +21,7 @@ class _Milestones:
     def __init__(self) -> None:
         self.group: Optional[float] = None
         self.restored: Optional[float] = None
+        self.asked = False
         self.stepped = False
 
 
@@ -42,6 +43,14 @@ def restored() -> None:
     look()
     if not _mine.stepped:
         _mine.restored = time.monotonic()
+
+
+def asked(line: Link) -> None:
+    """The first get_checkpoint() is answered. Raises AgentLostError."""
+    restored()
+    if not _mine.stepped and not _mine.asked:
+        _mine.asked = True
+        line.post(Begun(None, _mine.group, _mine.restored))
 
 
 def step(line: Link) -> None:

@@ -6,11 +6,15 @@ step. All of it by the monotonic clock of this machine, which ranks and agent sh
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+import time
+from typing import TYPE_CHECKING, Dict, Optional
 
 from trainjob.agent import steady
-from trainjob_api.contract import BeginReport
+from trainjob_api.contract import BeginReport, EffortReport
 from trainjob_api.rank_messages import Begun
+
+if TYPE_CHECKING:
+    from trainjob.agent.barriers.effort import Effort
 
 STOPPED, JOINED, FORKED, GROUP, RESTORED, FIRST_STEP = (
     "stopped",
@@ -40,8 +44,18 @@ class Beginning:
         for part, moment in ((GROUP, word.group), (RESTORED, word.restored)):
             if moment is not None:
                 self._at[part] = max(self._at.get(part, 0.0), steady.of_monotonic(moment))
-        first = steady.of_monotonic(word.first_step)
-        self._at[FIRST_STEP] = min(self._at.get(FIRST_STEP, first), first)
+        if word.first_step is not None:
+            first = steady.of_monotonic(word.first_step)
+            self._at[FIRST_STEP] = min(self._at.get(FIRST_STEP, first), first)
+
+    def effort(self, effort: Effort) -> EffortReport:
+        """What rank 0's agent reports of the attempt's work, in this clock's terms."""
+        now, saved = time.monotonic(), effort.saved_at
+        return {
+            "saved": None if saved is None else max(0, round((steady.of_monotonic(saved) - self._told) * 1000)),
+            "checkpoint": round(effort.checkpoint_s(now) * 1000),
+            "stalled": round(effort.stalled_s(now) * 1000),
+        }
 
     def report(self) -> BeginReport:
         """As the coordinator gets it."""

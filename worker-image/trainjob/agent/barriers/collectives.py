@@ -14,6 +14,7 @@ from typing import Deque, Dict, List, Optional, Sequence
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Barrier
 from trainjob.agent.barriers.calls import Arrival
+from trainjob.agent.barriers.effort import Effort
 from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.barriers.reports import Facts, Reports, TellEach
@@ -37,6 +38,7 @@ class Collectives:
         self._commits = commits
         self._reports = Reports(site, tell, facts, commits, history)
         self._loop = asyncio.get_running_loop()
+        self.effort = Effort()
         self._barrier = Barrier(facts.workers * facts.processes, range(facts.workers), site.config.barrier_warn_s)
         self._outputs: Deque[barrier.Output] = deque()
         self._busy = False
@@ -149,6 +151,7 @@ class Collectives:
     def logged(self, rows: Sequence[LogRow]) -> None:
         """log() of rank 0."""
         self._reports.logged(rows)
+        self.effort.stepped(self._loop.time())
 
     def _resize(self, world_size: int) -> None:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
@@ -177,8 +180,10 @@ class Collectives:
             self._fail(output)
         elif isinstance(output, barrier.Admit):
             n = output.n
+            self.effort.saving(self._loop.time())
             self._commits.admit(lambda: self._carry_out(self._barrier.admitted(n)))
         elif isinstance(output, barrier.Stage):
+            self.effort.saving(self._loop.time())
             self._reports.stage(output)
         elif isinstance(output, barrier.Persist):
             self._persist(output)
@@ -210,6 +215,9 @@ class Collectives:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
         if output.ranks is None and output.kind == contract.KIND_REPORT:
             saved, warnings = self._reports.released()
+            now = self._loop.time()
+            self.effort.answered(now, saved is not None)
+            self.effort.stepped(now)
         elif output.saved:
             saved = self._reports.saved_last()
         self._tell(
@@ -220,6 +228,7 @@ class Collectives:
     def _fail(self, output: barrier.Fail) -> None:
         self._answered = max(self._answered, output.n)
         self._reports.failed()
+        self.effort.answered(self._loop.time(), saved=False)
         if output.reason == contract.FAIL_RANK_GONE:
             # Before the refused are told: theirs are the ends that follow.
             self._note_needed(output)
