@@ -208,6 +208,7 @@ class Operator:
             installation,
             clock,
             workers=settings.workers,
+            on_job=self._metrics.job,
             on_turn=self._metrics.turn,
             claims=claims,
         )

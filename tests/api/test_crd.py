@@ -156,12 +156,14 @@ def test_names_subresources_and_columns() -> None:
         "Reason",
         "Metric",
         "Checkpoint",
+        "Goodput",
         "Attempt",
     ]
     assert [name for name, column in columns.items() if column.get("priority") == 1] == [
         "Reason",
         "Metric",
         "Checkpoint",
+        "Goodput",
         "Attempt",
     ]
     assert columns["Report"]["type"] == "date"

@@ -341,3 +341,20 @@ def test_a_server_that_is_not_there(user: User, tmp_path, capsys: pytest.Capture
     error = capsys.readouterr().err
     assert "gave no answer" in error
     assert "kubectl cluster-info" in error.splitlines()[-1]
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_history_shows_how_attempts_began_and_where_the_time_went(user: User) -> None:
+    user.create()
+    assert "no attempt of digits has begun" in user.tj("history", "digits").out
+    books = {"at": "2026-01-01T00:00:00Z", "settledAt": "2026-01-01T00:00:00Z", "summary": "75.0%", "ratio": 0.75}
+    seconds = {"productive": 75.0, "starting": 25.0}
+    parts = {"decided": 10, "joined": 20, "firstStep": 470}
+    user.status(attempt=attempt(1, "0-1", 2, partsMs=parts), goodput={**books, "seconds": seconds, "settled": {}})
+    shown = user.tj("history", "digits").out
+    assert "500 ms" in shown and "goodput 75.0% of 1m40s: productive 1m15s, starting 25s" in shown
+    rows = [json.loads(line) for line in user.tj("history", "digits", "-o", "json").out.splitlines()]
+    assert [row["kind"] for row in rows] == ["attempt", "goodput"] and rows[0]["totalMs"] == 500
+    assert "goodput 75.0%" in user.tj("status", "digits").out

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.virtual_time import VirtualClock
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import PartsMs, TrainJob
 from trainjob_operator.loop.reconciler import Turn
 from trainjob_operator.process.health import Health
 from trainjob_operator.process.metrics import Metrics, resource_of
@@ -155,3 +155,30 @@ def test_a_path_names_its_kind_and_never_a_name() -> None:
 def test_the_process_itself_is_measured() -> None:
     found = samples(Metrics(Health(VirtualClock())))
     assert found["process_resident_memory_bytes"] > 10 * 2**20 and found["process_cpu_seconds_total"] > 0
+
+
+def restarted(attempt: int, **parts: int) -> TrainJob:
+    """A job whose newest attempt began again after a failure, with what is known of it."""
+    found = job("digits", "Running", attempt, contract.REASON_SIGNAL)
+    assert found.status.attempt is not None
+    running = found.status.attempt.model_copy(update={"parts_ms": PartsMs(**parts)})
+    return found.model_copy(update={"status": found.status.model_copy(update={"attempt": running})})
+
+
+def test_a_recovery_is_taken_once_when_its_first_step_is_made() -> None:
+    metrics = leading()
+    metrics.turn(turn(job("digits", "Running", 1)))
+    metrics.turn(turn(restarted(2, detected=40, waited=0, decided=10)))
+    assert not [name for name in samples(metrics) if name.startswith("trainjob_recovery_seconds_count")]
+    whole = restarted(2, detected=40, waited=0, decided=10, stopped=20, joined=10, forked=20, first_step=400)
+    metrics.turn(turn(whole))
+    metrics.job(whole)
+    found = samples(metrics)
+    assert (found["trainjob_recovery_seconds_count total"], found["trainjob_recovery_seconds_sum total"]) == (1, 0.5)
+    assert found["trainjob_recovery_seconds_sum first_step"] == 0.4
+
+
+def test_a_new_leader_does_not_take_again_what_the_one_before_has_taken() -> None:
+    metrics = leading()
+    metrics.turn(turn(restarted(2, detected=40, first_step=400)))
+    assert not [name for name in samples(metrics) if name.startswith("trainjob_recovery_seconds_count")]

@@ -19,6 +19,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.ends.causes import cause_of
+from trainjob_operator.core.parts import first_step_ms, total_ms
 from trainjob_operator.loop.reconciler import Turn
 from trainjob_operator.process.health import Health
 
@@ -87,6 +88,15 @@ class Metrics:
         self._restarts = Counter(
             "trainjob_restarts", "Attempts that began after the first, by cause.", ["reason"], registry=self.registry
         )
+        self._recovery = Histogram(
+            "trainjob_recovery_seconds",
+            "Parts of restarts, as in status.attempt.partsMs, and their sum as total; of starts that got so far.",
+            ["phase"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._recovered: dict[JobKey, int] = {}
+        """The newest attempt of each job whose parts were taken."""
         self._pods_created = Counter("trainjob_pods_created", "Worker pods created.", registry=self.registry)
         self._pods_deleted = Counter("trainjob_pods_deleted", "Worker pods deleted.", registry=self.registry)
         labels = ["client", "verb", "resource", "code"]
@@ -147,8 +157,9 @@ class Metrics:
         self._turn_seconds.observe(turn.seconds)
         if turn.gone:
             self._jobs.pop(turn.key, None)
+            self._recovered.pop(turn.key, None)
         elif turn.job is not None:
-            self._job(turn.job)
+            self.job(turn.job)
 
     def call(self, client: str, method: str, path: str, code: int, seconds: float) -> None:
         """A call to the API server is over; `client` tells our own calls from the watch's."""
@@ -166,7 +177,9 @@ class Metrics:
     def _gauge(self, name: str, what: str, ask: Callable[[], float]) -> None:
         Gauge(name, what, registry=self.registry).set_function(ask)
 
-    def _job(self, job: TrainJob) -> None:
+    def job(self, job: TrainJob) -> None:
+        """A job as it was written or looked at."""
+        self._recovery_of(job)
         attempt = job.status.attempt
         number = attempt.number if attempt is not None else 0
         known = self._jobs.get(job.key)
@@ -174,6 +187,22 @@ class Metrics:
         if attempt is not None and known is not None and number > known[1] and cause_of(attempt.cause).restart:
             self._restarts.labels(attempt.cause).inc()
         self._jobs[job.key] = (job.status.phase or "Unknown", number)
+
+    def _recovery_of(self, job: TrainJob) -> None:
+        """Each restart once, when it is over: its first step is made, or its attempt has ended."""
+        status, known = job.status, self._recovered.get(job.key)
+        over = [(entry.attempt, entry.cause, entry.parts_ms) for entry in status.history]
+        attempt = status.attempt
+        if attempt is not None and first_step_ms(attempt.parts_ms) is not None:
+            over.append((attempt.number, attempt.cause, attempt.parts_ms))
+        for number, cause, parts in over:
+            # Of a job that is seen for the first time the leader before has taken them.
+            if known is not None and number > known and parts is not None and cause_of(cause).restart:
+                for name, value in parts.model_dump().items():
+                    if value is not None:
+                        self._recovery.labels(name).observe(value / 1000)
+                self._recovery.labels("total").observe(total_ms(parts) / 1000)
+        self._recovered[job.key] = max([known or 0, *(number for number, _, _ in over)])
 
 
 class _Asked:

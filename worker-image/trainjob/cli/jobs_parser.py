@@ -38,7 +38,11 @@ restarts and replaced pods, and ends with the job; the exit code is then the job
 
 {RULE}"""
 
-HISTORY = """Show what a job of this machine reported, each report once: what a restart took back is left out."""
+HISTORY = f"""Show how each attempt of a job began, part by part, and where the job's time went.
+
+Of a job of this machine then what it reported, each report once: what a restart took back is left out.
+
+{RULE}"""
 
 ATTACH = """Show a job that runs in the background or in another terminal, as `tj run` shows it, until it ends. The exit
 code is the job's. Ctrl-C leaves it running."""
@@ -84,11 +88,13 @@ def add(commands: Commands) -> None:
 
 
 def _add_local(commands: Commands) -> None:
-    history = _command(commands, "history", "show what a job of this machine reported", HISTORY, "history:history")
+    history = _shared(commands, "history", "show a job's attempts, its time, and its reports", HISTORY, "history")
     _name(history)
     history.add_argument("--run", metavar="K", type=at_least(1), help="of run K (default: the newest)")
     history.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N reports")
     output(history, "json")
+    _cluster(history)
+    history.set_defaults(only_here={"run": "--run", "tail": "--tail", "storage": "--storage"})
     attach = _command(commands, "attach", "show a running job of this machine", ATTACH, "attach:attach")
     _name(attach)
     _plain(attach)

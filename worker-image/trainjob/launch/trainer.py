@@ -299,9 +299,9 @@ class _Fit:
         from trainjob.launch.outcome import result as results
 
         if status.holds("Complete"):
-            return results.read(self._folder, return_value=self._return_value())
+            return results.read(self._folder, return_value=self._return_value(), status=status)
         error = verdict.of_failed(outcome.job)
-        error.result = results.read(self._folder, error=error)
+        error.result = results.read(self._folder, error=error, status=status)
         raise error
 
     def _return_value(self) -> Any:

@@ -15,8 +15,8 @@ from trainjob.launch.cluster.api import ApiError
 from trainjob.launch.cluster.follow import Wanted
 from trainjob.launch.cluster.pod_log import container_status, target
 from trainjob.launch.outcome import log_choice as ranks
+from trainjob.screen import clock, table, wording
 from trainjob.screen import display as displays
-from trainjob.screen import table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
 from trainjob_api import contract, defaults
@@ -69,7 +69,7 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(f"{job.metadata.name}   namespace {job.metadata.namespace}   {listing.phase(manifest, job.status.phase)}")
     moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode)
-    print(*(f"  {line}" for line in panel(job, Pace(), moment)), sep="\n")
+    print(*(f"  {line}" for line in (*panel(job, Pace(), moment), *clock.goodput(job.status))), sep="\n")
     print()
     conditions = [
         [c.type, c.status, c.reason, listing.age(c.last_transition_time, now), c.message]

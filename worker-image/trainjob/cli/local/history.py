@@ -1,4 +1,4 @@
-"""`tj history`: what a job of this machine has reported, each report once."""
+"""`tj history`: how the attempts of a job of this machine began, and what it has reported, each report once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
-from trainjob.screen import table, wording
+from trainjob.screen import clock, table, wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
 
 
 def history(args: argparse.Namespace) -> int:
-    """Print the newest run's reports, or those of `--run`."""
+    """Print the attempts of its last start, then the newest run's reports, or those of `--run`."""
     record = find.find(args)
+    job = find.job_of(record)
+    if args.output == "json":
+        for row in clock.as_json(job.status) if job is not None else ():
+            print(json.dumps(row))
+    elif job is not None and (text := clock.lines(job.status)):
+        print(*text, "", sep="\n")
     if record.folder is None:
         raise CommandError(
             f"{record.name} had no storage, and its reports are gone with it",

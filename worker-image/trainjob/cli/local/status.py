@@ -10,7 +10,7 @@ import time
 from trainjob.cli.local import attach, find, listing
 from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
-from trainjob.screen import failure, table, wording
+from trainjob.screen import clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
 from trainjob_api.contract import CLI_OK
@@ -31,7 +31,7 @@ def status(args: argparse.Namespace) -> int:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
         moment = Moment(now=now, started=now - took, ascii_only=not unicode)
-        print(*(f"  {line}" for line in panel(job, Pace(), moment)), sep="\n")
+        print(*(f"  {line}" for line in (*panel(job, Pace(), moment), *clock.goodput(job.status))), sep="\n")
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", record.folder or "none")]
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))

@@ -19,6 +19,7 @@ from trainjob.launch.cluster import bucket
 from trainjob.launch.handover import returned
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome.reports import by_rank
+from trainjob.screen import clock
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import defaults
 
@@ -36,7 +37,8 @@ def result_of(job: TrainJob, error: Exception | None = None, return_key: str | N
     folder, store = defaults.job_storage(job), own_folder(job)
     if folder is not None and store is not None:
         value = None if error else _returned(store, folder, return_key)
-        return results.read(folder, error=error, return_value=value, environ=bucket.environ(job, os.environ))
+        reached = bucket.environ(job, os.environ)
+        return results.read(folder, error=error, return_value=value, environ=reached, status=job.status)
     if folder is not None and error is None:
         _say(
             f"this machine does not see {folder}, where the metrics history and the function's return value are: "
@@ -51,6 +53,7 @@ def result_of(job: TrainJob, error: Exception | None = None, return_key: str | N
         checkpoint=latest,
         best_checkpoints=[] if best is None else [(best, dict(best.metrics or {}))],
         error=error,
+        attempts=clock.as_json(status),
     )
 
 

@@ -103,11 +103,12 @@ class _InProcess:
         if end is not None and self._callbacks:
             self._tell_callbacks(final=True)
         if end is None or end.job.status.holds("Complete"):
-            return results.read(self._context.path, return_value=returned)
+            status = None if end is None else end.job.status
+            return results.read(self._context.path, return_value=returned, status=status)
         if end.interrupted:
             raise KeyboardInterrupt
         error = verdict.of_failed(end.job)
-        error.result = results.read(self._context.path, error=error)
+        error.result = results.read(self._context.path, error=error, status=end.job.status)
         raise error
 
     # -- callbacks -----------------------------------------------------------------------------------------------------

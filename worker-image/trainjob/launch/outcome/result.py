@@ -21,6 +21,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.job import LOCAL_NAMESPACE, job_name, storage_root
+from trainjob.screen import clock
 from trainjob.session import filesystems
 from trainjob.session.checkpoint import Checkpoint
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
     from trainjob.checkpoint.records.manifest import Manifest
+    from trainjob_api.v1alpha1 import TrainJobStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,10 @@ class Result:
     """What rank 0's training function returned, from `fit()`; None for results read from a path."""
     rows: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     """The metrics history: each report once, those that were overtaken by a resumed attempt left out."""
+    attempts: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    """How each attempt began, part by part in milliseconds, and where the time went, as `tj history -o json` has them;
+    from `fit()`, empty for results read from a path.
+    """
 
     @property
     def filesystem(self) -> Any:
@@ -114,10 +120,15 @@ class Result:
 
 
 def read(
-    folder: str, *, error: Exception | None = None, return_value: Any = None, environ: Mapping[str, str] | None = None
+    folder: str,
+    *,
+    error: Exception | None = None,
+    return_value: Any = None,
+    environ: Mapping[str, str] | None = None,
+    status: TrainJobStatus | None = None,
 ) -> Result:
     """The newest run in the job's folder. `environ`: by which a bucket is reached, instead of this process's
-    environment.
+    environment; `status`: the job's last one, where it was seen.
     """
     try:
         store = open_store(folder, environ=environ)
@@ -137,6 +148,7 @@ def read(
         error=error,
         return_value=return_value,
         rows=rows,
+        attempts=() if status is None else clock.as_json(status),
     )
 
 

@@ -1,0 +1,68 @@
+"""How the clock on recoveries and the job's books are shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from trainjob.screen import clock
+from trainjob_api.v1alpha1 import Attempt, Goodput, HistoryEntry, PartsMs, Seconds, TrainJobStatus
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+RUNNING = Attempt(
+    number=2,
+    state="Running",
+    started_at=AT,
+    members="0-1",
+    workers=2,
+    world_size=2,
+    cause="KilledBySignal",
+    parts_ms=PartsMs(detected=100, waited=0, decided=100, stopped=100, joined=100, forked=0, group=200, first_step=400),
+)
+STATUS = TrainJobStatus(
+    attempt=RUNNING,
+    history=[
+        HistoryEntry(
+            attempt=1,
+            cause="Started",
+            end_cause="KilledBySignal",
+            started_at=AT,
+            world_size=2,
+            parts_ms=PartsMs(decided=100, first_step=1900),
+        )
+    ],
+    goodput=Goodput(
+        at=AT,
+        settled_at=AT,
+        ratio=0.75,
+        summary="75.0%",
+        largest_loss="down",
+        seconds=Seconds(starting=5.0, productive=75.0, lost=8.0, down=12.0, suspended=60.0),
+    ),
+)
+
+
+def test_each_start_has_a_row_and_a_bar_drawn_to_the_same_scale() -> None:
+    shown = clock.lines(STATUS)
+    assert shown[0].split() == [
+        *("ATTEMPT", "BEGAN", "BY", "DETECTED", "WAITED", "DECIDED", "STOPPED", "JOINED", "FORKED"),
+        *("GROUP", "RESTORED", "STEP", "TOTAL"),
+    ]
+    assert shown[2].split()[:4] == ["2", "KilledBySignal", "100", "ms"]
+    assert shown[2].endswith("1000 ms")
+    bars = [line for line in shown if "|" in line]
+    assert bars == ["      1   |" + "e" * 2 + "1" * 38, "      2   |ddeessjjgggg11111111"]
+
+
+def test_the_largest_loss_comes_first_and_suspended_time_last() -> None:
+    said = "goodput 75.0% of 2m40s: productive 1m15s, down 12s, lost 8.0s, starting 5.0s, suspended 1m00s"
+    assert clock.lines(STATUS)[-1] == said
+
+
+def test_the_same_as_json() -> None:
+    first, second, books = clock.as_json(STATUS)
+    assert (first["attempt"], first["totalMs"], second["partsMs"]["firstStep"]) == (1, 2000, 400)
+    assert (books["kind"], books["largestLoss"], books["seconds"]["down"]) == ("goodput", "down", 12.0)
+
+
+def test_nothing_known_is_nothing_shown() -> None:
+    assert clock.lines(TrainJobStatus()) == [] and clock.as_json(TrainJobStatus()) == []

@@ -1,0 +1,125 @@
+"""How each attempt of a job began, part by part, and where the job's time went: tables, bars and JSON for `tj history`
+and `tj status`; pure. The same for a job of this machine and one of a cluster, from the status alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainjob.screen import table, wording
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import PartsMs, TrainJobStatus
+
+BAR_WIDTH = 40
+PARTS = (
+    ("detected", "DETECTED", "d"),
+    ("waited", "WAITED", "w"),
+    ("decided", "DECIDED", "e"),
+    ("stopped", "STOPPED", "s"),
+    ("joined", "JOINED", "j"),
+    ("forked", "FORKED", "f"),
+    ("group", "GROUP", "g"),
+    ("restored", "RESTORED", "r"),
+    ("first_step", "STEP", "1"),
+)
+"""Field, column, and its letter in the bar."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beginning of one attempt."""
+
+    attempt: int
+    cause: str
+    end_cause: str | None
+    parts: PartsMs
+
+    @property
+    def total_ms(self) -> int:
+        """All that is known of it."""
+        return sum(value for value in self.parts.model_dump().values() if value is not None)
+
+
+def starts(status: TrainJobStatus) -> list[Start]:
+    """Those whose clock is known, in their order, the running attempt last."""
+    found = [(one.attempt, one.cause, one.end_cause, one.parts_ms) for one in status.history]
+    attempt = status.attempt
+    if attempt is not None and attempt.number not in [one[0] for one in found]:
+        found.append((attempt.number, attempt.cause, attempt.end_cause, attempt.parts_ms))
+    return [Start(number, cause, end, parts) for number, cause, end, parts in found if parts is not None]
+
+
+def lines(status: TrainJobStatus) -> list[str]:
+    """The table of the starts, a bar for each, and where the time went; empty where nothing is known."""
+    found = starts(status)
+    if not found:
+        return goodput(status)
+    rows = [
+        [str(start.attempt), start.cause, *(_cell(getattr(start.parts, name)) for name, _, _ in PARTS), _ms(start)]
+        for start in found
+    ]
+    header = ("ATTEMPT", "BEGAN BY", *(column for _, column, _ in PARTS), "TOTAL")
+    longest = max(start.total_ms for start in found)
+    bars = [f"{start.attempt:>7}   |{bar(start.parts, longest)}" for start in found]
+    key = ", ".join(f"{letter} {name.replace('_', ' ')}" for name, _, letter in PARTS)
+    return [*table.lines(header, rows), "", *bars, f"{'':>7}   {key}", *_apart(goodput(status))]
+
+
+def bar(parts: PartsMs, longest_ms: int) -> str:
+    """Each part as wide as its share of the longest start."""
+    drawn, at = "", 0
+    for name, _, letter in PARTS:
+        at += getattr(parts, name) or 0
+        wide = round(BAR_WIDTH * at / longest_ms) if longest_ms else 0
+        drawn += letter * (wide - len(drawn))
+    return drawn
+
+
+def goodput(status: TrainJobStatus) -> list[str]:
+    """`goodput 97.3% of 12m05s: productive 11m45s, down 12s, lost 8.1s`, the largest loss before the others."""
+    books = status.goodput
+    if books is None or books.summary is None:
+        return []
+    places = {name: value for name, value in books.seconds.model_dump().items() if value >= 0.05}
+    whole = sum(books.seconds.model_dump().values())
+    losses = sorted(
+        ((value, name) for name, value in places.items() if name not in ("productive", "suspended")), reverse=True
+    )
+    told = [(places.get("productive", 0.0), "productive"), *losses]
+    told += [(places["suspended"], "suspended")] if "suspended" in places else []
+    said = ", ".join(f"{name.replace('_', ' ')} {wording.duration(value)}" for value, name in told)
+    return [f"goodput {books.summary} of {wording.duration(whole)}: {said}"]
+
+
+def as_json(status: TrainJobStatus) -> list[dict[str, Any]]:
+    """An object of kind `attempt` for each start, and one of kind `goodput`."""
+    found: list[dict[str, Any]] = [
+        {
+            "kind": "attempt",
+            "attempt": start.attempt,
+            "cause": start.cause,
+            "endCause": start.end_cause,
+            "partsMs": start.parts.to_json(),
+            "totalMs": start.total_ms,
+        }
+        for start in starts(status)
+    ]
+    return found + ([{"kind": "goodput", **status.goodput.to_json()}] if status.goodput is not None else [])
+
+
+def _cell(value: int | None) -> str:
+    return "" if value is None else _text(value)
+
+
+def _ms(start: Start) -> str:
+    return _text(start.total_ms)
+
+
+def _text(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 10_000 else wording.duration(milliseconds / 1000)
+
+
+def _apart(text: list[str]) -> list[str]:
+    return ["", *text] if text else []
