@@ -47,6 +47,24 @@ def environ(pid: int) -> bytes:
         return b""
 
 
+def test_where_tmpdir_has_a_long_path_there_is_still_room_for_the_name_of_a_socket(tmp_path: Path) -> None:
+    """Loader workers hand tensors over through one: without it the loop waits for its first batch for ever."""
+    script = (
+        "import os, tempfile, time, multiprocessing.connection, trainjob\n"
+        "multiprocessing.connection.Listener(family='AF_UNIX')\n"
+        "open(os.path.join(tempfile.gettempdir(), 'data'), 'a')\ntrainjob.barrier()\n"
+        "print('listens', flush=True)\ntime.sleep(600)\n"
+    )
+    tmp = tmp_path / ("long-" * 20)
+    tmp.mkdir()
+    with Rig(tmp_path, script=script, agents=1, env={contract.ENV_SHARED_TMP: str(tmp)}) as rig:
+        for attempt in (1, 2):
+            rig.run(attempt)
+            rig.wait(lambda attempt=attempt: rig.text(0).count("listens") == attempt, "a socket")
+            left = sorted(path.name[:5] for path in tmp.iterdir())
+            assert left == ["data", "pymp-"]
+
+
 def test_what_killed_ranks_leave_in_tmpdir_goes_with_their_attempt(tmp_path: Path) -> None:
     script = (
         "import os, tempfile, time, trainjob\nfolder = tempfile.mkdtemp(prefix='mine-')\n"
@@ -85,7 +103,7 @@ def test_where_room_is_short_all_that_attempts_left_goes(
     config = SimpleNamespace(work_dir=str(tmp_path), pod_uid="1a2b3c4d", shared_tmp=None)
     for name in ("data", "saved-by-mktemp.Xy12", "tmpabcdefgh_1a2b3c_"):
         (tmp_path / "tmp" / name).mkdir(parents=True)
-    forking.make_folders(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    forking.make_folders(SimpleNamespace(config=config, socket_folder=str(tmp_path)))  # type: ignore[arg-type]
     kept = ["data", "saved-by-mktemp.Xy12"] if room == "much" else []
     assert sorted(os.listdir(tmp_path / "tmp")) == kept
 

@@ -53,6 +53,9 @@ def main():
                     for slow, fast in zip(ema.parameters(), model.parameters()):
                         slow.lerp_(fast, 0.1)
         scheduler.step()
+        mean = torch.tensor(total)
+        dist.all_reduce(mean)
+        total = mean.item() / dist.get_world_size()
         notes.train_step(epoch)
         notes.weight = total
         with tempfile.TemporaryDirectory() as folder:

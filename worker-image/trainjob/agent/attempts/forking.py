@@ -17,6 +17,7 @@ from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
 from trainjob.agent.processes.ranks import RankGroup
 from trainjob.agent.site import Site
 from trainjob.agent.wire.from_leader import Joined
+from trainjob.agent.wire.rank_calls import LONGEST_NAME, SOCKET_PATH_LIMIT
 
 ROOM_LEFT = 0.2
 """Of the volume: with less, what earlier attempts left in TMPDIR goes, whoever named it."""
@@ -56,9 +57,22 @@ def tmp_of(site: Site) -> str:
     return site.config.shared_tmp or os.path.join(site.config.work_dir, "tmp")
 
 
+def tmpdir_of(site: Site) -> str:
+    """The same as the ranks are told it: through a short link where paths of sockets below it would be too long, since
+    a loader whose workers cannot hand over their first batch waits for it for ever.
+    """
+    tmp = tmp_of(site)
+    enough = len(os.fsencode(tmp)) + len(LONGEST_NAME) - len("/t") <= SOCKET_PATH_LIMIT
+    return tmp if enough else os.path.join(site.socket_folder, "t")
+
+
 def make_folders(site: Site) -> None:
     """What an attempt needs. Of attempts before only what they named themselves is there: see `remove_leftovers`."""
-    os.makedirs(tmp_of(site), exist_ok=True)
+    tmp, told = tmp_of(site), tmpdir_of(site)
+    os.makedirs(tmp, exist_ok=True)
+    if told != tmp:
+        with contextlib.suppress(FileExistsError):
+            os.symlink(os.path.abspath(tmp), told)
     remove_leftovers(site)
     os.makedirs(os.path.join(site.config.work_dir, "logs"), exist_ok=True)
 
@@ -105,7 +119,7 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) ->
         answer.master_port,
         socket,
         site.socket_folder,
-        tmp_of(site),
+        tmpdir_of(site),
         _mark(site),
         site.return_file,
     )

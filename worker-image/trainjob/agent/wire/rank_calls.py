@@ -31,7 +31,12 @@ from trainjob_api.rank_messages import (
     ToRank,
 )
 
-SOCKET_PATH_LIMIT = 100
+SOCKET_PATH_LIMIT = 107
+"""Bytes of the longest path that a socket can have."""
+LONGEST_NAME = "/t/pymp-12345678_123456_/listener-12345678_123456_"
+"""Of what is to have room in the folder: below the ranks' TMPDIR, where that is a link in it, and marked as theirs, what
+multiprocessing listens on when it hands tensors over.
+"""
 SHORT_PREFIX = "/tmp/trainjob-"
 OnCall = Callable[[int, FromRank], None]
 OnHello = Callable[[Hello], None]
@@ -48,7 +53,7 @@ class SocketFolder:
         self.path = os.path.join(work_dir, "run")
         # Nothing of an earlier agent in this pod may be mistaken for ours.
         shutil.rmtree(self.path, ignore_errors=True)
-        if len(os.fsencode(self.path)) + len("/a1234567890.sock") <= SOCKET_PATH_LIMIT:
+        if len(os.fsencode(self.path)) + len(LONGEST_NAME) <= SOCKET_PATH_LIMIT:
             os.makedirs(self.path, mode=0o700)
             return
         # The name tells whose it is: the launcher removes it if this agent is killed.
