@@ -53,6 +53,19 @@ def test_a_rank_behind_a_shell_that_raised_and_does_not_end_is_killed(tmp_path: 
         assert (rig.rank(0)["kind"], rig.rank(0)["exit_code"]) == (contract.END_EXCEPTION, 137)
 
 
+def test_a_rank_that_became_another_program_tells_what_it_raised(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\nif 'AGAIN' not in os.environ:\n"
+        "    os.execve(sys.executable, [sys.executable, 'train.py'], {**os.environ, 'AGAIN': '1'})\n"
+        "import trainjob\ntrainjob.barrier()\nraise ValueError('the data are gone')\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "its end")
+        assert (rig.rank(0)["kind"], rig.rank(0)["exit_code"]) == (contract.END_EXCEPTION, 1)
+        assert rig.rank(0)["error"]["message"] == "the data are gone"
+
+
 def test_calls_at_exit_of_a_rank_that_raised_are_refused(tmp_path: Path) -> None:
     script = HEAD + (
         "import atexit\ndef last():\n    try:\n        trainjob.barrier()\n    except trainjob.CollectiveError as error:\n"

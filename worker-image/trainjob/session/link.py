@@ -273,6 +273,8 @@ def _lost(operation: str, error: Exception) -> errors.AgentLostError:
 
 
 _link: Optional[Link] = None
+_booted = False
+"""Whoever runs the program in this process tells of its end."""
 _opening = threading.Lock()
 _forked_from: Optional[int] = None
 
@@ -280,6 +282,13 @@ _forked_from: Optional[int] = None
 def link() -> Link:
     """This process's connection, opened by the first call. Raises NotInWorkerError outside a worker."""
     return _link if _link is not None else _open()
+
+
+def boot() -> None:
+    """Open it, in a process whose end the caller tells. Raises NotInWorkerError, AgentLostError."""
+    global _booted
+    _booted = True
+    link()
 
 
 def _open() -> Link:
@@ -300,10 +309,10 @@ def _open() -> Link:
             opened = Link(context.read(os.environ))
             close_at_exit()
             _link = opened
-            if contract.ENV_RANK_PID not in os.environ:
-                # A launcher such as torchrun started this rank, not our boot: its end is then told from here.
+            if not _booted:
+                # Nothing of ours runs this program: a launcher such as torchrun started it, or a rank has become it.
                 _tell_of_exceptions()
-                if not _hooked:
+                if contract.ENV_RANK_PID not in os.environ and not _hooked:
                     _tell_of_exits()
                     _tell_of_shutdown()
         return _link

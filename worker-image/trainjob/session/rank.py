@@ -47,7 +47,7 @@ def run(command: Sequence[str]) -> None:
     temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
-        link.link()
+        link.boot()
     try:
         code, module = _prepare(command)
     except (StartError, SyntaxError) as error:

@@ -135,7 +135,7 @@ class Guest:
                 checks.check(self._job, base, os.getcwd())
                 self._companion = _started(self._order(), base)
             self._enter(self._place_from_stand_in())
-            link.link()
+            link.boot()
             unless_begun.pop_all()
 
     def close(self, error: BaseException | None) -> End | None:
