@@ -34,8 +34,8 @@ from trainjob_api.rank_messages import (
 SOCKET_PATH_LIMIT = 107
 """Bytes of the longest path that a socket can have."""
 LONGEST_NAME = "/t/pymp-12345678_123456_/listener-12345678_123456_"
-"""Of what is to have room in the folder: below the ranks' TMPDIR, where that is a link in it, and marked as theirs, what
-multiprocessing listens on when it hands tensors over.
+"""Of what is to have room in the folder: the ranks' TMPDIR, where that is a link in it, and below it what
+multiprocessing listens on when it hands tensors over, each name marked as theirs.
 """
 SHORT_PREFIX = "/tmp/trainjob-"
 OnCall = Callable[[int, FromRank], None]
