@@ -328,6 +328,8 @@ END_LOST = "lost"
 """The agent restarted and no longer knows how the rank ended (ContainerRestarted)."""
 END_STORAGE = "storage"
 """The job's storage cannot be used (unreadable, read-only, no run could be claimed)."""
+END_FULL = "full"
+"""It raised the error of a report() whose checkpoint found no room in the staging volume."""
 END_NOT_SHARED = "not_shared"
 """The storage path is another folder on some workers: no checkpoint could ever be committed, starting again cannot
 help.
@@ -371,6 +373,8 @@ FAIL_RANK_GONE = "rank_gone"
 FAIL_MISMATCH = "mismatch"
 FAIL_TIMEOUT = "timeout"
 FAIL_STAGING = "staging"
+FAIL_FULL = "full"
+"""There is no room to stage the checkpoint."""
 FAIL_DAMAGED = "damaged"
 FAIL_STORAGE = "storage"
 
@@ -426,6 +430,10 @@ REASON_DAMAGED = "CheckpointDamaged"
 """The checkpoint that the attempt resumed from turned out damaged; the one before is used, nothing is counted."""
 REASON_STORAGE = "StorageError"
 """The job's storage cannot be used."""
+REASON_STAGING_FULL = "StagingFull"
+"""A worker's checkpoint found no room in its staging volume, or the kubelet evicted a worker that went over the size
+limit of a volume or over its ephemeral storage. The message names the field to raise.
+"""
 REASON_NOT_SHARED = "StorageNotShared"
 """The storage path is not one folder in all pods (emptyDir, hostPath, a local volume): the job fails at once, the
 message names the pods.

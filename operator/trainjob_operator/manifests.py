@@ -20,6 +20,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.last_words import last_word_in, sentence
 from trainjob_operator.agents.reports import clean
 from trainjob_operator.cluster import ClusterError, Manifest
+from trainjob_operator.core.evictions import EVICTED, over_own_limit
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import POD_DEADLINE, how_process_ended
@@ -39,7 +40,7 @@ STARTING_WARNINGS = (
 """Events about a pod that say what no field of it says."""
 TAKEN_AWAY = ("Preempted", "TaintManagerEviction", "Evicted", "NodeNotReady")
 """Events about a pod that say that it was taken away (scheduler, taint eviction, kubelet), or that its node had
-fallen silent.
+fallen silent. An eviction for a limit of the pod's own is none of them.
 """
 CALLED_OFF = "Cancelling deletion"
 """How the taint eviction's event begins when it lets a pod stay after all; its reason is the same."""
@@ -132,7 +133,7 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
         exit_code=ended.get("exitCode"),
         signal=ended.get("signal"),
         reason=reason,
-        message=message if word is None else bounded(sentence(word)),
+        message=message if word is None or reason == EVICTED else bounded(sentence(word)),
         failed_init=bounded(init.get("name")) if reason == contract.REASON_INIT_FAILED else None,
         last_word=word,
         disrupted=_holds(conditions, "DisruptionTarget", False),
@@ -186,7 +187,10 @@ def disruption_in(events: Iterable[Manifest], since: datetime) -> str | None:
     told = [
         (at, event)
         for event in events
-        if event.get("reason") in TAKEN_AWAY and (at := _event_time(event)) is not None and aware(at) >= aware(since)
+        if event.get("reason") in TAKEN_AWAY
+        and over_own_limit(str(event.get("message"))) is None
+        and (at := _event_time(event)) is not None
+        and aware(at) >= aware(since)
     ]
     told.sort(key=lambda entry: aware(entry[0]))
     if not told or str(told[-1][1].get("message")).startswith(CALLED_OFF):
@@ -348,7 +352,7 @@ def _words(manifest: Manifest, trainer: _Trainer, conditions: Mapping[str, Manif
     status, unscheduled = manifest.get("status") or {}, conditions.get("PodScheduled") or {}
     ended = trainer.state.get("terminated") or {}
     # What the kubelet did to the whole pod is the cause of what its container then ended with.
-    first = [status, ended] if status.get("reason") == POD_DEADLINE else [ended, status]
+    first = [status, ended] if status.get("reason") in (POD_DEADLINE, EVICTED) else [ended, status]
     sources: list[Manifest] = [*first, _init_trouble(status), _waiting(trainer)]
     if unscheduled.get("status") == "False":
         sources.append(unscheduled)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.small_disk import small_disk
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -299,3 +300,24 @@ def test_what_killed_ranks_left_in_tmpdir_goes_before_the_next_attempt(tmp_path:
         rig.wait(lambda: rig.ended(0), "killed")
         rig.run(2)
         rig.wait_text(0, "left []")
+
+
+def test_a_checkpoint_that_finds_no_room_to_be_staged_is_the_cause_with_the_way_out(tmp_path: Path) -> None:
+    # Two folders of its own beside the work volume: the first is staged, for the second there is no room.
+    script = HEAD + 'tempfile.tempdir = os.getcwd()\nsave(1, data=b"x" * 9000)\nsave(2, data=b"x" * 3_000_000)\n'
+    with small_disk(tmp_path / "pod-0"), Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "told")
+        rank = rig.rank(0)
+        assert rank["kind"] == contract.END_FULL, rank["error"]["message"]
+        assert rank["error"]["type"] == "trainjob.session.errors.StagingFullError"
+        assert "spec.checkpoint.staging.sizeLimit" in rank["error"]["message"]
+
+
+def test_a_script_that_fills_the_staging_volume_through_tmpdir_hears_whose_volume_it_is(tmp_path: Path) -> None:
+    script = HEAD + 'save(1, data=b"x" * 3_000_000)\n'
+    with small_disk(tmp_path / "pod-0"), Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "told")
+        message = rig.rank(0)["error"]["message"]
+        assert "No space left on device" in message and "spec.checkpoint.staging.sizeLimit" in message

@@ -59,6 +59,7 @@ def incident(w: World) -> Incident:
         (ended(1, contract.END_DAMAGED), contract.REASON_DAMAGED, "damaged", False),
         (ended(1, contract.END_LOST), contract.REASON_CONTAINER_RESTARTED, "container was started again", True),
         (ended(1, contract.END_STORAGE), contract.REASON_STORAGE, "storage", True),
+        (ended(1, contract.END_FULL), contract.REASON_STAGING_FULL, "no room for its checkpoint", True),
         (ended(1, contract.END_EARLY), contract.REASON_RANK_ENDED_EARLY, "while others waited for it", True),
         (ended(1, contract.END_NOT_SHARED), contract.REASON_NOT_SHARED, "not the same folder in all pods", True),
         (ended(1, contract.END_INTERNAL), contract.REASON_INTERNAL, "ended by its agent", True),
@@ -506,3 +507,51 @@ def test_an_edit_while_a_cause_is_looked_for_makes_nobody_forget_the_failure() -
     w.turn()
     assert w.status.history[-1].end_cause == contract.REASON_USER_ERROR and w.status.failures.counted == 1
     assert w.attempt.workers == 2
+
+
+@pytest.mark.parametrize("agent", ["auto", "Disabled"])
+@pytest.mark.parametrize(
+    ("message", "reason", "words", "counted"),
+    [
+        (
+            'Usage of EmptyDir volume "trainjob-work" exceeds the limit "30Mi". ',
+            contract.REASON_STAGING_FULL,
+            "its staging volume grew beyond 30Mi: raise spec.checkpoint.staging.sizeLimit",
+            True,
+        ),
+        (
+            'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". ',
+            contract.REASON_STAGING_FULL,
+            "its volume scratch grew beyond 1Gi: raise emptyDir.sizeLimit of that volume in spec.template",
+            True,
+        ),
+        (
+            'Container trainer exceeded its local ephemeral storage limit "2Gi". ',
+            contract.REASON_STAGING_FULL,
+            "container trainer grew beyond its 2Gi of ephemeral storage: raise resources.limits.ephemeral-storage",
+            True,
+        ),
+        (
+            "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ",
+            contract.REASON_STAGING_FULL,
+            "it grew beyond its 2Gi of ephemeral storage: raise resources.limits.ephemeral-storage",
+            True,
+        ),
+        (
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 40Mi. ",
+            contract.REASON_PREEMPTED,
+            "The node was low on resource: memory",
+            False,
+        ),
+    ],
+)
+def test_a_worker_that_the_kubelet_evicted_is_told_by_whose_limit_it_was(
+    message: str, reason: str, words: str, counted: bool, agent: str
+) -> None:
+    w = World.of(workers=2, runtime={"agent": agent}, failure_policy={"max_failures": 3}).run()
+    w.fail_pod(1, 137, reason="Evicted", message=message)
+    w.tick(KUBELETS_WAIT_S).turn()
+    failure = w.status.last_failure
+    assert failure is not None and (failure.reason, failure.pod) == (reason, "digits-1")
+    assert failure.message.startswith("digits-1 was evicted by the kubelet (") and words in failure.message
+    assert (w.status.failures.counted, w.status.failures.preemptions) == ((1, 0) if counted else (0, 1))

@@ -424,6 +424,14 @@ def test_nodes_are_read_of_pods_that_are_silent_and_of_no_others() -> None:
     run_virtual(main())
 
 
+def test_an_evicted_pod_says_what_the_kubelet_evicted_it_for_not_how_its_container_then_ended() -> None:
+    ended = {"exitCode": 137, "reason": "Error", "message": "the last line of a log"}
+    words = {"reason": "Evicted", "message": 'Usage of EmptyDir volume "trainjob-work" exceeds the limit "30Mi". '}
+    pod = view_of({"phase": "Failed", **words, "containerStatuses": [container("trainer", terminated=ended)]})
+    assert (pod.phase, pod.reason, pod.exit_code) == (PodPhase.FAILED, "Evicted", 137)
+    assert "spec.checkpoint.staging.sizeLimit" in how_pod_ended(pod)
+
+
 def test_a_pod_whose_deadline_of_the_template_is_over_says_so() -> None:
     ended = {"exitCode": 82, "reason": "Error"}
     words = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}

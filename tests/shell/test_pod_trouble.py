@@ -420,6 +420,14 @@ def test_the_events_of_an_earlier_jobs_pod_of_that_name_say_nothing() -> None:
     )
 
 
+def test_a_pod_that_went_over_a_limit_of_its_own_was_taken_away_by_nobody() -> None:
+    evicted = {"reason": "Evicted", "lastTimestamp": EPOCH.isoformat()}
+    own = {**evicted, "message": 'Usage of EmptyDir volume "trainjob-work" exceeds the limit "30Mi". '}
+    nodes = {**evicted, "message": "The node was low on resource: memory."}
+    assert disruption_in([own], EPOCH) is None
+    assert disruption_in([nodes], EPOCH) == "Evicted: The node was low on resource: memory."
+
+
 # --- Objects that cannot be read -------------------------------------------------------------------------------------
 
 

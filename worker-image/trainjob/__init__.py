@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         CollectiveError,
         NotInWorkerError,
         RankGoneError,
+        StagingFullError,
         StorageError,
         TrainJobError,
     )
@@ -78,6 +79,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "ScalingConfig",
+    "StagingFullError",
     "StorageError",
     "TorchConfig",
     "TorchTrainer",
@@ -110,7 +112,7 @@ _MODULES: Dict[str, str] = {
     "trainjob.session.errors": (
         "AgentLostError BarrierMismatchError BarrierTimeoutError CheckpointDamagedError CheckpointError "
         "CollectiveError NotInWorkerError "
-        "RankGoneError StorageError TrainJobError"
+        "RankGoneError StagingFullError StorageError TrainJobError"
     ),
     "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader "
     "prepare_model",

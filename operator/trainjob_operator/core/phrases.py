@@ -9,6 +9,7 @@ import signal
 
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
+from trainjob_operator.core.evictions import EVICTED, over_own_limit
 from trainjob_operator.core.model import PodView
 
 _BEFORE_ERROR = {
@@ -18,6 +19,7 @@ _BEFORE_ERROR = {
     contract.END_OOM: "was killed by SIGKILL: ",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged: ",
     contract.END_STORAGE: "cannot use the job's storage: ",
+    contract.END_FULL: "found no room for its checkpoint: ",
     contract.END_NOT_SHARED: "was not started: ",
     contract.END_INTERNAL: "was ended by its agent: ",
 }
@@ -26,6 +28,7 @@ _WITHOUT_ERROR = {
     contract.END_EARLY: "ended with exit code 0 while others waited for it",
     contract.END_DAMAGED: "found the checkpoint that it resumed from damaged",
     contract.END_STORAGE: "cannot use the job's storage",
+    contract.END_FULL: "found no room for its checkpoint in the staging volume",
     contract.END_NOT_SHARED: "was not started: the storage path is not the same folder in all pods",
     contract.END_INTERNAL: "was ended by its agent, which could not go on",
     contract.END_STOPPED: "was stopped by its agent, though nothing had broken",
@@ -66,6 +69,8 @@ def how_pod_ended(pod: PodView) -> str:
     """With the kubelet's word, if it has one."""
     if pod.reason == POD_DEADLINE:
         return "was ended by the kubelet: the activeDeadlineSeconds of the job's pod template are over"
+    if pod.reason == EVICTED:
+        return f"was evicted by the kubelet ({over_own_limit(pod.message) or pod.message or 'it does not say why'})"
     how = how_process_ended(pod.exit_code, pod.signal)
     words = ": ".join(word for word in (pod.reason, pod.message) if word and word != "Error")
     return f"{how} ({words})" if words else how

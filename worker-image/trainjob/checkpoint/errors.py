@@ -89,13 +89,16 @@ _ALWAYS: Dict[int, Tuple[str, str, str]] = {
 _UNKNOWN = (UNREADABLE, "the file system refused", _NEXT_MOUNT)
 
 
-def explain(error: OSError, doing: str, path: str, *, writing: bool) -> Tuple[str, str]:
-    """(kind, sentence) for a failed file operation. `doing` is an infinitive: "write", "read", "list"."""
+def explain(error: OSError, doing: str, path: str, *, writing: bool, room: str = _NEXT_SPACE) -> Tuple[str, str]:
+    """(kind, sentence) for a failed file operation. `doing` is an infinitive: "write", "read", "list". `room`: how more
+    of it is made there, with {folder}.
+    """
     code = error.errno or 0
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "/"
     while folder != os.path.dirname(folder) and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     kind, cause, then = (_WRITING if writing else _READING).get(code) or _ALWAYS.get(code) or _UNKNOWN
+    then = room if then is _NEXT_SPACE else then
     fields = {"folder": _quoted(folder), "path": _quoted(path), "uid": os.geteuid()}
     return (
         kind,

@@ -38,6 +38,7 @@ ADVICE = {
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
     "another with --storage",
+    contract.REASON_STAGING_FULL: "Make room where checkpoints are staged: the sentence above says where",
     contract.REASON_NOT_SHARED: "Give a storage that all workers share: the sentence above names those that do not",
     contract.REASON_INTERNAL: "Look at the worker's last lines above, and mend what the agent lacked there",
     contract.REASON_POD_LOST: "Look at why the worker vanished (`dmesg | tail`, the node's events)",
@@ -74,6 +75,7 @@ ON_A_CLUSTER = {
     contract.REASON_START: "Try the container's command in its image: it cannot start, so it was not tried again",
     contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the "
     "pods' user write",
+    contract.REASON_STAGING_FULL: "Raise what the sentence above names, or save less at a time",
     contract.REASON_POD_LOST: "Look at why the pod vanished (`tj events {job}`)",
     contract.REASON_PEERS_UNREACHABLE: "Let the job's pods reach each other on any port (NetworkPolicies, service "
     "meshes): the sentence above says who cannot reach whom",

@@ -51,6 +51,10 @@ class CheckpointDamagedError(CheckpointError):
     """A stored checkpoint failed its check; the attempt ends uncounted and the next one resumes from the one before."""
 
 
+class StagingFullError(CheckpointError):
+    """A worker has no room to stage the checkpoint; nobody's was taken over."""
+
+
 class StorageError(CheckpointError):
     """The job's storage cannot be used."""
 
@@ -60,6 +64,7 @@ _BY_REASON = {
     contract.FAIL_TIMEOUT: BarrierTimeoutError,
     contract.FAIL_MISMATCH: BarrierMismatchError,
     contract.FAIL_STAGING: CheckpointError,
+    contract.FAIL_FULL: StagingFullError,
     contract.FAIL_DAMAGED: CheckpointDamagedError,
     contract.FAIL_STORAGE: StorageError,
 }

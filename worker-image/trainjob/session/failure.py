@@ -7,6 +7,7 @@ as always; what is made here is the short form for the job's status. Must not ra
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
@@ -32,6 +33,8 @@ _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 
 # What the back-ends say when a peer or the store went away. OSError itself is no sign: user code has sockets too.
 _COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
+# torch.save() to a full volume.
+_FULL_TEXT = re.compile(r"PytorchStreamWriter failed writing|No space left on device")
 _COMMUNICATION_TEXT = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
@@ -57,13 +60,32 @@ def is_communication(error: BaseException) -> bool:
     return False
 
 
+def no_room(error: BaseException) -> str:
+    """What to do where a rank ends because a volume is full; empty: it does not. What a rank writes to TMPDIR is on the
+    volume of the staged checkpoints, and which one was full the system does not say.
+    """
+    current: Optional[BaseException] = error
+    for _ in range(CHAIN_LIMIT):
+        if current is None or isinstance(current, errors.TrainJobError):  # that one says what to do
+            return ""
+        if (isinstance(current, OSError) and current.errno in (errno.ENOSPC, errno.EDQUOT)) or (
+            isinstance(current, RuntimeError) and _FULL_TEXT.search(_text(current))
+        ):
+            return (
+                f" (a volume is full: if what was written went to TMPDIR, {os.environ.get('TMPDIR', '/tmp')}, that is "
+                "the staging volume, and spec.checkpoint.staging.sizeLimit gives it more room)"
+            )
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return ""
+
+
 def describe(error: BaseException) -> Dict[str, Any]:
     """The `contract.RankError` for an exception."""
     kind = type(error)
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     return {
         "type": module + kind.__qualname__,
-        "message": _text(error)[: contract.MESSAGE_LIMIT],
+        "message": (_text(error) + no_room(error))[: contract.MESSAGE_LIMIT],
         "traceback": format_traceback(error),
         "communication": is_communication(error),
     }

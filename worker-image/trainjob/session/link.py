@@ -436,14 +436,18 @@ def tell_leaving(code: Optional[int]) -> None:
         pass
 
 
+_ENDS = {errors.StorageError: contract.END_STORAGE, errors.StagingFullError: contract.END_FULL}
+"""Errors of the library that are a cause of their own, where they end a rank."""
+
+
 def tell_agent(kind: str, error: BaseException) -> None:
     """Send the error that ends this rank to the agent. A lost agent is not worth a second traceback; without an
     agent (a boot by hand) nobody is told.
     """
     from trainjob.session import failure  # here: a rank that does not fail needs none of it
 
-    if kind == contract.END_EXCEPTION and isinstance(error, errors.StorageError):
-        kind = contract.END_STORAGE
+    if kind == contract.END_EXCEPTION:
+        kind = next((end for type_, end in _ENDS.items() if isinstance(error, type_)), kind)
     told = failure.describe(error)
     word = Error(kind, told["type"], told["message"], told["traceback"], told["communication"])
     try:

@@ -69,6 +69,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_COMMUNICATION: _FAILURE,
     contract.REASON_RANK_ENDED_EARLY: _FAILURE,
     contract.REASON_STORAGE: _EARLY,
+    contract.REASON_STAGING_FULL: _EARLY,
     contract.REASON_INTERNAL: _SUSPECT,
     contract.REASON_START: replace(_HOPELESS, until_reported=True),
     contract.REASON_NOT_SHARED: _HOPELESS,

@@ -165,6 +165,7 @@ def _reason_of_rank(turn: Turn, end: RankEnd) -> str:
         contract.END_EARLY: contract.REASON_RANK_ENDED_EARLY,
         contract.END_DAMAGED: contract.REASON_DAMAGED,
         contract.END_STORAGE: contract.REASON_STORAGE,
+        contract.END_FULL: contract.REASON_STAGING_FULL,
         contract.END_NOT_SHARED: contract.REASON_NOT_SHARED,
         contract.END_INTERNAL: contract.REASON_INTERNAL,
         contract.END_LOST: contract.REASON_CONTAINER_RESTARTED,

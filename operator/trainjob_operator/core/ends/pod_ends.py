@@ -13,6 +13,7 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
 from trainjob_operator.core.ends.silence import Lost
+from trainjob_operator.core.evictions import EVICTED, over_own_limit
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_pod_ended
@@ -148,4 +149,6 @@ def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:
         return contract.REASON_POD_LOST
     if pod.reason == OOM_KILLED or (pod.crashing and pod.last_reason == OOM_KILLED):
         return contract.REASON_OOM
+    if pod.reason == EVICTED:
+        return contract.REASON_STAGING_FULL if over_own_limit(pod.message) else contract.REASON_PREEMPTED
     return turn.kind.reason_of_end(pod)

@@ -15,7 +15,7 @@ from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import Compare, Persist, Stage
 from trainjob.agent.wire.from_member import Compared, FromMember, Persisted, Staged, StageFailed
 from trainjob.agent.wire.packed import Note
-from trainjob.checkpoint.errors import LOST, StagingError
+from trainjob.checkpoint.errors import FULL, LOST, StagingError
 from trainjob.checkpoint.records import names
 from trainjob_api import contract
 from trainjob_api.rank_messages import AskState, Collective, Offer, State
@@ -138,7 +138,7 @@ class Steps:
         try:
             answer = await works[type(step)](step)
         except StagingError as error:
-            answer = StageFailed(step.n, str(error))
+            answer = StageFailed(step.n, str(error), error.kind == FULL)
         self._done[step.n, type(step)] = answer
         self._send(answer)
 

@@ -172,11 +172,10 @@ class Barrier:
         """An agent holds its ranks' files."""
         return self._one_agent(STAGING, index, n)
 
-    def stage_failed(self, index: int, n: int, message: str) -> List[Output]:
-        """An agent cannot stage: nobody gets a checkpoint out of this call."""
-        return (
-            [self._fail(contract.FAIL_STAGING, message, ())] if self._is(STAGING, n) or self._is(PERSISTING, n) else []
-        )
+    def stage_failed(self, index: int, n: int, message: str, *, full: bool = False) -> List[Output]:
+        """An agent cannot stage, for want of room if `full`: nobody gets a checkpoint out of this call."""
+        reason = contract.FAIL_FULL if full else contract.FAIL_STAGING
+        return [self._fail(reason, message, ())] if self._is(STAGING, n) or self._is(PERSISTING, n) else []
 
     def persisted(self, index: int, n: int) -> List[Output]:
         """An agent's release note is on its disk."""

@@ -111,7 +111,7 @@ class Collectives:
     def stage_failed(self, index: int, word: StageFailed) -> None:
         """An agent cannot stage."""
         text = f"Worker {index} cannot stage the checkpoint: {word.message}"
-        self._carry_out(self._barrier.stage_failed(index, word.n, text))
+        self._carry_out(self._barrier.stage_failed(index, word.n, text, full=word.full))
 
     def compared(self, index: int, word: Compared) -> None:
         """An agent has taken the checksums that were asked for."""

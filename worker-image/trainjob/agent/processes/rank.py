@@ -118,7 +118,7 @@ class Rank:
 
     def accuse(self, number: int, kind: str, error: RankError) -> None:
         """Rank `number`'s own word about what is about to end it (OP_ERROR)."""
-        kind = kind if kind in (contract.END_START, contract.END_STORAGE) else contract.END_EXCEPTION
+        kind = kind if kind in (contract.END_START, contract.END_STORAGE, contract.END_FULL) else contract.END_EXCEPTION
         self._told.pop(number, None)
         self._told[number] = (kind, bounded(error))
         self._believe()

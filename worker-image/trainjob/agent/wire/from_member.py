@@ -67,6 +67,8 @@ class StageFailed(NamedTuple):
 
     n: int
     message: str
+    full: bool = False
+    """For want of room."""
 
 
 class Compared(NamedTuple):

@@ -332,7 +332,13 @@ class Staging:
             return Stamp.of(os.stat(path))  # after the rename, which is a change too
         except OSError as error:
             _remove(temporary)
-            raise StagingError(*errors.explain(error, "write", path, writing=True)) from error
+            raise StagingError(*errors.explain(error, "write", path, writing=True, room=_ROOM)) from error
+
+
+_ROOM = (
+    "Free space there (df -h {folder}); on a cluster raise spec.checkpoint.staging.sizeLimit, which holds about two "
+    "checkpoints of a worker, and with medium Memory the container's memory limit too."
+)
 
 
 def _failed(error: OSError, file: TreeFile, target: str) -> StagingError:
@@ -340,7 +346,7 @@ def _failed(error: OSError, file: TreeFile, target: str) -> StagingError:
     reading = error.errno in (errno.EACCES, errno.EIO) and error.filename == file.source
     if reading:
         return StagingError(*errors.explain(error, "read", file.source, writing=False))
-    return StagingError(*errors.explain(error, f"stage {file.source} as", target, writing=True))
+    return StagingError(*errors.explain(error, f"stage {file.source} as", target, writing=True, room=_ROOM))
 
 
 def _changed(file: TreeFile, what: str) -> StagingError:
