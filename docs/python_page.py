@@ -62,6 +62,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "BarrierMismatchError",
         "CheckpointError",
         "CheckpointDamagedError",
+        "StagingFullError",
         "StorageError",
         "AgentLostError",
         "NotInWorkerError",

@@ -16,6 +16,7 @@ from trainjob.session.errors import (
     CollectiveError,
     NotInWorkerError,
     RankGoneError,
+    StagingFullError,
     StorageError,
     TrainJobError,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "LaunchError",
     "NotInWorkerError",
     "RankGoneError",
+    "StagingFullError",
     "StorageError",
     "TrainJobError",
     "TrainingFailedError",
