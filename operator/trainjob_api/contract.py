@@ -203,6 +203,8 @@ trainjob.init(). 1: a job with a new name; another value is the job's name.
 """
 IN_PROCESS_MODULE = "trainjob.launch.in_process.starting"
 """Where that begins; the session knows it by name alone."""
+ENV_VERBOSE = "TRAINJOB_VERBOSE"
+"""1: the agent shows everything that ranks print, also the tracebacks of ranks that only lost another (`--verbose`)."""
 ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"
 """Seconds until a barrier names the missing ranks and where they stand; absent: 60."""
 S3_RETRY_S = 60.0

@@ -44,7 +44,7 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._console = Console()
+        self._console = Console(verbose=config.verbose)
         self._notes = BootNotes(config.work_dir)
         self._boot = self._notes.count_boot()
         self._sync = Sync(config, self.report, self._instructed, self._console.say)

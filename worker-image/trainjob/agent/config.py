@@ -65,6 +65,8 @@ class AgentConfig:
     """TMPDIR of all ranks, where all workers are on this machine."""
     machine_ranks: bool
     """Ranks are numbered on the machine, not in this worker."""
+    verbose: bool
+    """All that ranks print is shown."""
     barrier_warn_s: float
     spec: JobPart
     code: Optional[str]
@@ -95,6 +97,7 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         any_master_port=environ.get(contract.ENV_MASTER_PORT_ANY) == "1",
         shared_tmp=environ.get(contract.ENV_SHARED_TMP) or None,
         machine_ranks=environ.get(contract.ENV_MACHINE_RANKS) == "1",
+        verbose=environ.get(contract.ENV_VERBOSE) == "1",
         barrier_warn_s=reader.seconds(contract.ENV_BARRIER_WARN_S, contract.BARRIER_WARN_S),
         spec=reader.spec(contract.ENV_AGENT_SPEC),
         code=environ.get(contract.ENV_CODE) or None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trainjob.cli.argument_types import at_least
 from trainjob.cli.errors import CommandError
 from trainjob.screen.wording import nearest
-from trainjob_api.contract import CLI_USAGE
+from trainjob_api.contract import CLI_USAGE, ENV_VERBOSE
 
 
 class Formatter(argparse.HelpFormatter):
@@ -57,6 +57,17 @@ INSTEAD = {"help": "--help", "version": "--version", "ls": "list", "ps": "list",
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
+
+
+def verbose(group: argparse._ActionsContainer) -> None:
+    """--verbose: everything that ranks print."""
+    group.add_argument(
+        "--verbose",
+        dest="env",
+        action="append_const",
+        const=(ENV_VERBOSE, "1"),
+        help="show all that ranks print, also the tracebacks of ranks that only lost another one",
+    )
 
 
 def checkpoint_rules(group: argparse._ArgumentGroup) -> None:

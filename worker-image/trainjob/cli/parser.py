@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli import jobs_parser
-from trainjob.cli.argument_parser import Parser, checkpoint_rules
+from trainjob.cli.argument_parser import Parser, checkpoint_rules, verbose
 from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
@@ -123,6 +123,7 @@ def _add_run(commands: Commands) -> None:
         default=[],
         help="set an environment variable of the ranks; may be given again",
     )
+    verbose(what)
     what.add_argument(
         "--in-process",
         action="store_true",

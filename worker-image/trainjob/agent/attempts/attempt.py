@@ -230,6 +230,8 @@ class Attempt:
 
     def _link_lost(self, since: Optional[float]) -> None:
         before, self._leader_lost = self._leader_lost, since
+        if since is not None:
+            self._crew.broke("the worker of rank 0")
         if (since is None) != (before is None):
             self._site.changed(True)
 
@@ -246,6 +248,10 @@ class Attempt:
     def refused(self, kind: str, message: str) -> None:
         """The attempt cannot begin, or must not go on."""
         self._fail(kind, message)
+
+    def broke(self, number: int) -> None:
+        """A rank of the attempt broke, and not because it lost another."""
+        self._crew.broke(f"rank {number}", number)
 
     def completed(self) -> None:
         """The run's end record is there."""

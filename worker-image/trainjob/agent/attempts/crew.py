@@ -132,6 +132,12 @@ class Crew:
             process.miss(_error(contract.END_EARLY, message))
         self._site.changed(True)
 
+    def broke(self, whom: str, number: Optional[int] = None) -> None:
+        """Rank `number`, or a whole worker, broke, and not because it lost somebody: ours that did are no news."""
+        for rank in self._group.ranks if self._shape.plain else ():
+            if rank.rank != number and rank.output is not None:
+                rank.output.lost(whom)
+
     async def stop(self, verdict: str, grace_s: float) -> None:
         """End them; returns when all are gone. May be cancelled and called again."""
         await self._group.stop(verdict, grace_s)
@@ -179,9 +185,11 @@ class Crew:
         }
         process, speaker = self.process_of(number), None
         process.accuse(number, word.kind, error)
+        if self._shape.plain and process.output is not None:
+            process.output.told(word.communication)
         self._site.changed(True)
         if self._shape.plain:
-            self._member.ending(number, f"raised {word.type}: {word.message[:200]}")
+            self._member.ending(number, f"raised {word.type}: {word.message[:200]}", word.communication)
         elif self._server is not None:
             speaker = self._server.pid_of(number)
             if speaker is None:

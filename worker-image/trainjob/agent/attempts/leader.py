@@ -119,6 +119,8 @@ class Leader:
     def _take_joined(self, index: int, word: FromMember, collectives: Collectives, commits: Commits) -> None:
         if isinstance(word, from_member.Ended):
             collectives.ended(index, word.rank, word.how)
+            if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
+                self.tell(None, from_leader.Broke(word.rank))
             if word.kind == contract.END_OK and self._run_end is not None:
                 self._run_end.ended_well(word.rank)
         elif isinstance(word, from_member.Staged):

@@ -62,6 +62,9 @@ class Duties(Protocol):
     def needed(self, numbers: Sequence[int], message: str) -> None:
         """Ranks of this agent ended, and others were refused a call for it."""
 
+    def broke(self, number: int) -> None:
+        """A rank of the attempt broke, and not because it lost another."""
+
     def completed(self) -> None:
         """The run's end record is written."""
 
@@ -102,6 +105,7 @@ class Member:
             from_leader.Damaged: lambda word: duties.damaged(word.id, word.why),
             from_leader.Unstored: lambda word: duties.unstored(word.message),
             from_leader.Needed: lambda word: duties.needed(word.ranks, word.message),
+            from_leader.Broke: lambda word: duties.broke(word.rank),
             from_leader.Completed: lambda word: duties.completed(),
             Beat: lambda word: None,  # the connection knows when it was heard
         }
@@ -146,18 +150,19 @@ class Member:
         """Ranks under a launcher: how many it says there are."""
         self._arrivals.world_size = world_size
 
-    def ending(self, number: int, how: str) -> None:
+    def ending(self, number: int, how: str, communication: bool = False) -> None:
         """A rank has broken, by its own word: nobody waits for it from now on, however long its process takes to
         end.
         """
-        self._tell_end(Ended(number, None, how))
+        self._tell_end(Ended(number, None, how, communication))
 
     def ended(self, rank: Rank) -> None:
         """One of our rank processes has ended."""
         report = rank.report()
         # Who came before is told before: its wait ends by this.
         self._tell_arrivals()
-        self._tell_end(Ended(rank.rank, report.get("kind"), how_it_ended(report)))
+        communication = bool((report.get("error") or {}).get("communication"))
+        self._tell_end(Ended(rank.rank, report.get("kind"), how_it_ended(report), communication))
 
     def _tell_end(self, end: Ended) -> None:
         self._arrivals.ended(end)

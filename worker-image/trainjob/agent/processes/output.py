@@ -14,7 +14,9 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, List, Optional
+from typing import Callable, Deque, Dict, List, Optional
+
+from trainjob.agent.processes.quiet import HOLD_S, LOST_S, Quiet
 
 LINE_LIMIT = 16 * 1024
 LOG_LIMIT = 32 * 1024 * 1024
@@ -106,8 +108,12 @@ def _pieces(line: bytes) -> List[bytes]:
 class Console:
     """The agent's stdout. `write` never blocks; who prints much waits for `room` first."""
 
-    def __init__(self, fd: int = 1) -> None:
+    def __init__(self, fd: int = 1, verbose: bool = False) -> None:
         self._fd = fd
+        self.verbose = verbose
+        """Nothing that ranks print is left out."""
+        self.at_close: Dict[object, Callable[[], None]] = {}
+        """What shows lines that are held back; done in the reader's thread."""
         self._queue: Deque[bytes] = deque()
         self._waiting = 0
         self._broken = False
@@ -164,6 +170,8 @@ class Console:
 
     def close(self, timeout_s: float) -> None:
         """Read and write what waits, but no longer than this."""
+        for show in list(self.at_close.values()):
+            self.reader.order(show)
         self.reader.close(timeout_s)
         with self._wake:
             self._closing = True
@@ -299,6 +307,7 @@ class RankOutput:
         self._console = console
         self._log = log
         self._splitter = LineSplitter()
+        self._quiet = Quiet()
         self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
         self.ended: asyncio.Future[None] = loop.create_future()
         """Read to its end, or closed."""
@@ -312,6 +321,14 @@ class RankOutput:
     def note(self, text: str) -> None:
         """A message of the agent for this rank's log alone."""
         self._console.reader.order(lambda: self._log_in_thread(text.encode("utf-8", "replace")))
+
+    def told(self, speaks_of_a_peer: bool) -> None:
+        """The rank's own word about the exception that ends it."""
+        self._console.reader.order(lambda: self._print_in_thread(self._quiet.told(speaks_of_a_peer)))
+
+    def lost(self, whom: str) -> None:
+        """Another rank broke: a traceback of this one that speaks of a lost peer is its log file's."""
+        self._console.reader.order(lambda: self._print_in_thread(self._quiet.lost(whom)))
 
     def close(self) -> None:
         """Stop reading: nobody waits for what a left-over process may still print."""
@@ -339,7 +356,29 @@ class RankOutput:
     def _show_in_thread(self, lines: List[bytes]) -> None:
         if lines:
             self._tail.extend(lines)
+            held = self._quiet.holds
+            self._print_in_thread(lines if self._console.verbose else self._quiet.take(lines))
+            if self._quiet.holds and not held:
+                self._hold_in_thread()
+
+    def _print_in_thread(self, lines: List[bytes]) -> None:
+        if not self._quiet.holds:
+            self._console.at_close.pop(self, None)
+        if lines:
             self._console.show([self._prefix + line for line in lines])
+
+    def _hold_in_thread(self) -> None:
+        """Not for long, and not beyond the agent's end."""
+        self._console.at_close[self] = lambda: self._print_in_thread(self._quiet.release())
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wait)
+
+    def _wait(self) -> None:
+        for seconds in (HOLD_S, LOST_S):
+            self._loop.call_later(seconds, self._due, seconds)
+
+    def _due(self, seconds: float) -> None:
+        self._console.reader.order(lambda: self._print_in_thread(self._quiet.due(seconds)))
 
     def _log_in_thread(self, data: bytes) -> None:
         if self._fd >= 0:
@@ -356,6 +395,7 @@ class RankOutput:
         os.close(self._fd)
         self._fd = -1
         self._show_in_thread(self._splitter.finish())
+        self._print_in_thread(self._quiet.ended())
         self._log.close()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)

@@ -212,6 +212,12 @@ class Needed(NamedTuple):
     message: str
 
 
+class Broke(NamedTuple):
+    """A rank broke, and not because it lost another."""
+
+    rank: int
+
+
 class Completed(NamedTuple):
     """The run's end record is written."""
 
@@ -235,6 +241,7 @@ FromLeader = Union[
     Damaged,
     Unstored,
     Needed,
+    Broke,
     Completed,
     Beat,
 ]
@@ -260,6 +267,7 @@ FROM_LEADER: Vocabulary[FromLeader] = Vocabulary(
         "damaged": Damaged,
         "unstored": Unstored,
         "needed": Needed,
+        "broke": Broke,
         "completed": Completed,
         BEAT: Beat,
     },

@@ -37,6 +37,8 @@ class Ended(NamedTuple):
     rank: int
     kind: Optional[str]
     how: str
+    communication: bool = False
+    """Its exception speaks of a lost peer."""
 
 
 class Seen(NamedTuple):

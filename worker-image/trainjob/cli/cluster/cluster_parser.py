@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainjob.cli.argument_parser import checkpoint_rules, cluster_access, output
+from trainjob.cli.argument_parser import checkpoint_rules, cluster_access, output, verbose
 from trainjob.cli.argument_types import assignment, at_least, job_name, seconds, volume
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def _add_submit(commands: Commands) -> None:
         default=[],
         help="set an environment variable of the ranks; may be given again",
     )
+    verbose(what)
     what.add_argument(
         "--code",
         metavar="DIR",

@@ -1,0 +1,104 @@
+"""The rank that broke shows its traceback; a rank that only lost it says so in one line. Nothing else is held back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import Rig
+from trainjob.agent.processes.quiet import HELD_LINES, HOLD_S, LOST_S, Quiet
+
+TRACE = [
+    b"[rank0]: Traceback (most recent call last):",
+    b'[rank0]:   File "x.py", line 1',
+    b"[rank0]: RuntimeError: peer",
+]
+STOPPED = [b"stopped: it lost rank 1"]
+
+
+def test_a_victims_traceback_becomes_one_line_in_whatever_order_it_is_told() -> None:
+    quiet = Quiet()
+    assert quiet.take([b"step 1", *TRACE]) == [b"step 1"]
+    assert quiet.told(True) == [] and quiet.lost("rank 1") == STOPPED
+    assert quiet.take([b"more of it"]) == [] and quiet.ended() == []
+    quiet = Quiet()
+    assert (quiet.lost("rank 1"), quiet.told(True)) == ([], [])
+    assert quiet.take(TRACE[:1]) == STOPPED
+
+
+def test_an_exception_of_its_own_is_shown_at_once() -> None:
+    quiet = Quiet()
+    assert quiet.take(TRACE) == [] and quiet.lost("rank 1") == []
+    assert quiet.told(False) == TRACE
+    quiet = Quiet()
+    assert quiet.told(False) == [] and quiet.take(TRACE) == TRACE
+
+
+def test_a_lost_peer_that_nobody_explains_is_shown() -> None:
+    quiet = Quiet()
+    quiet.take(TRACE)
+    quiet.told(True)
+    assert (quiet.due(HOLD_S), quiet.ended()) == ([], [])
+    assert quiet.due(LOST_S) == TRACE and not quiet.holds
+
+
+def test_a_traceback_that_ends_nothing_is_shown_after_a_moment_or_when_it_is_long() -> None:
+    quiet = Quiet()
+    quiet.take(TRACE)
+    assert quiet.take([b"step 2"]) == []
+    assert quiet.due(HOLD_S) == [*TRACE, b"step 2"]
+    quiet.take(TRACE)
+    assert len(quiet.take([b"x"] * HELD_LINES)) == HELD_LINES + len(TRACE)
+    assert quiet.take([b"step 3"]) == [b"step 3"]
+
+
+def test_what_is_held_at_the_end_of_a_rank_that_told_nothing_is_shown() -> None:
+    quiet = Quiet()
+    quiet.take(TRACE)
+    assert quiet.ended() == TRACE
+
+
+VICTIM = """
+import os, sys, time, trainjob
+rank = trainjob.get_context().get_world_rank()
+if rank == 1:
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    WHAT
+while True:
+    trainjob.barrier()
+    if rank == 0:
+        trainjob.log({"a": 1})
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_of_two_ranks_the_one_that_raised_is_read_first(tmp_path: Path, verbose: bool) -> None:
+    env = {"TRAINJOB_VERBOSE": "1"} if verbose else {}
+    script = VICTIM.replace("WHAT", "raise ValueError('the cause')")
+    with Rig(tmp_path, script=script, env=env) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1))
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.ended(0, 1))
+        rig.wait_text(1, "ValueError: the cause")
+        assert "Traceback" in rig.text(1)
+        if verbose:
+            rig.wait_text(0, "RankGoneError")
+        else:
+            rig.wait_text(0, "r00 | stopped: it lost rank 1")
+            assert "Traceback" not in rig.text(0)
+        log = (rig.work_dir(0) / "logs" / "rank-0.log").read_text()
+        assert "Traceback" in log and "RankGoneError" in log
+
+
+def test_a_killed_rank_has_quiet_victims(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=VICTIM.replace("WHAT", "os.kill(os.getpid(), 9)")) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1))
+        (rig.work / "go").touch()
+        rig.wait_text(0, "r00 | stopped: it lost rank 1")
+        rig.wait(lambda: rig.ended(0, 1))
+        assert "Traceback" not in rig.text(0)
