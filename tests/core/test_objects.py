@@ -150,6 +150,33 @@ def test_the_template_stays_as_it_is() -> None:
     assert [f["values"] for f in term["preference"]["matchFields"]] == [["bad-1"], ["bad-2"]]
 
 
+SPREAD = [
+    {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"},
+    {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"},
+    {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Ignore"},
+]
+
+
+def test_a_node_that_takes_no_pods_does_not_count_for_a_hard_spread() -> None:
+    """Else a node that is NotReady, and empty now, would be the one place where the spread lets a replacement go."""
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["topologySpreadConstraints"] = copy.deepcopy(SPREAD)
+    job = two_listed(template=template)
+    spread = worker_pod(job, 5, HERE)["spec"]["topologySpreadConstraints"]
+    assert spread == [{**SPREAD[0], "nodeTaintsPolicy": "Honor"}, {**SPREAD[1], "nodeTaintsPolicy": "Honor"}, SPREAD[2]]
+    assert job.spec.template["spec"]["topologySpreadConstraints"] == SPREAD
+
+
+def test_what_is_wished_of_the_spread_does_not_outweigh_a_node_that_is_kept_away_from() -> None:
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["topologySpreadConstraints"] = copy.deepcopy(SPREAD)
+    spread = worker_pod(two_listed(template=template), 5, HERE, avoid_nodes=("bad-1",))["spec"]
+    assert [entry["whenUnsatisfiable"] for entry in spread["topologySpreadConstraints"]] == ["DoNotSchedule"] * 2
+    template["spec"]["topologySpreadConstraints"] = [SPREAD[1]]
+    alone = worker_pod(two_listed(template=template), 5, HERE, avoid_nodes=("bad-1",))["spec"]
+    assert "topologySpreadConstraints" not in alone
+
+
 def test_the_same_input_gives_the_same_pod() -> None:
     assert worker_pod(two_listed(), 5, HERE) == worker_pod(two_listed(), 5, HERE)
 

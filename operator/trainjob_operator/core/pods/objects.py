@@ -41,6 +41,7 @@ def worker_pod(job: TrainJob, slot: int, installation: Installation, avoid_nodes
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     spec["tolerations"] = [*(spec.get("tolerations") or []), *_for_dead_nodes(spec.get("tolerations") or [])]
     _train(spec, job, slot, installation)
+    _spread(spec, around=bool(avoid_nodes))
     if avoid_nodes:
         _keep_away(spec, avoid_nodes)
     return {
@@ -114,6 +115,22 @@ def _for_dead_nodes(tolerations: Sequence[Manifest]) -> list[Manifest]:
             for given in tolerations
         )
     ]
+
+
+def _spread(spec: Manifest, *, around: bool) -> None:
+    """The template's spread over nodes, for a cluster that loses some.
+
+    A node that takes no pods (NotReady, cordoned) does not count: empty as it is, it would be the one place where a
+    hard constraint lets a replacement go. Where a node is kept away from (`around`), what the template merely wishes of
+    the spread goes: a scheduler weighs both wishes alike, and the suspected node is the emptiest.
+    """
+    given = spec.get("topologySpreadConstraints")
+    if not isinstance(given, list) or not all(isinstance(entry, dict) and "topologyKey" in entry for entry in given):
+        return
+    kept = [entry for entry in given if not (around and entry.get("whenUnsatisfiable") == "ScheduleAnyway")]
+    spec["topologySpreadConstraints"] = [{"nodeTaintsPolicy": "Honor", **entry} for entry in kept]
+    if given and not kept:
+        del spec["topologySpreadConstraints"]
 
 
 def _keep_away(spec: Manifest, nodes: Sequence[str]) -> None:
