@@ -47,7 +47,12 @@ class Animal:
     """Reasons that differ from the usual ones."""
     step: int = 5
     """When it is struck."""
+    steps: int = 8
+    """That it trains for."""
     torch: bool = False
+    """10 s of a core each: not in `make test`."""
+    of_torch: bool = False
+    """What it trains is a model of torch; an undisturbed run says what that comes to."""
     refused: str | None = None
     """We do not run this loop; the failure says why, with these words."""
 
@@ -142,7 +147,7 @@ ANIMALS = (
         causes={S.RAISE_1: contract.REASON_EXIT},
     ),
     Animal(name="in_asyncio", what="asyncio.run around the loop, steps in a thread"),
-    Animal(name="early_stopping", what="rank 0 decides, a broadcast tells; only rank 0 has files"),
+    Animal(name="early_stopping", what="rank 0 decides, a broadcast tells; only rank 0 has files", steps=6),
     Animal(name="evaluates_on_rank_zero", what="rank 0 is slow, and sockets have a default time-out"),
     Animal(name="swallows_exceptions", what="report() in try/except Exception, and on it goes"),
     Animal(name="faulthandler_user", what="faulthandler for all signals, warnings are errors", first=S.AGENT_0),
@@ -160,6 +165,7 @@ ANIMALS = (
         what="DDP, accumulation, EMA, scheduler, compile, forked loader workers",
         step=2,
         torch=True,
+        of_torch=True,
         strikes=(S.KILL_1, S.KILL_0, S.STOP),
     ),
     Animal(
@@ -168,6 +174,7 @@ ANIMALS = (
         command=python("torch_recipe.py", "spawn"),
         step=2,
         torch=True,
+        of_torch=True,
         strikes=(S.KILL_1, S.KILL_0, S.AGENT_1, S.STOP, S.AGAIN),
     ),
     Animal(

@@ -19,11 +19,27 @@ def _note(name: str, text: str) -> None:
     os.close(descriptor)
 
 
-class Net:
+class Model:
     """`weight` follows a stream of data that depends on the step alone."""
 
     def __init__(self) -> None:
         self.weight, self.velocity, self.done = 0.5, 0.0, 0
+
+    def sgd(self, step: int) -> float:
+        """One step with momentum; the loss before it."""
+        x = (step * 7919 % 97 + 1) / 97
+        error = self.weight * x - 1.0
+        self.velocity = 0.9 * self.velocity + 2 * error * x
+        self.weight -= 0.05 * self.velocity
+        self.done += 1
+        return error * error
+
+
+class Net(Model):
+    """As the loops train it: in a rank, with notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._rank, attempt = os.environ["RANK"], os.environ["TRAINJOB_ATTEMPT"]
         _note(f"rank-{self._rank}", f"{attempt} start 0 {time.time()} {os.environ['TRAINJOB_POD_UID']}")
 
@@ -34,16 +50,11 @@ class Net:
         self.weight, self.velocity, self.done = state["weight"], state["velocity"], int(state["done"])
 
     def train_step(self, step: int) -> float:
-        """One step of SGD with momentum; the loss before it."""
+        """One step; the loss before it."""
         faults.point("loop", step)
         if step != self.done:
             raise AssertionError(f"step {step} was asked for, and the weights are those of step {self.done}")
-        x = (step * 7919 % 97 + 1) / 97
-        error = self.weight * x - 1.0
-        self.velocity = 0.9 * self.velocity + 2 * error * x
-        self.weight -= 0.05 * self.velocity
-        self.done += 1
-        loss = error * error
+        loss = self.sgd(step)
         _note(f"losses-{self._rank}", f"{step} {loss.hex()}")
         return loss
 
