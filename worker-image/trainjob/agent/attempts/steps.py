@@ -52,6 +52,8 @@ class Steps:
         """Steps that were asked for, with the answer once there is one."""
         self._notes: Dict[int, Note] = {}
         """Persisted, and not yet released."""
+        self._over = 0
+        """The last call that was answered or refused: a step of it that ends only now leaves nothing here."""
 
     def gave(self, rank: int, call: Collective) -> None:
         """What a rank brings to report()."""
@@ -81,6 +83,8 @@ class Steps:
     def take(self, step: Any) -> None:
         """Stage, Compare or Persist."""
         key = (step.n, type(step))
+        if step.n <= self._over:
+            return
         if key not in self._done:
             self._done[key] = None
             self._background.spawn(self._do(step))
@@ -98,11 +102,13 @@ class Steps:
 
     def released(self, n: int) -> None:
         """The ranks are answered."""
+        self._over = max(self._over, n)
         self.upload(n)
         self._forget(n)
 
     def failed(self, n: int) -> None:
         """The ranks are refused. What is being stored already (SYNC) is released, whatever they are told."""
+        self._over = max(self._over, n)
         self._notes.pop(n, None)
         id_ = self._forget(n)
         if id_ is not None:
@@ -139,7 +145,8 @@ class Steps:
             answer = await works[type(step)](step)
         except StagingError as error:
             answer = StageFailed(step.n, str(error), error.kind == FULL)
-        self._done[step.n, type(step)] = answer
+        if step.n > self._over:
+            self._done[step.n, type(step)] = answer
         self._send(answer)
 
     async def _stage(self, step: Stage) -> FromMember:
@@ -185,5 +192,6 @@ class Steps:
 
     async def _persist(self, step: Persist) -> FromMember:
         await self._saving.persist(step.note)
-        self._notes[step.n] = step.note
+        if step.n > self._over:
+            self._notes[step.n] = step.note
         return Persisted(step.n)
