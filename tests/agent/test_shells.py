@@ -92,8 +92,10 @@ def test_a_shell_that_goes_on_after_an_end_that_nobody_waited_for_is_no_success(
         "os.execvp('true', ['true'])",
         "os.closerange(3, 100)",
         "try:\n    sys.exit(2)\nexcept SystemExit as error:\n    assert error.code == 2",
+        # No success of its own, but Python tells nobody of it: docs/failures.md and docs/debugging.md say so.
+        "raise SystemExit(3)",
     ],
-    ids=["hard exit", "exit", "becomes another", "closes all", "caught"],
+    ids=["hard exit", "exit", "becomes another", "closes all", "caught", "bare"],
 )
 def test_ends_of_its_own_behind_a_shell_are_a_success(tmp_path: Path, end: str) -> None:
     with Rig(tmp_path, script=HEAD + f"{end}\n", agents=1, command=GOES_ON) as rig:

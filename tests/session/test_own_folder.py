@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from support import s3
 from support.checkpoint import write_tree
 from support.reading import committed
 from trainjob import Checkpoint
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.session import own_folder
 from trainjob.session.contents import Brought
@@ -132,6 +134,28 @@ def test_a_committed_checkpoint_stays_as_it_is_and_the_next_who_asks_gets_it(
     with checkpoint.as_directory() as folder:
         assert read(Path(folder)) == FILES
     assert {name: Path(uri, name).read_bytes() for name in FILES} == FILES
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["copied", "linked"])
+@pytest.mark.parametrize("deed", DEEDS)
+def test_what_was_downloaded_stays_as_it_is_whatever_is_done_in_a_folder_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Path], None], large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(own_folder, "COPIED_BYTES", 0)
+    monkeypatch.setattr(own_folder.OwnFolder, "_reflinked", lambda self, source, target: False)
+    s3.use(monkeypatch, s3.endpoint())
+    uri = committed(
+        open_store(s3.fresh_uri()), tmp_path / "staged", {path: (data, 0) for path, data in FILES.items()}
+    )
+    checkpoint = Checkpoint(uri)
+    with checkpoint.as_directory() as folder, checkpoint.as_directory() as same:
+        assert same == folder
+        deed(Path(folder))
+    with checkpoint.open("model.pt") as file:
+        assert file.read() == FILES["model.pt"]
+    with checkpoint.as_directory() as folder:
+        assert read(Path(folder)) == FILES
 
 
 def test_what_is_large_is_a_link_as_long_as_someone_else_has_it(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ alone; changes nothing that is stored, and hands out no folder in which user cod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -155,20 +156,31 @@ class Committed:
     def file(self, path: str) -> str:
         """Compared on its first use; a file of a bucket is downloaded."""
         self._once([path], self._bring)
+        self._mend([path])
         return os.path.join(self._place(), path)
 
     def read_folder(self) -> str:
         """All of the user's, those brought that have not been."""
         self._once(self.files(), self._bring)
+        self._mend(self.files())
         return self._place()
 
     def folder(self) -> str:
-        """On a path a folder of its own; what was downloaded is."""
+        """One of its own; a new one if somebody did something to that."""
         source = self.read_folder()
-        if source != self._uri:
-            return source
-        self._own = _own_folder(self._own, self, source, self.files(), expendable=False)
+        self._own = _own_folder(self._own, self, source, self.files(), expendable=source != self._uri)
         return self._own.path
+
+    def _mend(self, paths: Sequence[str]) -> None:
+        """Download again what somebody wrote to through the folder that they were given."""
+        if self._own is None or self._place() == self._uri:
+            return
+        written = [path for path in paths if self._own.wrote_through(path)]
+        for path in written:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._place(), path))
+        if written:
+            self._bring(written)
 
     def _bring(self, paths: List[str]) -> None:
         from trainjob.checkpoint.choice import catalogue

@@ -58,6 +58,13 @@ class OwnFolder:
         except OSError:
             return False
 
+    def wrote_through(self, path: str) -> bool:
+        """Whether the file behind this link is another than it was."""
+        try:
+            return path in self.links and _look(os.path.join(self._source, path), follow=True) != self.links[path]
+        except OSError:
+            return True
+
     def _put(self, path: str, size: int, small: bool) -> None:
         source, target = os.path.join(self._source, path), os.path.join(self.path, path)
         if small or self._reflinked(source, target) or self._must_be_copied(source, size):
