@@ -145,9 +145,7 @@ def test_what_was_downloaded_stays_as_it_is_whatever_is_done_in_a_folder_of_it(
         monkeypatch.setattr(own_folder, "COPIED_BYTES", 0)
     monkeypatch.setattr(own_folder.OwnFolder, "_reflinked", lambda self, source, target: False)
     s3.use(monkeypatch, s3.endpoint())
-    uri = committed(
-        open_store(s3.fresh_uri()), tmp_path / "staged", {path: (data, 0) for path, data in FILES.items()}
-    )
+    uri = committed(open_store(s3.fresh_uri()), tmp_path / "staged", {path: (data, 0) for path, data in FILES.items()})
     checkpoint = Checkpoint(uri)
     with checkpoint.as_directory() as folder, checkpoint.as_directory() as same:
         assert same == folder
