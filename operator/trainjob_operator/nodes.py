@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainjob_operator.cluster import Manifest
 from trainjob_operator.core.model import PodPhase, PodView
-from trainjob_operator.manifests import bounded
+from trainjob_operator.words import bounded
 
 LEAVING_TAINTS = ("node.kubernetes.io/out-of-service", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints of nodes that somebody is about to take away; one with effect NoExecute takes the pods at once."""

@@ -17,8 +17,9 @@ from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unav
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.loop.observe import observe
-from trainjob_operator.manifests import UnreadableJob, node_in, pod_view, serves
+from trainjob_operator.manifests import UnreadableJob, pod_view, serves
 from trainjob_operator.memory import Call, MemoryCluster, Moment
+from trainjob_operator.pod_events import node_in
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
 OWNER = {"metadata": {"uid": "job-uid"}}

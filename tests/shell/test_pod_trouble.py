@@ -19,9 +19,10 @@ from trainjob_operator.cluster import Rejected
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.loop.apply import report_unreadable
 from trainjob_operator.loop.observe import observe
-from trainjob_operator.manifests import UnreadableJob, disruption_in, pod_view, with_warnings
+from trainjob_operator.manifests import UnreadableJob, pod_view
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.nodes import on_node
+from trainjob_operator.pod_events import disruption_in, with_warnings
 
 JOB = TrainJob.model_validate({**manifest(), "metadata": {**manifest()["metadata"], "uid": "job-uid"}})
 RULES = [{"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 80, 81, 82]}}]

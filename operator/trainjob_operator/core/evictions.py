@@ -1,7 +1,8 @@
 """What a kubelet says when it evicts a pod: the node was short of something, or the pod went over a limit of its own.
 
-Asked by `manifests.py`, `phrases.py` and `ends/pod_ends.py`. The first is the machine's doing, the second a failure of
-the job, with a field that mends it. The sentences are those of the kubelet's eviction manager (pkg/kubelet/eviction).
+Asked where pods and their events are read, by `phrases.py` and by `ends/pod_ends.py`. The first is the machine's doing,
+the second a failure of the job, with a field that mends it. The sentences are those of the kubelet's eviction manager
+(pkg/kubelet/eviction).
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
 from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.side_by_side import side_by_side
-from trainjob_operator.manifests import disruption_in, node_in, pod_view, read_job, with_warnings
+from trainjob_operator.manifests import pod_view, read_job
 from trainjob_operator.nodes import on_node, on_silent_node, why_taken
+from trainjob_operator.pod_events import disruption_in, node_in, with_warnings
 
 EVENTS_OF_PODS = 3
 """Pods whose events one look reads: what holds one up mostly holds up all."""
