@@ -36,6 +36,7 @@ pytestmark = [on_apiserver, pytest.mark.slow]
 QUICK = Pace(schedule=(0.0, 0.02), start=(0.0, 0.05), report=0.05, notice=0.1)
 SILENT = Pace(schedule=(0.0, 0.02), start=(0.0, 0.05), report=10**6)
 QUIET_TURNS = 30
+SETTLING_ROUNDS = 20
 
 
 @dataclass
@@ -175,11 +176,15 @@ def test_in_a_steady_state_nothing_is_written(apiserver: ApiServer, api_namespac
             await until(
                 lambda: bed.job is not None and bed.job.status.progress.last_report_time, "status has the first report"
             )
-            await bed.turns(5)
+            for _ in range(SETTLING_ROUNDS):  # what the start has left on its way comes in at the server's own pace
+                bed.calls.clear()
+                await bed.turns(5)
+                if not bed.calls:
+                    break
             bed.calls.clear()
             await bed.turns(QUIET_TURNS)
             assert bed.writes == []
-            assert len(bed.calls) <= QUIET_TURNS / 10, "a turn that finds nothing to do asks for nothing"
+            assert len(bed.calls) <= QUIET_TURNS / 10, f"a turn that finds nothing to do asks for nothing: {bed.calls}"
 
     asyncio.run(main())
 

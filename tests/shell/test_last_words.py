@@ -103,6 +103,11 @@ def test_what_was_heard_of_a_ranks_end_stays_it_has_a_traceback() -> None:
     assert with_last_words({3: heard(attempt=2, ranks=(told,))}, [pod(FAILED)])[3].ranks == (told,)
 
 
+def test_a_message_of_a_newer_attempt_is_by_the_clock_that_was_heard() -> None:
+    offset = timedelta(seconds=-40)
+    assert with_last_words({3: heard(attempt=1, clock_offset=offset)}, [pod(FAILED)])[3].clock_offset == offset
+
+
 def test_a_message_of_a_newer_attempt_takes_the_place_of_what_was_heard() -> None:
     view = with_last_words({3: heard(attempt=1, ranks=({"rank": 9, "state": contract.RANK_RUNNING},))}, [pod(FAILED)])[
         3

@@ -66,7 +66,9 @@ def with_last_words(heard: Mapping[int, AgentView], pods: Iterable[PodView]) -> 
 def _merged(view: AgentView, left: AgentView) -> AgentView:
     """What the coordinator heard knows more of the same attempt; of a newer one it knows nothing."""
     if left.attempt != view.attempt:
-        return left if left.attempt > view.attempt else replace(view, completed=view.completed or left.completed)
+        if left.attempt > view.attempt:
+            return replace(left, clock_offset=view.clock_offset)  # one pod, one clock
+        return replace(view, completed=view.completed or left.completed)
     ranks = {rank["rank"]: rank for rank in view.ranks}
     for rank in left.ranks:
         if ranks.get(rank["rank"], {}).get("state") != contract.RANK_ENDED:
