@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "a barrier that is open before its last rank",
         FOLDER + "**/barrier.py",
-        "        return self._complete() if len(self._arrivals) == self.world_size else []\n\n    def arrive_together",
-        "        return self._complete() if len(self._arrivals) >= self.world_size - 1 else []\n\n    def arrive_together",
+        "        return self._complete() if len(self._calls) == self.world_size else []\n\n    def arrive_together",
+        "        return self._complete() if len(self._calls) >= self.world_size - 1 else []\n\n    def arrive_together",
         "tests/agent/test_barrier.py::test_the_last_arrival_releases_all",
     ),
     Mutant(
@@ -86,9 +86,9 @@ MUTANTS = (
     ),
     Mutant(
         "SYNC does not wait for the commit",
-        FOLDER + "**/barrier.py",
-        "        if any(a.mode == contract.UPLOAD_SYNC for a in self._arrivals.values()):",
-        "        if False:",
+        FOLDER + "**/barriers/calls.py",
+        "        return any(a.mode == contract.UPLOAD_SYNC for a in self._different)",
+        "        return False",
         "tests/agent/test_barrier.py::test_sync_waits_for_the_commit",
     ),
     Mutant(
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "different calls pass one barrier",
         FOLDER + "**/barrier.py",
-        "        if len(self._arrivals) > 1 and not self._matches(arrival):",
+        "        if len(self._calls) > 1 and not self._calls.is_like_the_first(arrival):",
         "        if False:",
         "tests/agent/test_barrier.py::test_different_calls_are_a_mismatch_for_all",
     ),
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         "an end is dated by a clock that somebody sets",
         FOLDER + "**/steady.py",
-        "    return time.monotonic() + _AHEAD_S",
+        "    return of_monotonic(time.monotonic())",
         "    return time.time()",
         "tests/agent/test_steady.py::test_an_end_before_a_step_is_not_moved_by_it",
     ),

@@ -135,9 +135,9 @@ MUTANTS = (
     ),
     Mutant(
         "the only checkpoints are given away",
-        FOLDER + "**/gang.py",
-        "or _holds_the_only_checkpoints(turn):",
-        "or False:",
+        FOLDER + "**/groups/agents.py",
+        "return None if gang.holds_the_only_checkpoints(turn) else gang.give_back(",
+        "return gang.give_back(",
         "tests/core/test_gang.py::test_pods_that_hold_the_only_checkpoints_are_kept",
     ),
     Mutant(
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "a deadline fails a job that may be complete",
         FOLDER + "**/decide.py",
-        "    if isinstance(answer, End) and turn.status.verdict is None and verdict.is_unknown(turn):",
+        "    if isinstance(answer, End) and turn.status.verdict is None and groups.of(turn).may_be_complete(turn):",
         "    if False:",
         "tests/core/test_verdict.py::test_a_deadline_that_finds_no_worker_which_knows_better_waits_for_a_look_too",
     ),
