@@ -282,6 +282,7 @@ BAD = {
     "a log level": ("logs.level=verbose", "/logs/level"),
     "a namespace that cannot be": ("namespaces={Team_A}", "/namespaces/0"),
     "plain http": ("coordinatorUrl=http://somewhere", "/coordinatorUrl"),
+    "no port": ("coordinatorUrl=https://somewhere:notaport", "/coordinatorUrl"),
     "a priority of the system's": ("priorityClass.value=2000000000", "/priorityClass/value"),
     "an interval without unit": ("serviceMonitor.interval=xx", "/serviceMonitor/interval"),
     "a port out of range": ("networkPolicy.apiServerPorts={70000}", "/networkPolicy/apiServerPorts/0"),

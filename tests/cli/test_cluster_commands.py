@@ -82,6 +82,17 @@ def test_list_for_programs(user: User) -> None:
     assert [item["metadata"]["name"] for item in found["items"]] == ["digits"]
 
 
+def test_list_by_label_and_by_state(user: User) -> None:
+    running(user, "one", **{"metadata.labels": {"team": "ml"}})
+    user.create({"metadata.name": "two"})
+    failed(user, "two")
+    assert user.tj("list", "-l", "team=ml", "-o", "name").out == "trainjob.trainjob.dev/one\n"
+    assert user.tj("list", "--status", "failed,cancelled", "-o", "name").out == "trainjob.trainjob.dev/two\n"
+    assert "there are no such jobs" in user.tj("list", "-l", "team=other").out
+    refused = user.tj("list", "-l", "a=b=c")
+    assert refused.code != contract.CLI_OK and "next: " in refused.err
+
+
 def test_list_everywhere_names_the_namespaces(user: User) -> None:
     running(user, "mine")
     line = next(line for line in user.tj("list", "-A").out.splitlines() if " mine " in line)

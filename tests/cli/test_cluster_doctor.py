@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,6 +16,8 @@ from trainjob_api import contract
 
 pytestmark = on_apiserver
 
+DEPLOYMENT = "/apis/apps/v1/namespaces/{}/deployments/trainjob-operator"
+
 
 def findings(user: User, operator_namespace: str) -> dict[str, dict[str, str]]:
     shown = user.tj("doctor", "--operator-namespace", operator_namespace, "-o", "json")
@@ -22,7 +25,7 @@ def findings(user: User, operator_namespace: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def installation(apiserver: ApiServer, user: User) -> str:
+def installation(apiserver: ApiServer, user: User) -> Iterator[str]:
     """A namespace with everything that an installation has, as the API server sees it."""
     name = f"system-{user.namespace}"
     apiserver.create_namespace(name)
@@ -39,7 +42,7 @@ def installation(apiserver: ApiServer, user: User) -> str:
     apiserver.request(
         "PATCH",
         f"/apis/apps/v1/namespaces/{name}/deployments/trainjob-operator/status",
-        {"status": {"replicas": 2, "readyReplicas": 2}},
+        {"status": {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}},
     )
     lease = {"metadata": {"name": contract.LEASE_NAME}, "spec": {"holderIdentity": "operator-1", "renewTime": stamp(0)}}
     apiserver.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{name}/leases", lease)
@@ -57,7 +60,9 @@ def installation(apiserver: ApiServer, user: User) -> str:
         "endpoints": [{"addresses": ["10.0.0.7"]}],
     }
     apiserver.request("POST", f"/apis/discovery.k8s.io/v1/namespaces/{name}/endpointslices", slice_)
-    return name
+    yield name
+    # A doctor looks for an operator everywhere: the next test must not find this one.
+    apiserver.request("DELETE", DEPLOYMENT.format(name))
 
 
 def stamp(seconds_ago: float) -> str:
@@ -82,6 +87,41 @@ def test_no_installation(user: User) -> None:
     assert shown.code == contract.CLI_ERROR
     assert "next: operator: helm upgrade --install trainjob" in shown.err
     assert "no operator has ever led" in shown.out
+
+
+def test_an_installation_elsewhere_is_found_and_no_second_one_advised(user: User, installation: str) -> None:
+    found = findings(user, "trainjob-system")
+    assert found["operator"]["found"] == f"trainjob-operator in {installation}: 2 of 2 ready"
+    assert (found["leader"]["level"], found["coordinator"]["level"]) == ("ok", "ok")
+    assert not any("helm upgrade --install" in each["mend"] for each in found.values() if each["check"] != "crd")
+
+
+def test_an_operator_that_is_scaled_to_nothing_is_told_so(user: User, installation: str) -> None:
+    user.server.request("PATCH", DEPLOYMENT.format(installation), {"spec": {"replicas": 0}})
+    finding = findings(user, installation)["operator"]
+    assert (finding["level"], "is scaled to 0" in finding["found"]) == ("FAIL", True)
+    assert finding["mend"] == f"kubectl -n {installation} scale deployment/trainjob-operator --replicas=2"
+
+
+def test_a_rollout_that_hangs_on_its_image_is_told_with_its_pods_words(user: User, installation: str) -> None:
+    user.server.request("PATCH", f"{DEPLOYMENT.format(installation)}/status", {"status": {"updatedReplicas": 0}})
+    pod = {
+        "metadata": {"name": "operator-new", "labels": {"app.kubernetes.io/name": "trainjob"}},
+        "spec": {"containers": [{"name": "operator", "image": "trainjob-operator:2"}]},
+    }
+    pods = f"/api/v1/namespaces/{installation}/pods"
+    user.server.request("POST", pods, pod)
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    container = {"name": "operator", "state": waiting, "ready": False, "restartCount": 0, "image": "x", "imageID": ""}
+    user.server.request("PATCH", f"{pods}/operator-new/status", {"status": {"containerStatuses": [container]}})
+    finding = findings(user, installation)["operator"]
+    assert finding["level"] == "warn"
+    assert "only 0 of the newest version" in finding["found"]
+    assert "ImagePullBackOff: no such image" in finding["found"]
+    assert "rollout undo" in finding["mend"]
+    user.server.request("PATCH", f"{DEPLOYMENT.format(installation)}/status", {"status": {"readyReplicas": 0}})
+    finding = findings(user, installation)["operator"]
+    assert finding["level"] == "FAIL" and "logs" not in finding["mend"], "a pod without its image has no log"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,42 @@ def test_wrong_usage_is_refused_before_the_cluster_is_asked(
     )
 
 
+def test_what_pods_need_goes_over_a_script_and_over_a_manifest(user: User, folder: Path) -> None:
+    (folder / "pod.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "spec": {
+                    "priorityClassName": "low",
+                    "containers": [
+                        {"name": "trainer", "image": "torch:2", "volumeMounts": [{"name": "d", "mountPath": "/data"}]},
+                        {"name": "sidecar", "image": "side:1"},
+                    ],
+                    "volumes": [{"name": "d", "emptyDir": {}}],
+                }
+            }
+        )
+    )
+    options = ["--restricted", "--label", "team=ml", "--secret-env", "TOKEN=hub:token", "--toleration", "gpu"]
+    shown = user.tj(
+        "submit", "train.py", "--name", "made", "--template", "pod.yaml", "--storage", "/data/runs", *options
+    )
+    assert shown.code == contract.CLI_OK, shown.err
+    job = user.get("made")
+    pod = job["spec"]["template"]["spec"]
+    assert (job["metadata"]["labels"], pod["priorityClassName"]) == ({"team": "ml"}, "low")
+    trainer, sidecar = pod["containers"]
+    assert (trainer["image"], trainer["command"][-1], sidecar["name"]) == ("torch:2", "train.py", "sidecar")
+    assert trainer["securityContext"] == sidecar["securityContext"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}} in trainer["env"]
+
+    assert user.tj("submit", "-f", manifest(folder, document()), *options).code == contract.CLI_OK
+    assert user.get()["spec"]["template"]["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    (folder / "bare.yaml").write_text("spec: {containers: [{name: trainer}]}")
+    refused = user.tj("submit", "train.py", "--template", "bare.yaml")
+    assert refused.code == contract.CLI_USAGE and "bare.yaml names none for the container trainer" in refused.err
+
+
 # --- Scripts ----------------------------------------------------------------------------------------------------------
 
 

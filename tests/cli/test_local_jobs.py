@@ -61,6 +61,16 @@ def remember(here: Shell, name: str = "digits", **given: Any) -> Record:
     return record
 
 
+def test_jobs_are_listed_by_their_state(here: Shell) -> None:
+    remember(here)
+    remember(here, "later", outcome="Failed")
+    assert here.tj("list", "--status", "failed", "-o", "name").out == "later\n"
+    assert here.tj("list", "--status", "Failed,complete", "-o", "name").out.split() == ["later", "digits"]
+    assert "no job of this machine is running (of all 2: tj list)" in here.tj("list", "--status", "running").out
+    refused = here.tj("list", "-l", "team=ml")
+    assert refused.code == contract.CLI_USAGE and "-l is for jobs of a cluster" in refused.err
+
+
 def test_jobs_are_listed_the_newest_first_and_a_damaged_record_is_told(here: Shell) -> None:
     assert "no job ran on this machine yet" in here.tj("list").out
     remember(here, started=time.time() - 500)

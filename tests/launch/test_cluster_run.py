@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from support.apiserver import on_apiserver
 from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
 from trainjob import ClusterRun, Kubernetes, RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback
+from trainjob.launch.cluster.api import Api, ApiError
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover.returned import new_key, sealed
 
@@ -235,3 +238,101 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
     assert reports.new(stored) == [[{"step": 3}, {"step": 30}]]
     assert result_of(job).return_value is None
     assert "this machine does not see" not in capsys.readouterr().err, "it has no storage at all"
+
+
+class TokenServer:
+    """Before an API server: takes one token at a time, and counts the requests that it refused."""
+
+    def __init__(self, good: str, behind: Callable[[str, str, Any], Any]) -> None:
+        self.good, self.behind, self.refused = good, behind, 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                known = self.headers.get("Authorization") == f"Bearer {outer.good}"
+                outer.refused += not known
+                given = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                code, answer = 401, '{"message": "Unauthorized", "reason": "Unauthorized"}'
+                if known:
+                    try:
+                        found = outer.behind(self.command, self.path, json.loads(given) if given else None)
+                        code, answer = 200, json.dumps(found)
+                    except urllib.error.HTTPError as error:
+                        code, answer = error.code, str(error.msg)
+                body = answer.encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_PATCH = do_GET
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def kubeconfig(self, folder: Path, token: str) -> Path:
+        path = folder / "kubeconfig"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        }
+        path.write_text(json.dumps(config))
+        return path
+
+
+@pytest.fixture
+def guarded(apiserver: ApiServer) -> Iterator[TokenServer]:
+    """The API server behind one that takes `first`."""
+    made = TokenServer("first", apiserver.request)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_a_token_that_ended_is_read_anew_once_and_then_told(guarded: TokenServer, tmp_path: Path) -> None:
+    api = Api.connect(kubeconfig=str(guarded.kubeconfig(tmp_path, "first")))
+    assert "gitVersion" in api.get("/version")
+    guarded.good = "second"
+    guarded.kubeconfig(tmp_path, "second")  # as a log-in or a rotation writes it
+    assert "gitVersion" in api.get("/version")
+    assert guarded.refused == 1
+    guarded.good = "third"
+    with pytest.raises(ApiError, match="does not know you") as refused:
+        api.get("/version")
+    assert (refused.value.status, guarded.refused) == (401, 3), "once more with what the file says, and no loop"
+    assert "log in again" in refused.value.next_step
+
+
+def test_fit_that_loses_its_access_says_that_the_job_goes_on(
+    operator: Operator, guarded: TokenServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = Kubernetes(image="x", namespace=operator.namespace, kubeconfig=str(guarded.kubeconfig(tmp_path, "first")))
+
+    looks = 0
+
+    def until_looked_at(method: str, path: str, body: Any) -> Any:
+        nonlocal looks
+        found = operator.server.request(method, path, body)
+        looks += method == "GET" and path.endswith("/trainjobs/digits")
+        if looks == 2:
+            guarded.good = "nobody's"
+        return found
+
+    guarded.behind = until_looked_at
+    with pytest.raises(ApiError, match="does not know you"):
+        TorchTrainer(
+            lambda: None,
+            scaling_config=ScalingConfig(num_workers=1),
+            run_config=RunConfig(name="digits"),
+            backend=backend,
+        ).fit()
+    said = capsys.readouterr().err
+    assert f"goes on: trainjob.ClusterRun.attach('digits', namespace='{operator.namespace}')" in said
+    assert operator.job()["metadata"]["name"] == "digits"

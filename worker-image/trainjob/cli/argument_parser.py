@@ -104,6 +104,13 @@ def cluster_access(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def cluster_place(parser: Parser) -> None:
+    """Which namespace of which cluster a command is about."""
+    group = parser.add_argument_group("which cluster")
+    group.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: the context's)")
+    cluster_access(group)
+
+
 def output(parser: Parser, *forms: str) -> None:
     """`-o json` and the like."""
     parser.add_argument("-o", "--output", choices=forms, metavar="FORM", help=f"{' | '.join(forms)} instead of text")

@@ -65,3 +65,49 @@ def volume(text: str) -> tuple[str, str]:
     if not colon or not source or not path.startswith("/"):
         raise argparse.ArgumentTypeError(f"{text!r} is not CLAIM:/PATH (or /PATH/ON/THE/NODES:/PATH)")
     return source, path
+
+
+def label(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` of a label or a node selector, as Kubernetes takes them."""
+    key, equals, value = text.partition("=")
+    prefix, slash, name = key.rpartition("/")
+    word = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+    good = re.fullmatch(word, name) and (not slash or re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", prefix))
+    if not equals or not good or (value and not re.fullmatch(word, value)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not KEY=VALUE of a label (letters, digits, - _ and ., at most 63 of them)"
+        )
+    return key, value
+
+
+def toleration(text: str) -> dict[str, str]:
+    """`KEY`, `KEY=VALUE`, `KEY:EFFECT`, `KEY=VALUE:EFFECT`, as `kubectl taint` writes taints."""
+    taint, colon, effect = text.rpartition(":")
+    if not colon:
+        taint, effect = text, ""
+    if colon and effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: the effect of a taint is NoSchedule, PreferNoSchedule or NoExecute"
+        )
+    key, equals, value = taint.partition("=")
+    if not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY, KEY=VALUE or KEY=VALUE:EFFECT")
+    found = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+    return {**found, **({"effect": effect} if effect else {})}
+
+
+def secret_key(text: str) -> tuple[str, str, str]:
+    """`NAME=SECRET:KEY`."""
+    name, equals, rest = text.partition("=")
+    secret, colon, key = rest.partition(":")
+    if not (equals and colon and name and secret and key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SECRET:KEY, such as HF_TOKEN=hub:token")
+    return name, secret, key
+
+
+def words(text: str) -> tuple[str, ...]:
+    """`failed,running`: in lower case."""
+    found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} names no state; give failed, or failed,running")
+    return found

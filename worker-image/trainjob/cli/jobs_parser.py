@@ -11,7 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli.argument_parser import cluster_access, output
-from trainjob.cli.argument_types import age, at_least, seconds
+from trainjob.cli.argument_types import age, at_least, seconds, words
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands, Parser
@@ -65,8 +65,18 @@ def add(commands: Commands) -> None:
     """All of them."""
     listing = _shared(commands, "list", "list the jobs of this machine, or of a cluster", LIST, "listing")
     listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces of a cluster")
+    listing.add_argument(
+        "-l", "--selector", metavar="LABELS", help="with these labels, as kubectl takes them: team=ml,tier!=test"
+    )
+    listing.add_argument(
+        "--status",
+        metavar="WORDS",
+        type=words,
+        help="in one of these states: running, failed,complete, ... (what STATUS shows)",
+    )
     output(listing, "wide", "name", "json")
     _cluster(listing)
+    listing.set_defaults(only_there={"selector": "-l"})
     status = _shared(commands, "status", "show a job on one screen", STATUS, "status")
     _name(status)
     output(status, "json")

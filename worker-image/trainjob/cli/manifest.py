@@ -32,26 +32,31 @@ def read(file: str, others: list[str] | None = None) -> list[Document]:
     """The TrainJobs of a manifest, in its order; documents of other kinds are skipped, their kinds go to `others`.
     Raises CommandError.
     """
-    import yaml
-
-    text = _text(file)
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise CommandError(
-            f"{file} is not YAML: {_where(error)}",
-            next_step=f"correct {file}; indentation and quotes are the usual causes",
-        ) from None
-    jobs = [document for document in documents if isinstance(document, dict) and _is_trainjob(document)]
+    found = documents(file)
+    jobs = [document for document in found if isinstance(document, dict) and _is_trainjob(document)]
     if others is not None:
-        others += [_kind(document) for document in documents if document not in jobs]
+        others += [_kind(document) for document in found if document not in jobs]
     if not jobs:
-        kinds = ", ".join(sorted({_kind(document) for document in documents})) or "nothing"
+        kinds = ", ".join(sorted({_kind(document) for document in found})) or "nothing"
         raise CommandError(
             f"{file} holds no TrainJob (found: {kinds})",
             next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`",
         )
     return jobs
+
+
+def documents(file: str) -> list[Any]:
+    """All documents of a YAML file, empty ones left out. Raises CommandError."""
+    import yaml
+
+    text = _text(file)
+    try:
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise CommandError(
+            f"{file} is not YAML: {_where(error)}",
+            next_step=f"correct {file}; indentation and quotes are the usual causes",
+        ) from None
 
 
 def read_one(file: str) -> Document:

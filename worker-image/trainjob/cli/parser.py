@@ -69,6 +69,7 @@ def build() -> Parser:
     jobs_parser.add(commands)
     cluster_parser.add(commands)
     checkpoints_parser.add(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -205,3 +206,15 @@ def _add_migrate(commands: Commands) -> None:
     what = migrate.add_mutually_exclusive_group()
     what.add_argument("--diff", action="store_true", help="show the change of each script")
     what.add_argument("--write", action="store_true", help="rewrite the scripts where they are")
+
+
+def _add_completion(commands: Commands) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a completion script for your shell",
+        description="Print a script by which your shell completes commands, options and names of jobs. For bash and "
+        "zsh put `source <(tj completion bash)` into ~/.bashrc or ~/.zshrc; for fish write it to "
+        "~/.config/fish/completions/tj.fish.",
+    )
+    completion.set_defaults(entry="trainjob.cli.completion:completion")
+    completion.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")

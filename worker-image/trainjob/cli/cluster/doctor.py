@@ -1,14 +1,15 @@
-"""`tj doctor`: runs the checks of `findings.py` against a cluster and prints what each found."""
+"""`tj doctor`: runs the checks of this machine and of a cluster, and prints what each found."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
-from trainjob.cli.cluster import connect, findings
-from trainjob.cli.cluster.findings import Finding, Level
+from trainjob.cli import jobs_parser
+from trainjob.cli.finding import Finding, Level
 from trainjob.screen import table
 from trainjob_api.contract import CLI_ERROR, CLI_OK
 
@@ -16,15 +17,35 @@ WORDS = {Level.OK: "ok", Level.WARN: "warn", Level.FAIL: "FAIL"}
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """1 when something is broken, else 0; warnings are no failure."""
-    place = connect.connect(args)
-    found = findings.examine(findings.Patient(place.api, place.namespace, args.operator_namespace))
+    """1 when something is broken, else 0; warnings are no failure. An option that names a cluster means that one alone;
+    without one this machine is looked at, and the cluster of its kubeconfig if it has one.
+    """
+    named = jobs_parser.means_cluster(args)
+    found: list[Finding] = []
+    if not named:
+        from trainjob.cli.local import machine
+
+        found += machine.judge(machine.look())
+    if named or _has_kubeconfig():
+        from trainjob.cli.cluster import connect, findings
+
+        place = connect.connect(args)
+        found += findings.examine(findings.Patient(place.api, place.namespace, args.operator_namespace))
+    else:
+        found.append(Finding("cluster", Level.OK, "no kubeconfig: jobs run on this machine (tj run, fit())"))
     if args.output == "json":
         print(json.dumps([{**asdict(finding), "level": WORDS[finding.level]} for finding in found], indent=2))
     else:
         _print(found)
     broken = any(finding.level is Level.FAIL for finding in found)
     return CLI_ERROR if broken else CLI_OK
+
+
+def _has_kubeconfig() -> bool:
+    where = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    return any(os.path.isfile(os.path.expanduser(file)) for file in where.split(os.pathsep)) or bool(
+        os.environ.get("KUBERNETES_SERVICE_HOST")
+    )
 
 
 def _print(found: list[Finding]) -> None:

@@ -6,19 +6,20 @@ A check never raises for what the cluster answers: a missing right is a finding,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from trainjob.cli.cluster import operator_pods
+from trainjob.cli.finding import Finding, Level
 from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import ApiError
 from trainjob.screen import wording
 from trainjob_api import contract, defaults
 
 if TYPE_CHECKING:
-    from trainjob.launch.cluster.api import Api, Manifest
+    from trainjob.launch.cluster.api import Api
 
 INSTALL = "helm upgrade --install trainjob helm/trainjob --namespace {namespace} --create-namespace"
 CRD = f"{contract.PLURAL}.{contract.GROUP}"
@@ -40,25 +41,6 @@ NEEDED = (
 """verb, group, resource, subresource; whether commands fail without it (the others carry code, or tell more)."""
 
 
-class Level(Enum):
-    """How bad it is."""
-
-    OK = 0
-    WARN = 1
-    FAIL = 2
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    level: Level
-    found: str
-    mend: str = ""
-    """The command or the sentence that mends it."""
-
-
 @dataclass(frozen=True)
 class Patient:
     """What is examined."""
@@ -78,6 +60,7 @@ def examine(patient: Patient) -> list[Finding]:
     found = [cluster(patient)]
     if found[0].level is Level.FAIL:
         return found
+    patient = replace(patient, operator_namespace=operator_pods.namespace_of(patient.api, patient.operator_namespace))
     checks: tuple[Callable[[Patient], Finding], ...] = (
         crd,
         operator,
@@ -153,44 +136,17 @@ def _crd_version(patient: Patient) -> str:
 
 
 def operator(patient: Patient) -> Finding:
-    """Whether a Deployment of it has ready pods."""
-    found = patient.api.items(f"/apis/apps/v1/namespaces/{patient.operator_namespace}/deployments")
-    ours = [deployment for deployment in found if _is_operator(deployment)]
+    """Whether a Deployment of it has ready pods of its newest version."""
+    where = patient.operator_namespace
+    ours = operator_pods.deployments(patient.api, where)
     if not ours:
         return Finding(
             "operator",
             Level.FAIL,
-            f"there is no Deployment of the operator in namespace {patient.operator_namespace}",
+            f"there is no Deployment of the operator in namespace {where}",
             f"{patient.install} (or name its namespace: --operator-namespace)",
         )
-    name = ours[0]["metadata"]["name"]
-    ready, wanted = (
-        int((ours[0].get("status") or {}).get("readyReplicas") or 0),
-        int(ours[0]["spec"].get("replicas", 1)),
-    )
-    text = f"{name} in {patient.operator_namespace}: {ready} of {wanted} ready"
-    if not ready:
-        return Finding(
-            "operator",
-            Level.FAIL,
-            text,
-            f"kubectl -n {patient.operator_namespace} logs deployment/{name}; kubectl -n "
-            f"{patient.operator_namespace} describe pods",
-        )
-    return Finding(
-        "operator",
-        Level.OK if ready >= wanted else Level.WARN,
-        text,
-        "" if ready >= wanted else f"kubectl -n {patient.operator_namespace} describe pods",
-    )
-
-
-def _is_operator(deployment: Manifest) -> bool:
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    labels = deployment["metadata"].get("labels") or {}
-    return labels.get("app.kubernetes.io/name") == "trainjob" or any(
-        "trainjob-operator" in str(container.get("image")) for container in containers
-    )
+    return operator_pods.judge(ours[0], operator_pods.troubles(patient.api, ours[0]))
 
 
 def leader(patient: Patient) -> Finding:

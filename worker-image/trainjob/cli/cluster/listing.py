@@ -26,7 +26,12 @@ def listing(args: argparse.Namespace) -> int:
     from trainjob.launch.cluster import jobs_api
 
     with connect.refusals():
-        found = place.api.items(jobs_api.collection(None if args.all_namespaces else place.namespace))
+        found = place.api.items(
+            jobs_api.collection(None if args.all_namespaces else place.namespace),
+            **({"labelSelector": args.selector} if args.selector else {}),
+        )
+    if args.status:
+        found = [job for job in found if phase(job, (job.get("status") or {}).get("phase")).lower() in args.status]
     found.sort(key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
     if args.output == "json":
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
@@ -35,7 +40,7 @@ def listing(args: argparse.Namespace) -> int:
             print(f"{contract.KIND.lower()}.{contract.GROUP}/{job['metadata']['name']}")
     elif not found:
         where = "this cluster" if args.all_namespaces else f"namespace {place.namespace}"
-        print(f"there are no jobs in {where}")
+        print(f"there are no {'such ' if args.selector or args.status else ''}jobs in {where}")
     else:
         show(found, namespaces=args.all_namespaces, wide=args.output == "wide", now=time.time())
     return contract.CLI_OK

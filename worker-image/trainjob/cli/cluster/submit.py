@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from trainjob.cli import manifest, overlay
-from trainjob.cli.cluster import connect, submit_code, watch
+from trainjob.cli.cluster import connect, pod_options, submit_code, watch
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import follow, kubernetes
@@ -23,7 +23,7 @@ from trainjob_api.contract import CLI_OK, CLI_USAGE
 
 Document = dict[str, Any]
 
-SCRIPT_ONLY = ("image", "gpus", "cpu", "memory")
+SCRIPT_ONLY = ("image", "gpus", "cpu", "memory", "template")
 
 
 def submit(args: argparse.Namespace) -> int:
@@ -31,6 +31,7 @@ def submit(args: argparse.Namespace) -> int:
     _check(args)
     place = connect.connect(args)
     documents = _from_file(args, place) if args.file else [_from_script(args, place.namespace)]
+    documents = [pod_options.put(document, _pod_options(args)) for document in documents]
     if (args.wait or args.logs) and len(documents) > 1:
         raise CommandError(
             f"{args.file} holds {len(documents)} TrainJobs; one can be watched",
@@ -51,7 +52,7 @@ def _check(args: argparse.Namespace) -> None:
     manifest.script_or_file(
         args.script, args.file, verb="submit", forms="tj submit -f FILE, or tj submit train.py --image IMAGE"
     )
-    if args.script is not None and not args.image:
+    if args.script is not None and not args.image and not args.template:
         raise CommandError(
             "a script needs an image to run in",
             next_step=f"tj submit {args.script} --image IMAGE (Python 3.9 or newer and what the script imports)",
@@ -95,6 +96,19 @@ def _options(args: argparse.Namespace) -> overlay.Options:
     )
 
 
+def _pod_options(args: argparse.Namespace) -> pod_options.PodOptions:
+    return pod_options.PodOptions(
+        labels=args.label,
+        node_selector=args.node_selector,
+        tolerations=args.toleration,
+        secret_variables=[pod_options.SecretVariable(*each) for each in args.secret_env],
+        secrets=args.env_from_secret,
+        pull_secrets=args.pull_secret,
+        service_account=args.service_account,
+        restricted=args.restricted,
+    )
+
+
 def _from_file(args: argparse.Namespace, place: connect.Place) -> list[Document]:
     others: list[str] = []
     found = [overlay.overlay(document, _options(args)) for document in manifest.read(args.file, others)]
@@ -127,9 +141,13 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
     script = args.script if args.no_code or args.module else _inside(args.code, args.script)
     command = ("python", *(("-m",) if args.module else ()), script, *args.script_args)
     job = jobs.from_script(jobs.ScriptJob(command=command, name=args.name, gpus_per_worker=args.gpus or 0))
-    found = overlay.overlay(kubernetes.lean(job, namespace), _options(args))
+    found = kubernetes.lean(job, namespace)
+    if args.template:
+        given = pod_options.template_of(manifest.documents(args.template), args.template)
+        found["spec"]["template"] = kubernetes.over_template(given, found["spec"]["template"])
+    found = overlay.overlay(found, _options(args))
     container = carry.trainer(found)
-    container["image"] = args.image
+    container["image"] = args.image or _image_of(args.template, container)
     amounts = {name: value for name, value in (("cpu", args.cpu), ("memory", args.memory)) if value}
     if amounts:
         resources = container.setdefault("resources", {})
@@ -150,7 +168,10 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
     if (
         args.storage
         and not jobs.is_s3(args.storage)
-        and not any(submit_code.below(args.storage, path) is not None for _, path in args.volume)
+        and not any(
+            submit_code.below(args.storage, str(mount.get("mountPath"))) is not None
+            for mount in container.get("volumeMounts") or ()
+        )
     ):
         raise CommandError(
             f"--storage {args.storage} is on no volume of the pods, so it would end with each of them",
@@ -159,6 +180,18 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
             code=CLI_USAGE,
         )
     return found
+
+
+def _image_of(template: str, container: Document) -> str:
+    """What the template says; ours has none without --image. Raises CommandError."""
+    image = container.get("image")
+    if not image or image == jobs.LOCAL_IMAGE:
+        raise CommandError(
+            f"a script needs an image to run in, and {template} names none for the container {container['name']}",
+            next_step="add --image IMAGE, or an image there",
+            code=CLI_USAGE,
+        )
+    return str(image)
 
 
 def _inside(folder: str, script: str) -> str:

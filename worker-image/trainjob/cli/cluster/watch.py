@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from trainjob.cli.cluster import connect
+from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster import follow
 from trainjob.screen import changes, failure
 from trainjob.screen.changes import Kind
@@ -79,6 +80,10 @@ def watch(place: connect.Place, wanted: follow.Wanted, display: Display) -> Outc
                     return Outcome("gone", job)
                 if update.cancelled:
                     return Outcome("cancelled", job)
+    except CommandError:
+        if job is not None and not job.status.finished:
+            display.note(f"{wanted.name} goes on: `tj logs {wanted.name}{place.flags} -f` looks again")
+        raise
     except KeyboardInterrupt:
         return Outcome("interrupted", job)
     finally:

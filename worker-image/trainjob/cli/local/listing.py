@@ -22,6 +22,9 @@ WIDE = ("SIZE", "METRIC", "COMMAND")
 def listing(args: argparse.Namespace) -> int:
     """Print the jobs."""
     known, damaged = records.find_all()
+    every = len(known)
+    if args.status:
+        known = [each for each in known if each.state.lower() in args.status]
     if args.output == "json":
         print(json.dumps([as_json(each) for each in known], indent=2))
     elif args.output == "name":
@@ -29,6 +32,8 @@ def listing(args: argparse.Namespace) -> int:
     elif known:
         wide, now = args.output == "wide", time.time()
         table.show((*HEADER, *(WIDE if wide else ())), [row(each, wide=wide, now=now) for each in known])
+    elif every:
+        print(f"no job of this machine is {' or '.join(args.status)} (of all {every}: tj list)")
     else:
         print("no job ran on this machine yet (a cluster's jobs: tj list -n NAMESPACE, -A or --cluster)")
     for each in damaged:

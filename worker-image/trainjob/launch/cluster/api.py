@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainjob.launch.errors import LaunchError
@@ -44,8 +44,18 @@ class ApiError(LaunchError):
 class Api:
     """A connection to one cluster as one user."""
 
-    def __init__(self, configuration: Any, pool: Any, *, namespace: str, context: str) -> None:
+    def __init__(
+        self,
+        configuration: Any,
+        pool: Any,
+        *,
+        namespace: str,
+        context: str,
+        again: Callable[[], tuple[Any, Any]] | None = None,
+    ) -> None:
         self._configuration, self._pool = configuration, pool
+        self._again = again
+        """Reads the credentials anew, for a server that no longer takes them."""
         self.namespace = namespace
         """Where commands act when none is named: the context's, else `default`."""
         self.context = context
@@ -66,21 +76,30 @@ class Api:
                 next_step="pip install 'trainjob[cli]'",
             ) from None
         where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-        configuration = client.Configuration()
-        try:
-            if not kubeconfig and not context and not _exists(where) and os.environ.get("KUBERNETES_SERVICE_HOST"):
-                config.load_incluster_config(client_configuration=configuration)
-                namespace, name = _own_namespace(), "in-cluster"
-            else:
+
+        def read() -> tuple[Any, str, str]:
+            configuration = client.Configuration()
+            try:
+                if not kubeconfig and not context and not _exists(where) and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                    config.load_incluster_config(client_configuration=configuration)
+                    return configuration, _own_namespace(), "in-cluster"
                 namespace, name = _context(config.list_kube_config_contexts(config_file=where), context, where)
                 config.load_kube_config(
                     config_file=where, context=name, client_configuration=configuration, persist_config=False
                 )
-        except (ConfigException, OSError, ValueError) as error:
-            raise _no_config(where, context, error) from None
-        return cls(
-            configuration, client.ApiClient(configuration).rest_client.pool_manager, namespace=namespace, context=name
-        )
+                return configuration, namespace, name
+            except (ConfigException, OSError, ValueError) as error:
+                raise _no_config(where, context, error) from None
+
+        def pool_of(configuration: Any) -> Any:
+            return client.ApiClient(configuration).rest_client.pool_manager
+
+        def again() -> tuple[Any, Any]:
+            renewed = read()[0]
+            return renewed, pool_of(renewed)
+
+        configuration, namespace, name = read()
+        return cls(configuration, pool_of(configuration), namespace=namespace, context=name, again=again)
 
     def get(self, path: str, **params: str) -> Manifest:
         """One object, or whatever stands at that path."""
@@ -163,13 +182,22 @@ class Api:
         import urllib3.exceptions as http
 
         url = self.server + path + (f"?{urlencode(params)}" if params else "")
-        headers = {"Accept": "application/json, */*", "Content-Type": content, **self._credentials()}
         timeout = urllib3.Timeout(connect=CONNECT_S, read=read_s)
         data = None if body is None else json.dumps(body).encode()
-        try:
-            response = self._pool.request(
+
+        def send() -> Any:
+            headers = {"Accept": "application/json, */*", "Content-Type": content, **self._credentials()}
+            return self._pool.request(
                 method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
             )
+
+        try:
+            response = send()
+            if response.status == 401 and self._again is not None:
+                # A token that has ended: the kubeconfig may have another by now, and its exec plugin makes one.
+                response.drain_conn()
+                self._configuration, self._pool = self._again()
+                response = send()
             if response.status >= 400:
                 raise self._refused(method, path, response.status, response.data)
         except (http.HTTPError, OSError) as error:

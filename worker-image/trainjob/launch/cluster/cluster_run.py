@@ -217,7 +217,7 @@ def fit(settings: Settings, backend: Kubernetes) -> results.Result:
         for update in run._updates(wanted):
             last = update.job or last
             narrator.tell(update)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ApiError):
         _say(
             f"{run.name} goes on: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
             "it, .cancel() stops it"

@@ -159,30 +159,19 @@ def _mounts(template: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _template(made: Manifest, backend: Kubernetes) -> Manifest:
-    """The user's template with our trainer in it: its own fields stay, what the trainer decides is set."""
-    found: Manifest = copy.deepcopy(dict(backend.template or {}))
+def over_template(template: Mapping[str, Any], made: Manifest) -> Manifest:
+    """A user's pod template with our trainer in it: its own fields stay, what the trainer decides is set."""
+    found: Manifest = copy.deepcopy(dict(template))
     spec: Manifest = found.setdefault("spec", {})
     ours = made["spec"]
     containers: list[Manifest] = spec.setdefault("containers", [])
-    at = next((i for i, container in enumerate(containers) if container.get("name") == contract.TRAINER_CONTAINER), 0)
     if not containers:
         containers.append({})
+    at = _trainer_at(containers)
     theirs, trainer = containers[at], ours["containers"][0]
-    env = {
-        entry["name"]: entry
-        for entry in [
-            *(theirs.get("env") or []),
-            *(trainer.get("env") or []),
-            *({"name": n, "value": v} for n, v in backend.env.items()),
-        ]
-    }
-    containers[at] = {
-        **theirs,
-        **trainer,
-        "name": theirs.get("name", contract.TRAINER_CONTAINER),
-        "image": backend.image,
-    }
+    env = {entry["name"]: entry for entry in [*(theirs.get("env") or []), *(trainer.get("env") or [])]}
+    name, image = theirs.get("name", contract.TRAINER_CONTAINER), theirs.get("image") or trainer.get("image")
+    containers[at] = {**theirs, **trainer, "name": name, **({"image": image} if image else {})}
     if env:
         containers[at]["env"] = list(env.values())
     containers[at].pop("args", None)
@@ -191,11 +180,29 @@ def _template(made: Manifest, backend: Kubernetes) -> Manifest:
     for key in ("nodeSelector", "affinity"):
         if key in ours:
             spec[key] = _merged(spec.get(key) or {}, ours[key])
+    return found
+
+
+def _trainer_at(containers: list[Manifest]) -> int:
+    names = [container.get("name") for container in containers]
+    return names.index(contract.TRAINER_CONTAINER) if contract.TRAINER_CONTAINER in names else 0
+
+
+def _template(made: Manifest, backend: Kubernetes) -> Manifest:
+    """The backend's template, image, environment and volumes."""
+    found = over_template(backend.template or {}, made)
+    spec = found["spec"]
+    container = spec["containers"][_trainer_at(spec["containers"])]
+    container["image"] = backend.image
+    env = {entry["name"]: entry for entry in container.get("env") or ()}
+    env |= {name: {"name": name, "value": value} for name, value in backend.env.items()}
+    if env:
+        container["env"] = list(env.values())
     for number, (path, source) in enumerate(backend.volumes.items()):
         volume = {"persistentVolumeClaim": {"claimName": source}} if isinstance(source, str) else dict(source)
         spec["volumes"] = [*(spec.get("volumes") or []), {"name": f"trainer-volume-{number}", **volume}]
-        containers[at]["volumeMounts"] = [
-            *(containers[at].get("volumeMounts") or []),
+        container["volumeMounts"] = [
+            *(container.get("volumeMounts") or []),
             {"name": f"trainer-volume-{number}", "mountPath": path},
         ]
     return found
