@@ -113,7 +113,7 @@ def test_files_that_commands_name_exist() -> None:
 @pytest.mark.parametrize(("page", "line"), lines("tj"))
 def test_commands_parse(page: str, line: str) -> None:
     if "[options]" in line:
-        line = line.replace(" N ", " 2 ").replace("NAME", "digits")
+        line = line.replace(" N ", " 2 ").replace("NAME", "digits").replace("SHELL", "bash")
     line = re.sub(r"[<>|;)].*| # .*", "", line)
     words = shlex.split(line.replace("[options]", "").replace("[-- ARGS ...]", ""))[1:]
     if words == ["--help"]:
