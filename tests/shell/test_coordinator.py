@@ -575,3 +575,19 @@ def test_rank_0s_agent_is_asked_to_speak_when_a_rank_of_another_breaks() -> None
         )
 
     on_bench(test)
+
+
+def test_an_agent_between_two_polls_is_asked_too_and_its_next_word_takes_a_turn() -> None:
+    """Else the job would wait for that word until a second is over: it has come by then, and nobody looks."""
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(attempt=1), pods(0, 1))
+        told = await bench.told(slot=0, attempt=1)
+        broken = {"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}
+        await bench.told(slot=1, attempt=1, ranks=[broken])
+        bench.turns.clear()
+        bench.waiting(slot=0, seq=2, acknowledged=told, attempt=1)
+        await passes(0.1)
+        assert [delay for _, _, delay in bench.turns] == [0.0]
+
+    on_bench(test)

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from support.puppets import Pace
 from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.memory import Call, Moment
 
 
 async def trained_to(sim: Simulation, position: int) -> None:
@@ -200,5 +202,26 @@ def test_workers_that_doubted_each_other_begin_anew_once_they_speak() -> None:
             await sim.until_training(2, within_s=10.0)
             _, ends = await finished(sim)
             assert ends == ["CommunicationError", "AllRanksSucceeded"]
+
+    run_virtual(main())
+
+
+def test_agents_hear_of_the_next_attempt_before_its_events_are_told() -> None:
+    """Only the status is what an attempt rests on: an API server that is slow with events holds up no restart."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.2)) as sim:
+            sim.world.training("digits").length = 10**6
+            sim.cluster.create_job(manifest())
+            await sim.until_training()
+            await asyncio.sleep(30.0)
+
+            async def slow(call: Call, moment: Moment) -> None:
+                if call.verb == "create_event":
+                    await asyncio.sleep(20.0)
+
+            sim.on_call = slow
+            assert sim.world.fail_rank(sim.agent(1))
+            await sim.until_training(attempt=2, within_s=10.0)
 
     run_virtual(main())

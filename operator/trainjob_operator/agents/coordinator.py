@@ -340,11 +340,12 @@ class Coordinator:
 
     def _ask(self, key: JobKey, pod_uids: Iterable[str]) -> None:
         """Have agents speak: those whom a peer cannot reach, and rank 0's, which knows how far training came, when a
-        rank of another breaks. An open poll is answered, and an agent that lives polls anew."""
+        rank of another breaks. An open poll is answered, and an agent that lives polls anew; that word takes a turn."""
         for uid in pod_uids:
+            # Also of one between two polls, whose next word is on its way.
+            self._asked.add((key, uid))
             poll = self._polls.get(key, {}).get(uid)
-            if poll is not None and not poll.answered.is_set():
-                self._asked.add((key, uid))
+            if poll is not None:
                 poll.answered.set()
 
     def _refused(self, why: str) -> None:

@@ -79,14 +79,18 @@ async def apply(
     decision: Decision,
     installation: Installation,
     told_deletes: Collection[str] = (),
+    on_written: Callable[[TrainJob], None] = lambda job: None,
 ) -> Applied:
     """Write the status if it differs, act, emit the events.
 
-    `told_deletes`: refused deletions that were told of before. Raises the ClusterError of the status write, Conflict
-    when somebody wrote the job since it was read: then nothing else was done. All actions are tried; an API that does
-    not answer one of a kind is not asked for more of that kind.
+    `told_deletes`: refused deletions that were told of before; `on_written` gets the job as soon as it is committed:
+    what rests on status alone (the agents' next attempt) waits neither for pods nor for events.
+
+    Raises the ClusterError of the status write, Conflict when somebody wrote the job since it was read: then nothing
+    else was done. All actions are tried; an API that does not answer one of a kind is not asked for more of that kind.
     """
     job = await write_status(cluster, observed.job, decision)
+    on_written(job)
     writer = _Writer(cluster, job, installation)
     removals, makings, ends = _by_kind(decision.actions)
     # Deletions go out first, since they make room in a quota, and are not waited for.

@@ -404,7 +404,14 @@ class Reconciler:
         creates = self._creates[key]
         now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
         told = creates.refused_deletes
-        done = await apply(self._cluster, observed, now_due, self._installation, told)
+        done = await apply(
+            self._cluster,
+            observed,
+            now_due,
+            self._installation,
+            told,
+            lambda job: self._coordinator.commit(job, observed.pods),
+        )
         known, unknown = set(creates.refusals or ()), creates.unanswered
         again_s = creates.note(done, rest_s is None, observed, self._clock.monotonic())
         for pause_s in (rest_s, again_s):
@@ -415,7 +422,6 @@ class Reconciler:
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
-        self._coordinator.commit(done.job, observed.pods)
         self._remember(key, replace(observed, job=done.job))
         if self._on_job is not None:
             self._on_job(done.job)
