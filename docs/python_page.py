@@ -51,6 +51,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "TorchConfig",
         "Kubernetes",
         "UserCallback",
+        "ValidationConfig",
+        "ValidationTaskConfig",
     ),
     "What comes of it": ("Result", "ClusterRun"),
     "Errors": (

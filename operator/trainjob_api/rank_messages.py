@@ -146,7 +146,14 @@ class Reported(NamedTuple):
     timeout_s: Optional[float] = None
 
 
-FromRank = Union[Hello, Collective, State, Log, Begun, Error, Leaving, Farewell, Restore, Fetch, Reported]
+class Validated(NamedTuple):
+    """Rank 0: a checkpoint is to be validated, and is kept until that is `over`; then its metrics are on storage."""
+
+    id: str
+    over: bool = False
+
+
+FromRank = Union[Hello, Collective, State, Log, Begun, Error, Leaving, Farewell, Restore, Fetch, Reported, Validated]
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
     {
         contract.OP_HELLO: Hello,
@@ -160,6 +167,7 @@ FROM_RANK: Vocabulary[FromRank] = Vocabulary(
         contract.OP_RESTORE: Restore,
         contract.OP_FETCH: Fetch,
         contract.OP_REPORTED: Reported,
+        contract.OP_VALIDATED: Validated,
     }
 )
 

@@ -45,6 +45,21 @@ def test_what_has_no_effect_says_so_and_defaults_say_nothing() -> None:
         ray.train.RunConfig(logging_config=ray.train.LoggingConfig(log_level="ERROR"))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda: trainjob.ValidationConfig(fn=3), "give a function of a checkpoint"),  # type: ignore[arg-type]
+        (lambda: trainjob.ValidationConfig(fn=len, task_config={}), "give a ValidationTaskConfig"),  # type: ignore[arg-type]
+        (lambda: trainjob.ValidationTaskConfig(timeout_s=0), "give seconds above 0"),
+        (lambda: trainjob.ValidationTaskConfig(fn_kwargs=[1]), "give a dict"),  # type: ignore[arg-type]
+        (lambda: trainjob.TorchTrainer(print, validation_config=len), "give a ValidationConfig"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_validation_that_cannot_be_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        given()
+
+
 def filesystem(kind: str, **more: Any) -> Any:
     """What is read of a pyarrow filesystem."""
     return SimpleNamespace(type_name=kind, **more)

@@ -88,6 +88,7 @@ def test_a_report_carries_everything(start_agent: StartAgent) -> None:
         "checkpoint": None,
         "stop": False,
         "has_state": False,
+        "wanted": False,
     }
 
 

@@ -45,7 +45,7 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
         ("from trainjob.compat.ray import data, train", "prepare_data_loader"),
         ("from trainjob.compat.ray.train import SyncConfig", "RunConfig(storage_path=...)"),
         ("from trainjob.compat.ray.train import reprot", "did you mean ray.train.report?"),
-        ("from trainjob.compat.ray.train import ValidationConfig", "validate in the loop"),
+        ("from trainjob.compat.ray.train import ValidationFn", "a type alone"),
         ("import trainjob.compat.ray.rllib.algorithms.ppo", "PyTorch loop of your own"),
     ],
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         TorchTrainer,
         TrainingFailedError,
         UserCallback,
+        ValidationConfig,
+        ValidationTaskConfig,
         init,
     )
     from trainjob.session.calls import (
@@ -87,6 +89,8 @@ __all__ = [
     "TrainJobError",
     "TrainingFailedError",
     "UserCallback",
+    "ValidationConfig",
+    "ValidationTaskConfig",
     "barrier",
     "broadcast_from_rank_zero",
     "enable_reproducibility",
@@ -118,7 +122,7 @@ _MODULES: Dict[str, str] = {
     "prepare_model",
     "trainjob.launch": (
         "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig "
-        "TorchTrainer TrainingFailedError UserCallback init"
+        "TorchTrainer TrainingFailedError UserCallback ValidationConfig ValidationTaskConfig init"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

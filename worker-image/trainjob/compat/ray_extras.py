@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from enum import Enum
 from typing import Any
 
 _initialized = False
@@ -14,13 +13,6 @@ class LoggingConfig:
 
     def __init__(self, log_level: str = "INFO") -> None:
         self.log_level = log_level
-
-
-class CheckpointConsistencyMode(Enum):
-    """Accepted by `get_all_reported_checkpoints()`: everything that it lists is committed."""
-
-    COMMITTED = "COMMITTED"
-    VALIDATED = "VALIDATED"
 
 
 def init(*args: Any, **kwargs: Any) -> None:

@@ -28,7 +28,7 @@ _CONFIGS: Dict[str, Answer] = {
     "RunConfig": Answer("trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name"),
     "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; one number of workers, whole GPUs"),
 }
-_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored with a warning; no `validation`")
+_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored with a warning")
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
 _CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths")
 _RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow")
@@ -44,13 +44,15 @@ _TRAIN: Dict[str, Answer] = {
     "TrainContext": _CONTEXT,
     "TrainingFailedError": Answer("trainjob:TrainingFailedError", "tells the first cause; has `worker_failures`"),
     "UserCallback": _CALLBACK,
-    "CheckpointConsistencyMode": Answer(
-        f"{_EXTRAS}:CheckpointConsistencyMode", "accepted: everything that is listed is committed"
-    ),
+    "CheckpointConsistencyMode": Answer("trainjob.session.reported:CheckpointConsistencyMode"),
     "LoggingConfig": Answer(f"{_EXTRAS}:LoggingConfig", "accepted: the ranks' output is shown as it is"),
     "ControllerError": Answer("trainjob.launch.errors:LaunchError", "raised when a job cannot be started"),
-    "ReportedCheckpoint": Answer("trainjob:ReportedCheckpoint", "a named tuple; all are committed"),
-    "ReportedCheckpointStatus": Answer("trainjob.session.reported:ReportedCheckpointStatus", "COMMITTED alone"),
+    "ReportedCheckpoint": Answer("trainjob:ReportedCheckpoint", "a named tuple"),
+    "ReportedCheckpointStatus": Answer("trainjob.session.reported:ReportedCheckpointStatus"),
+    "ValidationConfig": Answer(
+        "trainjob:ValidationConfig", "runs on rank 0's worker; of `ray_remote_kwargs` only `num_gpus`"
+    ),
+    **_ours("ValidationTaskConfig"),
     "WorkerGroupError": Answer("trainjob:TrainingFailedError", "the one error of a failed job; has `worker_failures`"),
 }
 
@@ -92,6 +94,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
         name: _TRAIN[name] for name in ("ReportedCheckpoint", "ReportedCheckpointStatus")
     },
     "ray.train.v2.api.result": {"Result": _RESULT},
+    "ray.train.v2.api.validation_config": {name: _TRAIN[name] for name in ("ValidationConfig", "ValidationTaskConfig")},
     "ray.train.v2.api.train_fn_utils": {**_LOOP, **_ours("get_all_reported_checkpoints")},
     "ray.air": {**_CONFIGS, "Result": _RESULT},
     "ray.air.config": {**_CONFIGS},
@@ -112,7 +115,6 @@ _TUNE = (
 _NODES = "there is no cluster of TrainJob's own; ask Kubernetes (`kubectl get nodes`)"
 _TREES = "TrainJob trains with PyTorch alone; these libraries have launchers of their own"
 _REPORT = "report from a callback of your own that calls ray.train.report"
-_VALIDATION = "validate in the loop, or in a job of its own that reads get_all_reported_checkpoints()"
 _PREEMPTION = (
     "a pod that is preempted is replaced without being counted against max_failures, and what report() acknowledged "
     "is kept"
@@ -138,9 +140,7 @@ ABSENT: Mapping[str, str] = {
     "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
     "ray.train.TRAIN_DATASET_KEY": _DATA,
-    "ray.train.ValidationConfig": _VALIDATION,
-    "ray.train.ValidationFn": _VALIDATION,
-    "ray.train.ValidationTaskConfig": _VALIDATION,
+    "ray.train.ValidationFn": "it is a type alone: Callable[..., Mapping[str, Any]]",
     "ray.train.backend": "use ray.train.torch.TorchConfig",
     "ray.train.base_trainer": "use ray.train.torch.TorchTrainer",
     "ray.train.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
@@ -166,7 +166,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.torch.xla": "TrainJob's process groups are gloo and nccl",
     "ray.train.v2.api.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
     "ray.train.v2.api.preemption": _PREEMPTION,
-    "ray.train.v2.api.validation_config": _VALIDATION,
     "ray.train.v2.jax": "TrainJob trains with PyTorch: use ray.train.torch",
     "ray.tune": _TUNE,
     "ray.util": "use ray.train.collective for barriers and broadcasts, torch.distributed for tensors",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainjob.launch.errors import ConfigError, LaunchError
     from trainjob.launch.handover.callbacks import RunContext, UserCallback
     from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+    from trainjob.launch.handover.validation import ValidationConfig, ValidationTaskConfig
     from trainjob.launch.in_process.starting import init
     from trainjob.launch.outcome.result import Result
     from trainjob.launch.outcome.verdict import TrainingFailedError
@@ -35,6 +36,8 @@ __all__ = [
     "TorchTrainer",
     "TrainingFailedError",
     "UserCallback",
+    "ValidationConfig",
+    "ValidationTaskConfig",
     "init",
 ]
 
@@ -42,6 +45,7 @@ _MODULES = {
     "handover.callbacks": ("RunContext", "UserCallback"),
     "cluster.cluster_run": ("ClusterRun",),
     "handover.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
+    "handover.validation": ("ValidationConfig", "ValidationTaskConfig"),
     "in_process.starting": ("init",),
     "errors": ("ConfigError", "LaunchError"),
     "cluster.kubernetes": ("Kubernetes",),

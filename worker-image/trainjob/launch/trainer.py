@@ -22,6 +22,7 @@ from trainjob.launch.handover import payload
 from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
+from trainjob.launch.handover.validation import ValidationConfig
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
 from trainjob.launch.outcome.stored import Settings
@@ -52,6 +53,7 @@ class TorchTrainer:
     - `scaling_config`, `run_config`, `torch_config`: how many ranks, where they store and what they survive, and the
       process group.
     - `resume_from_checkpoint`: a stored checkpoint where the first attempt of a new run begins.
+    - `validation_config`: a ValidationConfig: what checkpoints are validated with, beside the training.
     - `backend`: `Kubernetes(...)` for pods; absent: processes of this machine.
     - `datasets`, `dataset_config`, `metadata`: Ray Train's names; datasets are refused with the way out, the others
       have no effect.
@@ -80,6 +82,7 @@ class TorchTrainer:
         resume_from_checkpoint: Checkpoint | None = None,
         datasets: Mapping[str, Any] | None = None,
         dataset_config: Any = None,
+        validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         backend: Kubernetes | None = None,
     ) -> None:
@@ -103,6 +106,7 @@ class TorchTrainer:
             scaling=_of(ScalingConfig, "scaling_config", scaling_config),
             run=_of(RunConfig, "run_config", run_config),
             resume_from=_resume_from(resume_from_checkpoint),
+            validation=_of_validation(validation_config, scaling_config),
         )
         self._backend = _of_backend(backend)
         if self._settings.scaling.num_workers:
@@ -173,6 +177,7 @@ class TorchTrainer:
             torch_config=torch_config or before.torch,
             scaling_config=scaling_config or before.scaling,
             run_config=replace(run_config or before.run, name=name, storage_path=storage),
+            validation_config=before.validation,
         )
 
     @classmethod
@@ -207,7 +212,10 @@ class _Fit:
         from trainjob.launch.local.backend import LocalOptions, run_job
 
         content = payload.Payload(
-            train_loop=self._settings.loop, config=self._settings.config, stop=self._settings.run.stop
+            train_loop=self._settings.loop,
+            config=self._settings.config,
+            stop=self._settings.run.stop,
+            validation=self._settings.validation,
         )
         body = payload.dumps(content)
         options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
@@ -321,6 +329,15 @@ def _of(kind: type[Any], name: str, given: Any) -> Any:
     if not isinstance(given, kind):
         raise ConfigError(name, given, f"give a {kind.__name__}")
     return given
+
+
+def _of_validation(given: ValidationConfig | None, scaling: ScalingConfig | None) -> ValidationConfig | None:
+    if given is None:
+        return None
+    if scaling is not None and scaling.num_workers == 0:
+        raise ConfigError("validation_config", given, "with num_workers=0 validate in the loop, or give 1 worker")
+    found: ValidationConfig = _of(ValidationConfig, "validation_config", given)
+    return found
 
 
 def _of_backend(given: Kubernetes | None) -> Kubernetes | None:

@@ -20,6 +20,7 @@ from trainjob_api import contract
 
 if TYPE_CHECKING:
     from trainjob.launch.handover import payload
+    from trainjob.launch.handover.validation import ValidationConfig
 
 RETURN_LIMIT = 16 << 20
 """Bytes of a return value that goes through storage."""
@@ -45,10 +46,17 @@ def main(arguments: list[str]) -> None:
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
     install_stop(content.stop)
-    returned = call(content.train_loop, content.config)
+    finish = install_validation(arguments[0], content.validation)
+    try:
+        returned = call(content.train_loop, content.config)
+    except SystemExit as error:
+        if not error.code:  # a report() that met the stop criterion
+            finish()
+        raise
     if os.environ.get("RANK", "0") == "0":
         _hand_over(header, returned)
     stop_process_group()
+    finish()
 
 
 def tell_session(header: payload.Header) -> None:
@@ -174,6 +182,27 @@ def install_stop(criterion: Callable[..., bool] | Mapping[str, float] | None) ->
     from trainjob import session
 
     session.stop_criterion = predicate(criterion)
+
+
+def install_validation(path: str, config: ValidationConfig | None) -> Callable[[], None]:
+    """Have rank 0 validate the checkpoints of which report() asks it. What is returned waits for them."""
+    if config is None:
+        return lambda: None
+    from trainjob import session
+    from trainjob.session.context import read
+
+    who = read(os.environ)
+    if who.rank:
+        session.validate = lambda checkpoint, asked: None
+        return lambda: None
+    if who.storage is None:
+        raise LaunchError("validation needs storage: checkpoints are read from there (RunConfig.storage_path)")
+    from trainjob.launch.handover.validations import Validations
+
+    found = Validations(path, config, who.storage, who.run or 1)
+    found.start()
+    session.validate = found.begin
+    return found.finish
 
 
 def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[[Mapping[str, Any]], bool]:

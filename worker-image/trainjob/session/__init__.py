@@ -22,12 +22,17 @@ after_report: Optional[Callable[[], None]] = None
 """
 
 
+validate: Optional[Callable[[str, Any], None]] = None
+"""Set by the launcher's worker main where the trainer has a ValidationConfig: rank 0 tells it of each checkpoint that
+is to be validated.
+"""
+
 all_ranks = False
 """Set by the launcher's worker main: the trainer's callbacks want each rank's metrics, not rank 0's alone."""
 
 
 def reset() -> None:
     """As in a process that never was a rank: for those that are many ranks in a row."""
-    global stop_criterion, experiment_name, after_report, all_ranks
-    stop_criterion = experiment_name = after_report = None
+    global stop_criterion, experiment_name, after_report, all_ranks, validate
+    stop_criterion = experiment_name = after_report = validate = None
     all_ranks = False

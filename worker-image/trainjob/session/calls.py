@@ -73,6 +73,7 @@ def report(
     checkpoint_upload_mode: Union[CheckpointUploadMode, str, None] = None,
     delete_local_checkpoint_after_upload: Optional[bool] = None,
     checkpoint_upload_fn: Optional[Callable[[Checkpoint, str], Checkpoint]] = None,
+    validation: Any = False,
     *,
     step: Optional[int] = None,
     total_steps: Optional[int] = None,
@@ -93,6 +94,8 @@ def report(
       `step` give the same one with a checkpoint: states of different steps are refused.
     - `checkpoint_upload_fn`: called with the checkpoint and a name for a folder; what it returns is saved instead, and
       left where it is. For code that writes files in a way of its own.
+    - `validation`: True, or a ValidationTaskConfig: the checkpoint is validated beside the training by the function of
+      `TorchTrainer(validation_config=...)`, and what that measures joins its metrics. Rank 0's word counts.
     - `checkpoint_dir_name`: the name that `checkpoint_upload_fn` gets; accepted for Ray Train's sake, without effect on
       where the checkpoint is stored.
 
@@ -106,6 +109,8 @@ def report(
     """
     _mode(checkpoint_upload_mode)
     values = plain(metrics)
+    if validation and session.validate is None:
+        raise ValueError("report(validation=...) needs TorchTrainer(validation_config=ValidationConfig(fn=...))")
     if checkpoint_upload_fn is not None and checkpoint is not None:
         checkpoint = _uploaded(checkpoint_upload_fn, checkpoint, checkpoint_dir_name)
         checkpoint_upload_mode, checkpoint_dir_name = CheckpointUploadMode.NO_UPLOAD, None
@@ -138,6 +143,10 @@ def report(
         warnings.warn(text, stacklevel=2)
     if reply.checkpoint is not None:
         _position.released_id = reply.checkpoint.id
+        if validation and who.rank == 0 and session.validate is not None:
+            session.validate(reply.checkpoint.id, validation)
+    elif validation:
+        raise ValueError("report(validation=...): no rank brought a checkpoint that could be validated")
     if call.checkpoint is not None and call.checkpoint.delete and checkpoint is not None and not checkpoint.owned:
         remove_emptied(call.checkpoint.path)
     if session.after_report is not None:

@@ -7,20 +7,41 @@ ask, alone.
 from __future__ import annotations
 
 import math
+import time
 from enum import Enum
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
 from trainjob_api import nonfinite
 
+LOOK_AGAIN_S = 0.25
+"""How often a validation is looked for."""
+
 
 class ReportedCheckpointStatus(str, Enum):
     """What is known of a checkpoint in the list."""
 
     COMMITTED = "COMMITTED"
-    """It is on storage and whole."""
+    """It is on storage and whole; nobody asked for its validation."""
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    """On storage; its validation is not over."""
+    VALIDATED = "VALIDATED"
+    """Its metrics have what the validation measured."""
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    """Its validation took longer than it was given."""
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+    """Its validation raised."""
+
+
+class CheckpointConsistencyMode(Enum):
+    """What get_all_reported_checkpoints() waits for."""
+
+    COMMITTED = "COMMITTED"
+    """That what was reported is on storage."""
+    VALIDATED = "VALIDATED"
+    """And that the validations that were asked for are over."""
 
 
 class ReportedCheckpoint(NamedTuple):
@@ -31,7 +52,7 @@ class ReportedCheckpoint(NamedTuple):
     metrics: Dict[str, Any]
     """Of the report() that it came with."""
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
-    """All that are listed are committed."""
+    """How its validation stands; all that are listed are committed."""
 
 
 def get_all_reported_checkpoints(
@@ -41,8 +62,8 @@ def get_all_reported_checkpoints(
     among them.
 
     Waits until what was reported before is stored (or given up), no longer than `timeout_s`; then whatever is there is
-    returned. A job without storage has its newest one alone. `consistency_mode` is accepted for Ray Train's sake:
-    everything in the list is committed.
+    returned. A job without storage has its newest one alone. `consistency_mode`: absent or VALIDATED, validations that
+    were asked for are waited for too; COMMITTED: not.
 
     Raises StorageError when storage cannot be read.
     """
@@ -50,12 +71,25 @@ def get_all_reported_checkpoints(
         raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds from 0 (None: wait without a limit)")
     line = link()
     out: List[ReportedCheckpoint] = []
-    for row in line.reported(None if timeout_s == math.inf else timeout_s):
+    limit = None if timeout_s == math.inf else timeout_s
+    deadline = None if limit is None else time.monotonic() + limit
+    rows = line.reported(limit)
+    waits = str(getattr(consistency_mode, "name", consistency_mode)) != CheckpointConsistencyMode.COMMITTED.name
+    while waits and any(_status(row) is ReportedCheckpointStatus.PENDING_VALIDATION for row in rows):
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        time.sleep(LOOK_AGAIN_S)
+        rows = line.reported(0)
+    for row in rows:
         metrics = nonfinite.numbers(row["metrics"])
         if row.get("path"):
-            out.append(ReportedCheckpoint(Checkpoint.from_restored(row), metrics))
+            out.append(ReportedCheckpoint(Checkpoint.from_restored(row), metrics, _status(row)))
             continue
         found = line.restore(str(row["id"]))
         if found is not None:
             out.append(ReportedCheckpoint(calls.restored(found), metrics))
     return out
+
+
+def _status(row: Mapping[str, Any]) -> ReportedCheckpointStatus:
+    return ReportedCheckpointStatus(row.get("validation") or ReportedCheckpointStatus.COMMITTED.value)

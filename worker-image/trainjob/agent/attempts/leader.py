@@ -33,7 +33,7 @@ from trainjob.agent.wire.from_leader import FromLeader, Joined, Refused, Reporte
 from trainjob.agent.wire.from_member import FromMember
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob_api import contract
-from trainjob_api.rank_messages import Log
+from trainjob_api.rank_messages import Log, Validated
 
 SAY_WAITING_S = 60.0
 AWAITED_S = 10.0
@@ -143,6 +143,8 @@ class Leader:
             commits.share_failing(word.id, word.kind, f"worker {index}: {word.message}")
         elif isinstance(word, from_member.Moved):
             commits.moved(index, word.bytes)
+        elif isinstance(word, Validated):
+            commits.validated(word.id, word.over)
         elif isinstance(word, from_member.AskReported):
             self._background.spawn(self._tell_reported(index, word, commits))
 

@@ -133,7 +133,7 @@ class Member:
             self._arrive(rank, word)
         elif isinstance(word, State):
             self._steps.told_state(rank, word)
-        elif isinstance(word, Log):
+        elif isinstance(word, (Log, rank_messages.Validated)):
             if rank == 0:
                 self._send(word)
         elif isinstance(word, rank_messages.Restore):

@@ -48,6 +48,9 @@ class Commits:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._committing: Set[str] = set()
         self._retaining = 0
+        self._validating: Set[str] = set()
+        self._validates = False
+        """Checkpoints of this attempt are validated, so that their metrics are not those of their reports alone."""
         self._drained = asyncio.Event()
         self._stored = asyncio.Event()
         """A checkpoint is on its way no more."""
@@ -165,6 +168,16 @@ class Commits:
         self._carry_out(self._uploads.moved(self._loop.time(), index, total))
         self._arm()
 
+    def validated(self, id_: str, over: bool) -> None:
+        """A checkpoint is validated, or (`over`) was: it may be the best now, or one too many."""
+        self._validates = True
+        if not over:
+            self._validating.add(id_)
+            return
+        self._validating.discard(id_)
+        if self._site.storage is not None:
+            self._background.spawn(self._retain())
+
     # -- outputs -------------------------------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: List[uploads.Output]) -> None:
@@ -266,8 +279,8 @@ class Commits:
     async def _retain(self) -> None:
         assert self._site.storage is not None
         spec = self._site.config.spec
-        protect = sorted({*self._protected, *self._uploads.queue})
-        wanted = {
+        protect = sorted({*self._protected, *self._uploads.queue, *self._validating})
+        wanted: Dict[str, Any] = {
             "run": self._run,
             "attempt": self._attempt,
             "protect": protect,
@@ -275,6 +288,8 @@ class Commits:
             "score_attribute": spec.score_attribute,
             "score_order": spec.score_order,
         }
+        if self._validates:
+            wanted["validates"] = True
         self._retaining += 1
         try:
             kept = await self._site.storage.call("retain", wanted)

@@ -10,7 +10,7 @@ from trainjob.agent.wire import arrive
 from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.pulse import BEAT, Beat
-from trainjob_api.rank_messages import Log
+from trainjob_api.rank_messages import Log, Validated
 from trainjob_api.typed import Packed, Vocabulary
 
 
@@ -139,6 +139,7 @@ FromMember = Union[
     Ended,
     Seen,
     AskReported,
+    Validated,
     Staged,
     StageFailed,
     Compared,
@@ -161,6 +162,7 @@ FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(
         "ended": Ended,
         "seen": Seen,
         "reported": AskReported,
+        "validated": Validated,
         "staged": Staged,
         "stage_failed": StageFailed,
         "compared": Compared,

@@ -14,8 +14,9 @@ from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import DamagedError, StoreError
 from trainjob.checkpoint.publishing import retention as retention
 from trainjob.checkpoint.publishing.retention import Policy, Scored
-from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.reading import runs, stored, validations
 from trainjob.checkpoint.reading.runs import Origin
+from trainjob.checkpoint.reading.validations import Validation
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import Manifest
@@ -42,6 +43,8 @@ class Entry(NamedTuple):
     """Of a good one; of a damaged one where it can still be read."""
     why: str = ""
     """Of a damaged one: what is wrong with it."""
+    validation: str = ""
+    """How its validation stands, if there is one; what it measured is among the manifest's metrics."""
 
     @property
     def good(self) -> bool:
@@ -60,7 +63,15 @@ def look(store: Store, run: Optional[int] = None) -> List[Entry]:
 
     ids = stored.ids(store, run)
     transfer.each(ids, one, store.at_once)
-    return [found[id_] for id_ in ids]
+    measured = {} if run is None else validations.read(store, run)
+    return [_with(found[id_], measured) for id_ in ids]
+
+
+def _with(entry: Entry, measured: Mapping[CheckpointId, Validation]) -> Entry:
+    if entry.manifest is None or entry.id not in measured:
+        return entry
+    manifest = validations.merged(entry.manifest, measured)
+    return entry._replace(manifest=manifest, validation=measured[entry.id].status)
 
 
 def look_at(store: Store, prefix: str, id_: CheckpointId) -> Entry:

@@ -9,6 +9,7 @@
     runs/<k>.json  runs/<k>.end.json             who owns run k and what it resumes from; that it completed
     runs/<k>.attempt-<n>.json                    attempt n of the run is about to choose what it resumes from
     runs/<k>.policy.json                         by what its checkpoints are scored, for whoever asks for the best later
+    runs/<k>.validation-<id>.json                what a checkpoint of the run was validated with, or that it is to be
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
     history/<run>-<attempt>.jsonl                reports and log rows of one attempt; of a long one the first of them
     history/<run>-<attempt>.<n>.jsonl            what follows, n from 1; only the last segment still changes
@@ -123,6 +124,11 @@ def policy_key(run: int) -> str:
     is committed.
     """
     return f"{RUNS}/{run}.policy.json"
+
+
+def validation_key(id_: CheckpointId) -> str:
+    """Key of the record of a checkpoint's validation."""
+    return f"{RUNS}/{id_.run}.validation-{id_}.json"
 
 
 def origin_mark_key(uri: str) -> str:

@@ -122,6 +122,8 @@ def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
                 "epoch": note.epoch,
                 "world_size": note.world_size,
             }
+            if entry.validation:
+                shown["validation"] = entry.validation
             rows.append({**shown, "metrics": dict(note.metrics)})
     return {"checkpoints": rows}
 
@@ -170,7 +172,9 @@ class _Retention:
         if policy.score_attribute and self._noted.get((store.uri(), run)) != policy:
             inventory.write_policy(store, run, policy)
             self._noted[store.uri(), run] = policy
-        done = retainer.retain(policy, {CheckpointId.parse(text) for text in fields.get("protect", [])})
+        done = retainer.retain(
+            policy, {CheckpointId.parse(text) for text in fields.get("protect", [])}, bool(fields.get("validates"))
+        )
         return {
             "deleted": [str(id_) for id_ in done.removed],
             "count": done.committed,

@@ -21,7 +21,6 @@ _ARGUMENTS = {
     ("TorchTrainer", "datasets"): "there is no Ray Data: make the data set in the training function",
     ("TorchTrainer", "metadata"): "it has no effect: put it into the checkpoint",
     ("report", "checkpoint_dir_name"): "it has no effect on where the checkpoint is stored",
-    ("report", "validation"): "validate in the loop, or in a job of its own",
 }
 
 
@@ -103,7 +102,7 @@ def _of_arguments(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
             if name in WAYS_OUT.get(called, {}):
                 yield Note(given.value.lineno, f"{called}({name}=): {WAYS_OUT[called][name]}", missing=True)
             elif (called, name) in _ARGUMENTS:
-                stops = name in ("datasets", "validation")
+                stops = name == "datasets"
                 yield Note(given.value.lineno, f"{called}({name}=): {_ARGUMENTS[called, name]}", missing=stops)
             elif (called, name) == ("ScalingConfig", "num_workers") and isinstance(given.value, (ast.Tuple, ast.List)):
                 text = "ScalingConfig(num_workers=): a job has a fixed number of ranks, give one number"

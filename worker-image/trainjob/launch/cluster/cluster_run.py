@@ -142,7 +142,9 @@ def submit(settings: Settings, backend: Kubernetes) -> ClusterRun:
 def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -> tuple[Manifest, Manifest]:
     """The TrainJob of a trainer, and the ConfigMap that carries its function."""
     with kubernetes.own_modules_by_value():
-        content = payload.Payload(train_loop=settings.loop, config=settings.config, stop=settings.run.stop)
+        content = payload.Payload(
+            train_loop=settings.loop, config=settings.config, stop=settings.run.stop, validation=settings.validation
+        )
         body = payload.dumps(content, limit=carry.LIMIT_BYTES)
     header = payload.Header(
         name=settings.run.name,

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.launch.errors import ConfigError, LaunchError
+from trainjob.launch.handover.validation import ValidationConfig
 
 MIB = 1024 * 1024
 WARN_BYTES = 16 * MIB
@@ -56,6 +57,7 @@ class Payload:
     train_loop: Callable[..., Any]
     config: Mapping[str, Any] | None = None
     stop: Callable[..., bool] | Mapping[str, float] | None = None
+    validation: ValidationConfig | None = None
 
 
 class _TooLarge(Exception):
@@ -116,8 +118,11 @@ def read(path: str) -> Payload:
 
 def dumps(payload: Payload, limit: int = LIMIT_BYTES) -> bytes:
     """Pickle, or refuse naming the variable that cannot travel or is too large."""
-    parts = {"train_loop": payload.train_loop, "config": payload.config, "stop": payload.stop}
+    parts: dict[str, Any] = {"train_loop": payload.train_loop, "config": payload.config, "stop": payload.stop}
     carry_by_value(payload.train_loop)
+    if payload.validation is not None:
+        parts["validation"] = payload.validation
+        carry_by_value(payload.validation.fn)
     try:
         body = _pickle(parts, limit)
     except _TooLarge:

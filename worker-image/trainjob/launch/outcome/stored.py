@@ -16,6 +16,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.handover.validation import ValidationConfig
 
 TRAINER_FILE = "trainer.pkl"
 
@@ -30,6 +31,7 @@ class Settings:
     scaling: ScalingConfig
     run: RunConfig
     resume_from: str = "auto"
+    validation: ValidationConfig | None = None
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:

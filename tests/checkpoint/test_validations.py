@@ -1,0 +1,68 @@
+"""What validations measured counts for whoever ranks or lists checkpoints."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from support.checkpoint import Job
+from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.publishing.retire import Retainer
+from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.reading.validations import Validation
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.store import Store
+
+
+@pytest.fixture
+def job(tmp_path: Path, any_store: Store) -> Job:
+    found = Job(tmp_path, any_store)
+    settle(found.store, "a", "auto", [])
+    for n in (1, 2, 3):
+        found.save(f"1-1-{n}", metrics={"loss": n})
+    return found
+
+
+def measure(job: Job, n: int, status: str = validations.VALIDATED, **metrics: float) -> None:
+    validations.write(job.store, CheckpointId(1, 1, n), Validation(status, metrics, {"timeout_s": None}))
+
+
+def test_readers_see_the_measured_metrics_beside_the_reported_ones(job: Job) -> None:
+    measure(job, 1, accuracy=0.5)
+    measure(job, 2, validations.PENDING)
+    found = {entry.id.index: entry for entry in inventory.look(job.store, 1)}
+    assert [found[n].validation for n in (1, 2, 3)] == [validations.VALIDATED, validations.PENDING, ""]
+    metrics = [dict(manifest.note.metrics) for manifest in catalogue.list_checkpoints(job.store)]
+    assert metrics == [{"loss": 1, "accuracy": 0.5}, {"loss": 2}, {"loss": 3}]
+
+
+def test_a_record_keeps_what_was_asked_and_numbers_that_are_none(job: Job) -> None:
+    measure(job, 3, accuracy=math.nan)
+    (found,) = validations.read(job.store, 1).values()
+    assert found.task == {"timeout_s": None} and math.isnan(found.metrics["accuracy"])
+    assert validations.read(job.store, 2) == {}
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"status": "?"}', b'{"status": "VALIDATED", "metrics": 3}'])
+def test_a_record_that_makes_no_sense_is_left_out(job: Job, text: bytes) -> None:
+    job.store.put(layout.validation_key(CheckpointId(1, 1, 1)), text)
+    assert validations.read(job.store, 1) == {} and len(inventory.look(job.store, 1)) == 3
+
+
+def test_retention_ranks_by_them_once_it_is_told_that_there_are_any(job: Job) -> None:
+    measure(job, 1, accuracy=0.9)
+    measure(job, 2, accuracy=0.1)
+    done = Retainer(job.store, 1).retain(Policy(1, "accuracy"), set(), validates=True)
+    assert [str(id_) for id_ in done.removed] == ["1-1-2"], "the best by its validation stays, and the latest"
+    assert done.best is not None and done.best.metrics == {"loss": 1, "accuracy": 0.9}
+
+
+def test_one_that_is_being_validated_stays_however_it_ranks(job: Job) -> None:
+    measure(job, 1, validations.PENDING)
+    done = Retainer(job.store, 1).retain(Policy(1, "loss"), {CheckpointId(1, 1, 1)}, validates=True)
+    assert [str(id_) for id_ in done.removed] == ["1-1-2"]

@@ -1,0 +1,128 @@
+"""Rank 0's queue of checkpoints to validate: waits until each is on storage, has `launch.validation.child` measure it,
+and writes what came out beside the run's claim.
+
+Made by `worker`. A thread of rank 0, and one process at a time; both end with the rank. What was not over then is taken
+up by the next attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.reading.validations import Validation
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch.handover.validation import ValidationConfig
+from trainjob.session.link import link
+from trainjob_api import contract, nonfinite
+from trainjob_api.rank_messages import Validated
+
+POLL_S = 0.1
+STORED_S = 600.0
+"""So long a checkpoint may take to reach storage."""
+_NOT_ITS_OWN = (
+    *contract.RANK_PLACE,
+    contract.ENV_AGENT_SOCKET,
+    contract.ENV_RANK_PID,
+    contract.ENV_IN_PROCESS,
+)
+"""The process is no rank."""
+
+
+class Validations:
+    """`begin` is called in rank 0 after a report(); `finish` once the training function has returned."""
+
+    def __init__(self, payload_path: str, config: ValidationConfig, storage: str, run: int) -> None:
+        self._payload = payload_path
+        self._config = config
+        self._store = open_store(storage)
+        self._run = run
+        self._queue: queue.SimpleQueue[CheckpointId | None] = queue.SimpleQueue()
+        self._tasks: dict[CheckpointId, dict[str, Any]] = {}
+        self._thread = threading.Thread(target=self._work, name="trainjob-validation", daemon=True)
+
+    def start(self) -> None:
+        """Take up what an attempt before left."""
+        for id_, found in sorted(validations.read(self._store, self._run).items()):
+            if found.status == validations.PENDING:
+                self._enqueue(id_, dict(found.task))
+        self._thread.start()
+
+    def begin(self, checkpoint: str, asked: Any) -> None:
+        """A checkpoint was reported. `asked`: True, or a ValidationTaskConfig."""
+        task = dict(_task(self._config.task_config))
+        own = {} if asked is True else _task(asked)
+        task["fn_kwargs"] = {**task["fn_kwargs"], **own.get("fn_kwargs", {})}
+        task["timeout_s"] = own.get("timeout_s") or task["timeout_s"]
+        id_ = CheckpointId.parse(checkpoint)
+        validations.write(self._store, id_, Validation(validations.PENDING, {}, task))
+        self._enqueue(id_, task)
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _enqueue(self, id_: CheckpointId, task: dict[str, Any]) -> None:
+        link().post(Validated(str(id_), over=False))
+        self._tasks[id_] = task
+        self._queue.put(id_)
+
+    def _work(self) -> None:
+        while (id_ := self._queue.get()) is not None:
+            task = self._tasks.pop(id_)
+            try:
+                found = self._validated(id_, task)
+                validations.write(self._store, id_, found)
+            except (StoreError, OSError) as error:
+                found = Validation(validations.FAILED)
+                _say(f"the validation of checkpoint {id_} failed: {error}")
+            link().post(Validated(str(id_), over=True))
+
+    def _validated(self, id_: CheckpointId, task: Mapping[str, Any]) -> Validation:
+        deadline = time.monotonic() + STORED_S
+        while self._store.size(layout.manifest_key(id_)) is None:
+            if time.monotonic() > deadline:
+                _say(f"checkpoint {id_} is not validated: it did not reach storage within {STORED_S:.0f} s")
+                return Validation(validations.FAILED, {}, task)
+            time.sleep(POLL_S)
+        with tempfile.TemporaryDirectory() as folder:
+            result = os.path.join(folder, "metrics.json")
+            words = [sys.executable, "-P", "-m", "trainjob.launch.validation.child", self._payload]
+            words += [self._store.uri(layout.folder(id_)), result, json.dumps(task["fn_kwargs"])]
+            try:
+                ended = subprocess.run(words, env=self._environment(), timeout=task["timeout_s"], check=False)
+            except subprocess.TimeoutExpired:
+                _say(f"the validation of checkpoint {id_} took longer than its {task['timeout_s']:g} s and was ended")
+                return Validation(validations.TIMEOUT, {}, task)
+            if ended.returncode or not os.path.exists(result):
+                _say(f"the validation of checkpoint {id_} failed (exit code {ended.returncode}); the training goes on")
+                return Validation(validations.FAILED, {}, task)
+            with open(result, encoding="utf-8") as file:
+                return Validation(validations.VALIDATED, nonfinite.numbers(json.load(file)), task)
+
+    def _environment(self) -> dict[str, str]:
+        found = {name: value for name, value in os.environ.items() if name not in _NOT_ITS_OWN}
+        if not self._config.ray_remote_kwargs.get("num_gpus"):
+            found["CUDA_VISIBLE_DEVICES"] = ""
+        return found
+
+
+def _task(config: Any) -> dict[str, Any]:
+    return {"fn_kwargs": dict(config.fn_kwargs or {}), "timeout_s": config.timeout_s}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
