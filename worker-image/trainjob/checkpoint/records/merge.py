@@ -33,8 +33,12 @@ def merge(listings: Mapping[int, Listing]) -> Merged:
     clashes: Dict[Tuple[int, int], List[str]] = {}
     for rank in sorted(listings):
         for path, size in listings[rank]:
-            parents = _parents(path)
-            other = owners.get(path) or folders.get(path) or next((owners[p] for p in parents if p in owners), None)
+            # No file is the parent of a folder that is known, nor of a known one's: of few files this is asked.
+            folder = path.rpartition("/")[0]
+            parents = _parents(path) if folder and folder not in folders else ()
+            other = owners.get(path) or folders.get(path)
+            if other is None and parents:
+                other = next((owners[p] for p in parents if p in owners), None)
             if other is None:
                 mine = owners[path] = NoteFile(path, size, rank)
                 for parent in parents:
@@ -56,6 +60,6 @@ def difference(low: int, high: int, paths: Sequence[str]) -> str:
     )
 
 
-def _parents(path: str) -> List[str]:
+def _parents(path: str) -> Sequence[str]:
     parts = path.split("/")
     return ["/".join(parts[:n]) for n in range(1, len(parts))]
