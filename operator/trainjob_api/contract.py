@@ -514,7 +514,9 @@ REASON_SERVICE_RESTORED = "ServiceRestored"
 REASON_SERVED_ELSEWHERE = "ServedElsewhere"
 """An event: another installation of the operator serves this namespace; the one that says so leaves the job alone."""
 REASON_AUTHORITY_LOST = "AuthorityLost"
-"""An event: the coordinator's CA was lost and made anew; pods that trust the old one are replaced at the next start."""
+"""Degraded, and an event: the coordinator's CA was lost and made anew; pods that trust the old one are replaced at the
+next start.
+"""
 REASON_SCHEDULED = "Scheduled"
 """Every pod has a node."""
 REASON_UNSCHEDULED = "WaitingForNodes"

@@ -62,6 +62,10 @@ def test_what_trains_goes_on_and_its_job_tells_what_to_do() -> None:
             assert "tj restart digits -n team" in message
             assert {pod["metadata"]["uid"] for pod in sim.cluster.pods()} == before
             assert sim.agent(0).ranks[0]["state"] == contract.RANK_RUNNING
+            degraded = sim.job().status.condition("Degraded")
+            assert degraded is not None and (degraded.status, degraded.reason) == ("True", "AuthorityLost")
+            assert "digits-0, digits-1 trust another CA" in degraded.message
+            assert "tj restart digits -n team" in degraded.message
 
     run_virtual(main())
 
@@ -81,6 +85,7 @@ def test_the_advice_helps() -> None:
                 if entry["name"] == contract.ENV_COORDINATOR_CA
             }
             assert trusted == {"the second CA"}
+            await sim.until(lambda: not sim.job().status.holds("Degraded"), "healthy again", within_s=120.0)
             await sim.until_finished(within_s=900.0)
             assert sim.job().status.failures.counted == 0
 

@@ -16,7 +16,8 @@ from trainjob_api.v1alpha1 import Condition, WorkersStatus
 from trainjob_operator.core import obstacles
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
-from trainjob_operator.core.lifecycle import is_cancelled
+from trainjob_operator.core.lifecycle import is_cancelled, name_workers
+from trainjob_operator.core.make import OTHER_AUTHORITY
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
@@ -210,6 +211,15 @@ def _degraded(turn: Turn) -> Says:
             "True",
             contract.REASON_CHECKING,
             f"all workers vanished; unless training had completed: {turn.status.verdict.message}",
+        )
+    strangers = [slot for slot, pod in turn.kids.live.items() if (pod.make or "").endswith(OTHER_AUTHORITY)]
+    if strangers:
+        namespace, name = turn.job.key
+        return Says(
+            "True",
+            contract.REASON_AUTHORITY_LOST,
+            f"{name_workers(turn, sorted(strangers))} trust another CA than the coordinator has now: training goes on, "
+            f"failures go unseen until a pod ends; tj restart {name} -n {namespace} replaces these pods",
         )
     if _all_silent(turn):
         return Says(
