@@ -80,6 +80,7 @@ def test_list_for_programs(user: User) -> None:
     assert user.tj("list", "-o", "name").out == "trainjob.trainjob.dev/digits\n"
     found = json.loads(user.tj("list", "-o", "json").out)
     assert [item["metadata"]["name"] for item in found["items"]] == ["digits"]
+    assert "managedFields" not in user.tj("list", "-o", "json").out + user.tj("status", "digits", "-o", "json").out
 
 
 def test_list_by_label_and_by_state(user: User) -> None:

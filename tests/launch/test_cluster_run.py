@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ from support.apiserver import on_apiserver
 from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
 from trainjob import ClusterRun, Kubernetes, RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback
+from trainjob.cli.cluster import connect
+from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import Api, ApiError
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover.returned import new_key, sealed
+from trainjob_api import contract
 
 pytestmark = on_apiserver
 
@@ -308,6 +312,25 @@ def test_a_token_that_ended_is_read_anew_once_and_then_told(guarded: TokenServer
         api.get("/version")
     assert (refused.value.status, guarded.refused) == (401, 3), "once more with what the file says, and no loop"
     assert "log in again" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    "said", ["404 page not found\n", '{"message": "the server could not find the requested resource"}']
+)
+def test_a_cluster_that_does_not_know_trainjobs_is_told_as_that(
+    guarded: TokenServer, tmp_path: Path, said: str
+) -> None:
+    def unknown(method: str, path: str, body: Any) -> Any:
+        raise urllib.error.HTTPError(path, 404, said, Message(), None)
+
+    guarded.behind = unknown
+    api = Api.connect(kubeconfig=str(guarded.kubeconfig(tmp_path, "first")))
+    asked = (lambda: jobs_api.get(api, "team", "digits"), lambda: api.items(jobs_api.collection(None)))
+    for ask in asked:
+        with pytest.raises(ApiError, match="the CRD is not installed") as refused:
+            ask()
+        assert connect.code_of(refused.value) == contract.CLI_ERROR, "not the code of a job that is not there"
+        assert "how to install" in refused.value.next_step
 
 
 def test_fit_that_loses_its_access_says_that_the_job_goes_on(

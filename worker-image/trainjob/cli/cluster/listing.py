@@ -34,7 +34,8 @@ def listing(args: argparse.Namespace) -> int:
         found = [job for job in found if phase(job, (job.get("status") or {}).get("phase")).lower() in args.status]
     found.sort(key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
     if args.output == "json":
-        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
+        items = [jobs_api.shown(job) for job in found]
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
     elif args.output == "name":
         for job in found:
             print(f"{contract.KIND.lower()}.{contract.GROUP}/{job['metadata']['name']}")

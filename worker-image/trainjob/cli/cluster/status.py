@@ -44,7 +44,7 @@ def status(args: argparse.Namespace) -> int:
     with connect.refusals():
         manifest = jobs_api.get(place.api, place.namespace, args.name)
         if args.output == "json":
-            print(json.dumps(manifest, indent=2))
+            print(json.dumps(jobs_api.shown(manifest), indent=2))
             return contract.CLI_OK
         job = jobs_api.read(manifest)
         pods = jobs_api.pods(place.api, place.namespace, args.name)

@@ -20,6 +20,8 @@ Manifest = dict[str, Any]
 CONNECT_S = 5.0
 READ_S = 30.0
 PAGE = 500
+_NO_SUCH_KIND = ("could not find the requested resource", "404 page not found")
+"""What an API server says of a kind, or of a whole group, that it does not know."""
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -236,7 +238,7 @@ class Api:
                 status=403,
                 reason=reason,
             )
-        if status == 404 and _of_ours(path) and "could not find the requested resource" in message:
+        if status == 404 and _of_ours(path) and any(words in message for words in _NO_SUCH_KIND):
             return ApiError(
                 "the cluster does not know TrainJobs: the CRD is not installed",
                 next_step="`tj doctor` says how to install TrainJob",

@@ -180,8 +180,8 @@ def make_room(api: Api, namespace: str, name: str, *, whatever: bool = False) ->
     job = jobs_api.read(manifest)
     if not whatever and not job.status.finished and not jobs_api.cancelled(manifest):
         raise LaunchError(
-            f"{name} is {_phase(job)} in namespace {namespace}: trainjob.ClusterRun.attach({name!r}) follows it, `tj "
-            f"cancel {name} -n {namespace}` stops it"
+            f"{name} is {_phase(job)} in namespace {namespace}: trainjob.ClusterRun.attach({name!r}, "
+            f"namespace={namespace!r}) follows it, `tj cancel {name} -n {namespace}` stops it"
         )
     jobs_api.delete(api, namespace, name)
     if not gone(api, namespace, name, job.metadata.uid, GONE_S):

@@ -70,6 +70,12 @@ def _without(document: Any, places: list[tuple[int | str, ...]]) -> Any:
     return found
 
 
+def shown(manifest: Manifest) -> Manifest:
+    """As `-o json` prints it: without the API server's notes on who set which field, as kubectl leaves them out."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
+    return {**manifest, "metadata": metadata}
+
+
 def get(api: Api, namespace: str, name: str) -> Manifest:
     """The TrainJob as it is stored. Raises ApiError, with the names there are when it is not among them."""
     try:
