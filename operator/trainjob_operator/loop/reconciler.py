@@ -4,7 +4,7 @@ Runs the same over the in-process cluster and over Kubernetes. A turn looks at w
 reads from the API server only when that may not be all, or before something is created; what it does rests on the job
 as it still is, since its write is bound to the job's resourceVersion. Nothing that decides is remembered between turns:
 only the sentence that was logged last, what became of the creates (`creates.py`), and the last look at jobs that run,
-from which mere progress is written without another one.
+from which mere progress is written without another one (`progress_writer.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Protocol
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
@@ -25,25 +23,23 @@ from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, M
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import (
-    AgentView,
     CreatePod,
     Decision,
     EnsureService,
     Event,
     Installation,
     Observed,
-    PodView,
 )
-from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.core.progress import PROGRESS_EVERY_S
-from trainjob_operator.loop.apply import Applied, apply, event_manifest, report_unreadable, status_patch, write_status
+from trainjob_operator.loop.apply import Applied, apply, event_manifest, report_unreadable, status_patch
 from trainjob_operator.loop.authority import authority_lost, strangers, with_strangers
 from trainjob_operator.loop.creates import Creates
 from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
-from trainjob_operator.loop.observe import Sight, complete, confirm, heard_since, read
+from trainjob_operator.loop.neighbours import Agents, Claimed
+from trainjob_operator.loop.observe import Sight, complete, confirm, read
+from trainjob_operator.loop.progress_writer import ProgressWriter
 from trainjob_operator.loop.services import read_service
-from trainjob_operator.loop.shown import ShownLimit, is_only_shown, only_progress
+from trainjob_operator.loop.shown import ShownLimit, is_only_shown
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
 from trainjob_operator.manifests import UnreadableJob, read_job
 
@@ -51,47 +47,7 @@ TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
 ELSEWHERE_LOOK_S = 30.0
 """So often it is asked whether a namespace is still another installation's."""
-PROGRESS_LOOK_S = 1.0
-"""Progress of a job that was not looked at yet asks for a turn after so long."""
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
-
-
-class Agents(Protocol):
-    """What the loop needs of the coordinator."""
-
-    listening_since: datetime
-
-    def listen(self, enqueue: Callable[[JobKey, float], None], show_progress: Callable[[JobKey], None]) -> None:
-        """Ask for turns here, and for progress to be shown."""
-        ...
-
-    def views(self, key: JobKey) -> Mapping[str, AgentView]:
-        """What the job's agents last said, by pod UID."""
-        ...
-
-    def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
-        """Answer agents from this job."""
-        ...
-
-    def forget(self, key: JobKey) -> None:
-        """There is no such job."""
-        ...
-
-    def leave(self, key: JobKey) -> None:
-        """The job is another's to look after: its agents hear nothing from us but to go on."""
-        ...
-
-
-class Claimed(Protocol):
-    """What the loop needs of `k8s.claims.Claims`."""
-
-    def holds(self, namespace: str) -> bool:
-        """Whether the namespace is ours without asking anybody."""
-        ...
-
-    async def served_by(self, namespace: str) -> str | None:
-        """None: by us; else why its jobs are left alone. Raises ClusterError when that is not known."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,32 +101,29 @@ class Reconciler:
         # A webhook of one namespace that hangs must not take every worker.
         share = Share[JobKey](group=lambda key: key[0], most=max(1, workers - max(1, workers // 4)))
         self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng, share=share)
-        self._progress: WorkQueue[JobKey] = WorkQueue(clock, self._rng)
-        """Jobs whose progress is to be written: beside the turns, so that no failure waits for it."""
         self._known = Known()
-        self._seen: dict[JobKey, Observed] = {}
-        """The last look at each job that runs, as committed; all that writing its progress takes."""
+        self._progress = ProgressWriter(
+            cluster,
+            coordinator,
+            clock,
+            self._known,
+            rng=self._rng,
+            log=self._log,
+            is_ours=lambda namespace: self._claims is None or self._claims.holds(namespace),
+            ask=self._queue.add_after,
+            has_turn=self._begun.__contains__,
+            on_job=on_job,
+        )
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
         self._strangers: dict[JobKey, frozenset[str]] = {}
         """UIDs of pods that were told to trust a lost authority."""
         self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
-        coordinator.listen(self._queue.add_after, self.show_progress)
+        coordinator.listen(self._queue.add_after, self._progress.show)
 
     def enqueue(self, key: JobKey) -> None:
         """Ask for a turn of this job now."""
         self._queue.add(key)
-
-    def show_progress(self, key: JobKey) -> None:
-        """There is mere progress of this job: written when it is due, without a turn."""
-        seen = self._seen.get(key)
-        if seen is None:
-            self._queue.add_after(key, PROGRESS_LOOK_S)
-            return
-        written_at = seen.job.status.progress.written_at
-        due_s = PROGRESS_EVERY_S if written_at is not None else 0.0
-        age_s = elapsed(self._clock.steady(), written_at) if written_at is not None else 0.0
-        self._progress.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
 
     def namespaces(self) -> set[str]:
         """Those of the jobs that were looked at."""
@@ -188,7 +141,7 @@ class Reconciler:
         """Watch the cluster and take turns until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch(), name="watch")
-            tasks.create_task(self._write_progress(), name="progress")
+            tasks.create_task(self._progress.run(), name="progress")
             for number in range(self._workers):
                 tasks.create_task(self._work(), name=f"turns-{number}")
 
@@ -257,48 +210,6 @@ class Reconciler:
             if self._on_turn is not None:
                 self._on_turn(Turn(key=key, seconds=seconds, outcome=outcome, job=job))
 
-    async def _write_progress(self) -> None:
-        """The one worker for progress; whatever it cannot do is left to a turn."""
-        while True:
-            key = await self._progress.get()
-            try:
-                async with asyncio.timeout(TURN_TIMEOUT_S):
-                    await self._progress_of(key)
-            except (ClusterError, TimeoutError):
-                self._known.doubt(key)
-                self._queue.add(key)
-            except Exception:
-                self._log.exception("%s/%s: progress could not be written", *key, extra=_about(key))
-                self._queue.add(key)
-            finally:
-                self._progress.done(key)
-
-    async def _progress_of(self, key: JobKey) -> None:
-        """Write it from the last look and what the agents say now. Anything else that this shows is a turn's to do.
-
-        The write is fenced by the version of the job that was looked at, so an old look can do no harm.
-        """
-        seen = self._seen.get(key)
-        if seen is None or key in self._begun:
-            return  # a turn that runs takes the progress along
-        if self._claims is not None and not self._claims.holds(key[0]):
-            self._queue.add(key)
-            return
-        heard = heard_since(seen, self._coordinator.views)
-        decision = decide(heard, self._clock.steady())
-        if not only_progress(seen.job.status, decision):
-            self._queue.add(key)
-            return
-        job = await write_status(self._cluster, seen.job, decision)
-        self._known.written(job)
-        if decision.progress_after is not None:
-            self._progress.add_after(key, decision.progress_after.total_seconds())
-        if self._seen.get(key) is seen and job is not seen.job:
-            self._seen[key] = replace(seen, job=job)
-            self._coordinator.commit(job, seen.pods)
-            if self._on_job is not None:
-                self._on_job(job)
-
     async def turn(self, key: JobKey) -> TrainJob | None:
         """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
         the cluster raises.
@@ -326,8 +237,7 @@ class Reconciler:
                 self._queue.add_after(key, pause_s)
         job = await self._apply(key, observed, decision)
         self._queue.succeeded(key)
-        if decision.progress_after is not None:
-            self._progress.add_after(key, decision.progress_after.total_seconds())
+        self._progress.put_off(key, decision)
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
         self._known.rest(key)
@@ -336,7 +246,7 @@ class Reconciler:
     async def _stand_back(self, key: JobKey, why: str) -> None:
         """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once."""
         self._coordinator.leave(key)
-        self._seen.pop(key, None)
+        self._progress.forget(key)
         if self._said.get(key) != why:
             job = self._known.job(key) or read_job(await self._cluster.get_job(*key))
             if not job.status.finished:
@@ -422,7 +332,7 @@ class Reconciler:
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
-        self._remember(key, replace(observed, job=done.job))
+        self._progress.remember(key, replace(observed, job=done.job))
         if self._on_job is not None:
             self._on_job(done.job)
         if done.error is not None:
@@ -445,19 +355,12 @@ class Reconciler:
         elif again.requeue_after is not None:
             self._queue.add_after(key, again.requeue_after.total_seconds())
 
-    def _remember(self, key: JobKey, seen: Observed) -> None:
-        attempt = seen.job.status.attempt
-        if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
-            self._seen[key] = seen
-        else:
-            self._seen.pop(key, None)
-
     def _gone(self, key: JobKey) -> None:
         self._coordinator.forget(key)
         self._said.pop(key, None)
         self._strangers.pop(key, None)
         self._creates.pop(key, None)
-        self._seen.pop(key, None)
+        self._progress.forget(key)
         self._known.gone(key)
         self._queue.succeeded(key)
 

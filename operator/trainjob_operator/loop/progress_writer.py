@@ -1,0 +1,134 @@
+"""Mere progress of a job: written when it is due, from the last look and what the agents say, without a turn.
+
+Used by the reconciler, which leaves here its last look at each job that runs. One worker beside the turns, so that no
+failure waits for progress; whatever it cannot do is left to a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.clock import Clock
+from trainjob_operator.cluster import Cluster, ClusterError, JobKey
+from trainjob_operator.core.decide import decide
+from trainjob_operator.core.model import Decision, Observed
+from trainjob_operator.core.moments import elapsed
+from trainjob_operator.core.progress import PROGRESS_EVERY_S
+from trainjob_operator.loop.apply import write_status
+from trainjob_operator.loop.known import Known
+from trainjob_operator.loop.neighbours import Agents
+from trainjob_operator.loop.observe import heard_since
+from trainjob_operator.loop.shown import only_progress
+from trainjob_operator.loop.workqueue import WorkQueue
+
+WITHIN_S = 120.0
+"""A write that takes longer is given up and left to a turn."""
+PROGRESS_LOOK_S = 1.0
+"""Progress of a job that was not looked at yet asks for a turn after so long."""
+
+
+class ProgressWriter:
+    """`ask(key, after_s)` asks for a turn, `has_turn` says whether one runs, `is_ours` whether a namespace is ours
+    without asking anybody.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Agents,
+        clock: Clock,
+        known: Known,
+        *,
+        rng: random.Random,
+        log: logging.Logger,
+        is_ours: Callable[[str], bool],
+        ask: Callable[[JobKey, float], None],
+        has_turn: Callable[[JobKey], bool],
+        on_job: Callable[[TrainJob], None] | None,
+    ) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._clock = clock
+        self._known = known
+        self._log = log
+        self._is_ours = is_ours
+        self._ask = ask
+        self._has_turn = has_turn
+        self._on_job = on_job
+        self._queue: WorkQueue[JobKey] = WorkQueue(clock, rng)
+        self._seen: dict[JobKey, Observed] = {}
+        """The last look at each job that runs, as committed; all that writing its progress takes."""
+
+    def show(self, key: JobKey) -> None:
+        """There is mere progress of this job: written when it is due, without a turn."""
+        seen = self._seen.get(key)
+        if seen is None:
+            self._ask(key, PROGRESS_LOOK_S)
+            return
+        written_at = seen.job.status.progress.written_at
+        due_s = PROGRESS_EVERY_S if written_at is not None else 0.0
+        age_s = elapsed(self._clock.steady(), written_at) if written_at is not None else 0.0
+        self._queue.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
+
+    def remember(self, key: JobKey, seen: Observed) -> None:
+        """The last look, with the job as it was committed then."""
+        attempt = seen.job.status.attempt
+        if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
+            self._seen[key] = seen
+        else:
+            self._seen.pop(key, None)
+
+    def forget(self, key: JobKey) -> None:
+        """The job is gone, or another's to look after."""
+        self._seen.pop(key, None)
+
+    def put_off(self, key: JobKey, decision: Decision) -> None:
+        """The decision has left progress unwritten that is due later."""
+        if decision.progress_after is not None:
+            self._queue.add_after(key, decision.progress_after.total_seconds())
+
+    async def run(self) -> None:
+        """The one worker for progress; whatever it cannot do is left to a turn."""
+        while True:
+            key = await self._queue.get()
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    await self._write(key)
+            except (ClusterError, TimeoutError):
+                self._known.doubt(key)
+                self._ask(key, 0.0)
+            except Exception:
+                self._log.exception("%s/%s: progress could not be written", *key, extra={"job": f"{key[0]}/{key[1]}"})
+                self._ask(key, 0.0)
+            finally:
+                self._queue.done(key)
+
+    async def _write(self, key: JobKey) -> None:
+        """Write it from the last look and what the agents say now. Anything else that this shows is a turn's to do.
+
+        The write is fenced by the version of the job that was looked at, so an old look can do no harm.
+        """
+        seen = self._seen.get(key)
+        if seen is None or self._has_turn(key):
+            return  # a turn that runs takes the progress along
+        if not self._is_ours(key[0]):
+            self._ask(key, 0.0)
+            return
+        heard = heard_since(seen, self._coordinator.views)
+        decision = decide(heard, self._clock.steady())
+        if not only_progress(seen.job.status, decision):
+            self._ask(key, 0.0)
+            return
+        job = await write_status(self._cluster, seen.job, decision)
+        self._known.written(job)
+        self.put_off(key, decision)
+        if self._seen.get(key) is seen and job is not seen.job:
+            self._seen[key] = replace(seen, job=job)
+            self._coordinator.commit(job, seen.pods)
+            if self._on_job is not None:
+                self._on_job(job)
