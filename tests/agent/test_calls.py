@@ -123,6 +123,7 @@ def test_missing_ranks_are_named_with_their_stack_on_the_side_that_waits(tmp_pat
         log = rig.work_dir(waiting) / "logs" / f"rank-{waiting}.log"
         # The first stack may be of a rank that has not come so far.
         rig.wait(lambda: "stuck_in_the_data_loader" in log.read_text(), "in the log of the rank that waits")
+        assert "as many batches" not in log.read_text()
         assert "stuck" not in rig.text(missing)
 
 
@@ -185,3 +186,16 @@ def test_log_rows_feed_progress(tmp_path: Path) -> None:
         rig.run(1)
         rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step") == 49, "progress")
         assert rig.report(0)["progress"]["metrics"] == {"loss": 49}
+
+
+def test_uneven_batches_are_told_from_the_stack_of_the_rank_that_waits_in_backward(tmp_path: Path) -> None:
+    script = HEAD + (
+        "import torch\ntrainjob.init_process_group('gloo')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+        "for _ in range(2 + c.rank):\n    model(torch.ones(1, 1)).sum().backward()\n"
+        "trainjob.report({})\n"
+    )
+    with Rig(tmp_path, script=script, env={contract.ENV_BARRIER_WARN_S: "0.5"}) as rig:
+        rig.run(1)
+        rig.wait_text(0, "do all ranks have as many batches?")
+        assert "for rank 1:" in rig.text(0) and "drop_last=True" in rig.text(0)

@@ -6,7 +6,8 @@ Made by `collectives`; the stacks come from the agents that own the missing rank
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, Dict, List, Optional, Set
+import re
+from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import Warn
@@ -19,6 +20,21 @@ STACKS_WAIT_S = 2.0
 """For the other agents' answers; each takes up to a second itself."""
 NAMED = 8
 """Ranks whose stacks are asked for in one warning: at 512 ranks the first few say it."""
+
+
+_IN_TORCH = re.compile(r"/torch/(autograd/graph|nn/parallel/distributed|distributed/[^\"]*)\.py\"")
+"""Where a rank stands whose torch collective waits for others: a backward pass, DDP's buffers, a call of its own."""
+
+
+def advice(stacks: Iterable[str]) -> List[str]:
+    """What to do where the missing ranks may wait in torch for those that wait here."""
+    if not any(_IN_TORCH.search(stack) for stack in stacks):
+        return []
+    return [
+        "They stand in a backward pass or in torch.distributed. If that waits for the ranks that wait here: do all "
+        "ranks have as many batches? drop_last=True in the DataLoader makes them even, "
+        "torch.distributed.algorithms.join.Join lets them be uneven."
+    ]
 
 
 class Missing:
@@ -62,6 +78,7 @@ class Missing:
             f"{ranks_text(warning.missing)}:"
         ]
         lines += [f"rank {rank}: {self._stacks.get(rank, 'its agent does not answer')}" for rank in named]
+        lines += advice(self._stacks.get(rank, "") for rank in named)
         self._tell(None, from_leader.Missing(warning.waiting, "\n".join(lines)))
 
     async def _collect(self, ranks: tuple[int, ...], ranks_each: int) -> None:
