@@ -160,10 +160,15 @@ def test_checkpoint_dir_name_is_accepted_with_one_warning(start_agent: StartAgen
         trainjob.report({}, checkpoint_dir_name="best")
 
 
-def test_the_agents_warnings_reach_the_user(start_agent: StartAgent) -> None:
-    start_agent().warnings = ["rank 0 and rank 1 gave different bytes for model.pt"]
-    with pytest.warns(UserWarning, match="different bytes"):
-        trainjob.report({})
+def test_the_agents_warnings_reach_the_user_once_each(start_agent: StartAgent) -> None:
+    agent = start_agent()
+    for name in ("model.pt", "optimizer.pt"):
+        agent.warnings = [f"rank 0 and rank 1 gave different bytes for one name: {name}"]
+        with pytest.warns(UserWarning, match=name):
+            trainjob.report({})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trainjob.report({})
 
 
 def test_stop_ends_the_rank_inside_report(start_agent: StartAgent) -> None:

@@ -140,7 +140,7 @@ def report(
     line.flush()
     reply = _call_report(line, call)
     for text in reply.warnings:
-        warnings.warn(text, stacklevel=2)
+        _warn_once(text, text)  # a loop gets the same with each checkpoint
     if reply.checkpoint is not None:
         _position.released_id = reply.checkpoint.id
         if validation and who.rank == 0 and session.validate is not None:
@@ -367,8 +367,8 @@ def _whole(name: str, value: Optional[int]) -> Optional[int]:
     return whole
 
 
-def _warn_once(text: str) -> None:
-    key = text[:40]
+def _warn_once(text: str, key: Optional[str] = None) -> None:
+    key = text[:40] if key is None else key
     if key not in _warned:
         _warned.add(key)
         warnings.warn(text, stacklevel=3)
