@@ -336,10 +336,16 @@ def test_turns_are_asked_for_when_something_matters() -> None:
         await bench.told(seq=3, progress={"position": 1, "time": 1.0}, checkpoint_count=1, **same)
         assert (asked(), bench.progress) == ([], [KEY]), "mere progress asks for no turn"
         progress = {"progress": {"position": 1, "time": 1.0}, "checkpoint_count": 1}
-        await bench.told(seq=4, ranks=[{"rank": 0, "state": "running"}], **progress, **same)
+        trains = {"ranks": [{"rank": 0, "state": "running"}], "quiet": False, **progress, **same}
+        await bench.told(seq=4, **trains)
         assert asked() == [0.0]
-        await bench.told(seq=5, ranks=[{"rank": 0, "state": "ended", "kind": "exit"}], **progress, **same)
+        await bench.told(seq=5, uploads=1, **trains)
+        assert asked() == [], "a checkpoint that is being stored: as often as the script saves"
+        ended = {**trains, "ranks": [{"rank": 0, "state": "ended", "kind": "exit"}], "quiet": True}
+        await bench.told(seq=6, uploads=1, **ended)
         assert asked() == [0.0]
+        await bench.told(seq=7, uploads=0, **ended)
+        assert asked() == [0.0], "the next attempt may wait for what a removed worker stores"
 
     on_bench(test)
 

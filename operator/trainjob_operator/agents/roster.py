@@ -31,6 +31,8 @@ GONE_LIMIT = 10_000
 """UIDs of deleted jobs that are remembered; a forgotten one costs one more look at the cluster."""
 
 _PROGRESS_FIELDS = frozenset({"begin", "progress", "latest", "best", "checkpoint_count"})
+_TRAINING_FIELDS = frozenset({"uploads"})
+"""What changes with each checkpoint while ranks run; once they have ended, the next attempt may wait for it."""
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
 
 
@@ -244,4 +246,5 @@ def _difference(before: AgentView | None, after: AgentView) -> News:
     changed = {f.name for f in fields(AgentView) if getattr(before, f.name) != getattr(after, f.name)} - _CLOCK_FIELDS
     if not changed:
         return News.NOTHING
-    return News.PROGRESS if changed <= _PROGRESS_FIELDS else News.MATTERS
+    shown = _PROGRESS_FIELDS if after.quiet else _PROGRESS_FIELDS | _TRAINING_FIELDS
+    return News.PROGRESS if changed <= shown else News.MATTERS
