@@ -8,6 +8,7 @@ from support.core import World, ended, raised
 from trainjob_api import contract
 from trainjob_operator.core.ends.verdict import LOOK_TRIES
 from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
 
 STORED = {"checkpoint": {"storage": "/checkpoints"}, "failure_policy": {"maxFailures": 0}}
@@ -41,6 +42,21 @@ def test_a_container_that_was_started_again_after_all_ranks_had_ended_well_is_no
     world.sync(1, checked=1, completed=True, run=1)
     world.turn()
     assert world.status.holds("Complete")
+
+
+def test_a_start_that_fails_after_the_only_workers_vanished_does_not_fail_the_job_before_a_look() -> None:
+    """Training may have completed, and its end is what the budget has still allowed."""
+    world = World.of(workers=1, **{**STORED, "failure_policy": {"maxFailures": 1}}).run().tick(60)
+    world.lose_pod(0)
+    world.turn()
+    assert world.status.failures.counted == 1 and world.status.verdict is None
+    world.tick(60)
+    world.settle()
+    world.set_pod(1, phase=PodPhase.RUNNING)
+    world.fail_pod(1, 137)
+    world.turn()
+    assert not world.status.finished and world.status.verdict is not None
+    assert world.status.failures.counted == 2
 
 
 def test_a_container_that_was_started_again_while_others_trained_fails_the_job_at_once() -> None:

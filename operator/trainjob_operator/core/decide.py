@@ -191,7 +191,8 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     if turn.status.verdict is not None:
         retry_in(turn, budget.back_off(turn.status.failures.early_in_row + 1))
         return verdict.look_failed(turn, incident)
-    open_end = groups.of(turn).may_have_completed(turn, incident)
+    group = groups.of(turn)
+    open_end = group.may_have_completed(turn, incident) if turn.running else group.may_be_complete(turn)
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
     attempt = turn.status.attempt
     failure = incident.failure(attempt.number if attempt else 0)
