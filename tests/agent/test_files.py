@@ -37,6 +37,7 @@ from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.peers import PeerServer
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.staging.area import Staging
 from trainjob.checkpoint.stores import digest
 from trainjob_api import wire
 
@@ -314,7 +315,7 @@ def test_a_stop_ends_who_waits_for_a_silent_peer(tmp_path: Path) -> None:
 
 def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path / "staging")), None, lambda urgent: None, no_fault)
         given = tmp_path / "given"
         given.mkdir()
         (given / "part").write_bytes(b"part")
@@ -361,7 +362,7 @@ def test_a_request_that_makes_no_sense_is_refused_and_no_fault_of_ours(
             sent.extend(FROM_SERVER.parse(*found) for found in wire.Decoder().feed(frame))
 
     async def run() -> None:
-        saving = Saving(str(tmp_path / "staging"), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path / "staging")), None, lambda urgent: None, no_fault)
         connection: Any = Connection()
         await files.FileServer(saving).give(connection, {"op": "get", "start": 0, "length": 1, "offset": 0, **nonsense})
         saving.close()

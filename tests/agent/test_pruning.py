@@ -15,6 +15,7 @@ from trainjob.agent.storing.saving import Saving
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.staging.area import Staging
 
 
 def note(index: int) -> dict[str, Any]:
@@ -35,7 +36,7 @@ async def held(saving: Saving) -> list[str]:
 
 def test_only_the_newest_stays_without_storage(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         for index in (1, 2, 3):
             await saving.released(await persisted(saving, index))
         assert await held(saving) == ["1-1-3"]
@@ -48,7 +49,7 @@ def test_a_release_while_pruning_waits_for_its_turn_is_not_pruned(tmp_path: Path
     """Seen once in 200 kills: the prune of an older commit removed the checkpoint that had been released since."""
 
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         second = await persisted(saving, 2)
         turn = threading.Event()
@@ -67,7 +68,7 @@ def test_a_release_while_pruning_waits_for_its_turn_is_not_pruned(tmp_path: Path
 
 def test_what_was_persisted_but_never_released_stays_until_a_join_has_chosen(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         await persisted(saving, 2)
         assert await held(saving) == ["1-1-2", "1-1-1"]
@@ -82,7 +83,7 @@ def test_what_was_persisted_but_never_released_stays_until_a_join_has_chosen(tmp
 
 def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         turn = threading.Event()
         copying = asyncio.ensure_future(saving._in_thread(turn.wait, 60))
@@ -98,7 +99,7 @@ def test_what_ranks_of_a_lost_attempt_saved_and_nobody_released_goes_with_the_ne
     """Each worker that is lost while all save leaves one on every other worker."""
 
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         for attempt in (1, 2, 3):
             await saving.stage(f"1-{attempt}-2", [], {0: b"state"})
@@ -112,7 +113,7 @@ def test_what_ranks_of_a_lost_attempt_saved_and_nobody_released_goes_with_the_ne
 
 def test_what_is_staged_for_an_attempt_that_is_over_is_given_up_and_the_next_ones_is_not(tmp_path: Path) -> None:
     async def run() -> None:
-        saving = Saving(str(tmp_path), None, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         turn = threading.Event()
         busy = asyncio.ensure_future(saving._in_thread(turn.wait, 10))
         old = asyncio.ensure_future(saving.stage("1-1-1", [], {0: b"state"}))

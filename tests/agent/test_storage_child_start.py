@@ -20,6 +20,7 @@ from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.agent.wire.from_member import FromMember, Shared, ShareFailing
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.staging.area import Staging
 
 
 def no_process(*_: Any, **__: Any) -> Any:
@@ -77,7 +78,7 @@ def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
 
     async def run() -> None:
         child = StorageChild(Reaper(asyncio.get_running_loop()), str(tmp_path / "store"), str(tmp_path))
-        saving = Saving(str(tmp_path / "staging"), child, lambda urgent: None, no_fault)
+        saving = Saving(Staging(str(tmp_path / "staging"), child.storage), child, lambda urgent: None, no_fault)
         failed = asyncio.Event()
 
         def to_leader(word: FromMember) -> None:

@@ -18,6 +18,7 @@ from trainjob.agent.committing.commits import HOPELESS_TRIES, Commits
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.from_leader import Drop
+from trainjob.checkpoint.staging.area import Staging
 from trainjob_api import contract
 
 NOTE = {"id": "1-1-1", "files": [["part-0", 10, 0]], "metrics": {}, "step": 1, "time": 0.0, "position": 1}
@@ -112,7 +113,7 @@ def test_bytes_that_are_moved_again_are_no_progress(tmp_path: Path) -> None:
 
     async def story() -> None:
         storage: Any = Storage(None)
-        saving = Saving(str(tmp_path), storage, lambda drained: None, no_fault)
+        saving = Saving(Staging(str(tmp_path)), storage, lambda drained: None, no_fault)
         told: list[int] = []
         saving.to_leader = lambda word: told.append(word.bytes)
         for share, progress in (

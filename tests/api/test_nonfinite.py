@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from trainjob_api import nonfinite, wire
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+TEXTS = st.text(max_size=3).filter(lambda text: text not in nonfinite.WORDS)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import VirtualClock, run_virtual
+from trainjob_operator.clock import wait_until
 from trainjob_operator.loop.workqueue import TURNS_A_SECOND, TURNS_AT_ONCE, Backoff, Schedule, Share, WorkQueue
 
 
@@ -262,5 +263,26 @@ def test_one_group_of_keys_does_not_get_every_worker() -> None:
             rest.append(key[1])
             keys.done(key)
         assert sorted(rest) == [4, 5, 6, 7, 8, 9], "nobody is forgotten"
+
+    run_virtual(main())
+
+
+def test_a_moment_that_is_nearer_than_a_clock_can_tell_comes_in_virtual_time_too() -> None:
+    """Else several who wait for it keep each other spinning: it is not due yet, and its timer fires at once."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        due, looks = loop.time() + 1e-10, 0
+
+        async def worker(late: int) -> None:
+            nonlocal looks
+            for _ in range(late):
+                await asyncio.sleep(0)
+            while loop.time() < due and looks < 1000:
+                looks += 1
+                await wait_until(VirtualClock(), due, asyncio.Event().wait())
+
+        await asyncio.gather(*map(worker, range(8)))
+        assert looks < 1000
 
     run_virtual(main())

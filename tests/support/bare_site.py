@@ -8,7 +8,7 @@ from typing import Any
 from support.background import no_fault
 
 
-def bare_site(storage: Any, saving: Any, **spec: Any) -> Any:
+def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
     """A `Site` that says nothing, on a storage path. `spec`: what differs in `spec.checkpoint`."""
     usual = {
         "storage": "/store",

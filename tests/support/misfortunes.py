@@ -100,6 +100,7 @@ def mute(sim: Simulation, rng: random.Random) -> None:
     """The way between one agent and the coordinator is broken for a while."""
     agent = _some_agent(sim, rng)
     if agent is not None:
+        sim.world.evictions += 1  # where it is to come to a join, rank 0's agent is the second witness
         sim.world.mute(agent)
         sim.world.spawn(_unmute_later(agent, rng.uniform(1.0, 90.0)))
 

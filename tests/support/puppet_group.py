@@ -1,33 +1,87 @@
-"""The members of one attempt in the simulator, as they find each other at rank 0's agent and train.
+"""The members of one attempt in the simulator: which agent is whose, and the links between them.
 
-The join and each member's course are the agents' real machines; links, storage and training are pretended. Used by
-`puppets.py`.
+Rank 0's agent is the agents' real `Leader` (join, barrier, uploads, commits, the end of the run), the others are real
+`Member`s; what they say to each other is encoded and parsed as on the wire. Only the connections are pretended. Used by
+`puppet_agent.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from trainjob.agent.attempts import course, join
-from trainjob.agent.attempts.join import Join, Request
-from trainjob.agent.wire.from_leader import Joined, Resume
-from trainjob_api import contract
+from trainjob.agent.wire.from_leader import FROM_LEADER, FromLeader
+from trainjob.agent.wire.from_member import FROM_MEMBER, Bye, FromMember, Join
+from trainjob_api import contract, wire
+from trainjob_operator.clock import wait_until
 
 if TYPE_CHECKING:
-    from support.puppets import PuppetAgent, World
+    from support.puppet_agent import PuppetAgent
+    from support.puppets import World
 
-RECONNECT_S = 0.2
-"""Until a member finds rank 0's agent again after its container was started anew."""
 LOOK_S = 1.0
 """A link to a peer that is not back after this is reported as lost."""
 KEPT_WAITING_S = 30.0
 """An agent that has not heard of the attempt keeps those that call waiting for so long; one that is frozen, longer."""
-AWAITED_S = 10.0
-"""Rank 0's agent names those that have not come to the join by then."""
-STEP_S = (0.0, 0.1)
-"""How long a step at storage takes: the claim of the run, the end record, what is brought before a fork."""
+
+
+class Link:
+    """A member's connection to rank 0's agent; for that agent it is a `FrameConnection`."""
+
+    def __init__(self, group: Group, index: int, member: PuppetAgent, leader: PuppetAgent) -> None:
+        self._group, self._index, self._member, self._leader = group, index, member, leader
+        self.open = True
+        self.over = asyncio.Event()
+        """The member knows that it is gone."""
+
+    @property
+    def heard_at(self) -> float:
+        """Silence is `World.lose_node`'s and `World.mute`'s affair."""
+        return asyncio.get_running_loop().time()
+
+    def send_frame(self, frame: bytes) -> None:
+        asyncio.get_running_loop().call_soon(self._to_member, frame)
+
+    def send_if_quiet(self, frame: bytes, quiet_s: float) -> None:
+        pass
+
+    def send(self, word: FromMember) -> None:
+        """From the member."""
+        asyncio.get_running_loop().call_soon(self._to_leader, FROM_MEMBER.encode(word))
+
+    def close(self) -> None:
+        """By either side, or because one is gone."""
+        if self.open:
+            self.freeze()
+            self.over.set()
+            if self._leader.leader is not None:
+                self._leader.leader.detach(self._index, self)  # type: ignore[arg-type]
+
+    def freeze(self) -> None:
+        """Nothing passes any more, and nobody is told."""
+        self.open = False
+
+    def _to_member(self, frame: bytes) -> None:
+        if self.open and self._group.is_in(self._member) and self._member.member is not None:
+            self._member.member.take(_from_leader(frame))
+
+    def _to_leader(self, frame: bytes) -> None:
+        if self.open and self._group.leads(self._leader):
+            assert self._leader.leader is not None
+            self._leader.leader.take(self._index, FROM_MEMBER.parse(*_frame(frame)))
+
+
+@lru_cache(maxsize=64)
+def _from_leader(frame: bytes) -> FromLeader:
+    """Rank 0's agent says one thing to all: it is parsed once."""
+    return FROM_LEADER.parse(*_frame(frame))
+
+
+def _frame(data: bytes) -> wire.Frame:
+    (frame,) = wire.Decoder().feed(data)
+    return frame
 
 
 class Group:
@@ -38,16 +92,19 @@ class Group:
         self.attempt, self.workers = attempt, workers
         self.members: dict[int, PuppetAgent] = {}
         self._leader: PuppetAgent | None = None
-        self._join = Join(workers)
-        self._well: set[int] = set()
-        """Members whose ranks ended well, as rank 0's agent was told."""
-        self._trains = False
+        self._leader_came = asyncio.Event()
+        self.cut: set[int] = set()
+        """Members that have no way to rank 0's agent for now."""
+        self.calls: dict[int, int] = {}
+        """By rank: the collective that it called last."""
+        self.failing = False
+        """Its ranks were refused a report for what their pods or storage did to it."""
 
     # --- What is asked of it ------------------------------------------------------------------------------------------
 
     @property
     def complete(self) -> bool:
-        return len(self.members) == self.workers and all(self._is_in(agent) for agent in self.members.values())
+        return len(self.members) == self.workers and all(self.is_in(agent) for agent in self.members.values())
 
     def ranks(self) -> Iterator[dict[str, Any]]:
         for agent in self.members.values():
@@ -62,14 +119,21 @@ class Group:
             and all(rank["state"] == contract.RANK_RUNNING for rank in ranks)
         )
 
-    def _is_in(self, agent: PuppetAgent) -> bool:
+    @property
+    def is_broken(self) -> bool:
+        """A rank that speaks with its peers in a step would hang: one of them is gone."""
+        return not self.complete or any(
+            rank["state"] == contract.RANK_ENDED and rank.get("kind") != contract.END_OK for rank in self.ranks()
+        )
+
+    def is_in(self, agent: PuppetAgent) -> bool:
         return agent.alive and agent.attempt == self.attempt
 
     def leads(self, agent: PuppetAgent | None) -> bool:
         """Whether it serves the others of this attempt: it has asked to join itself, and was not told to begin another."""
-        return agent is not None and agent is self._leader and self._is_in(agent)
+        return agent is not None and agent is self._leader and self.is_in(agent) and agent.leader is not None
 
-    # --- The join -----------------------------------------------------------------------------------------------------
+    # --- The links ----------------------------------------------------------------------------------------------------
 
     def come(self, agent: PuppetAgent, index: int) -> None:
         """A member's agent asks to join."""
@@ -81,146 +145,67 @@ class Group:
             )
         self.members[index] = agent
         if index != 0:
-            self._world.spawn(self._call_leader(agent, index))
-            self._ask(agent, index)
+            self._world.spawn(self._keep_link(agent, index))
             return
-        self._leader, self._join, self._well = agent, Join(self.workers), set()
-        self._world.spawn(self._await_members(agent, self._join))
-        self._ask(agent, 0)
-        for other in self.members:
-            if other != 0:
-                self._world.spawn(self._reconnect(agent, other))
+        self._leader = agent
+        self.send(agent, Join(agent.address, agent.held, agent.course.joined))
+        self._leader_came.set()
+        self._leader_came = asyncio.Event()
 
-    async def _call_leader(self, agent: PuppetAgent, index: int) -> None:
-        """As a member that is not answered yet: connect again and again, and name rank 0's agent while that fails."""
-        began = self._world.clock.monotonic()
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if not self._is_in(agent) or agent.course.phase != course.ASKING:
-                return
-            leader, apart = self._leader, self._is_apart(agent)
-            if self.leads(leader) and not apart:
-                if index in self._join.missing():
-                    self._ask(agent, index)
-                continue
-            kept_s = KEPT_WAITING_S if leader is not None and leader.alive and not apart else LOOK_S
-            if 0 not in agent.lost_peers and self._world.clock.monotonic() - began >= kept_s:
-                agent.lost_peers.add(0)
-                agent.unreached_since = began
-                agent.speak()
+    def send(self, agent: PuppetAgent, word: FromMember) -> None:
+        """To rank 0's agent; nobody hears it without a link."""
+        if agent.leader is not None:
+            agent.leader.take(0, word)
+        elif agent.link is not None and agent.link.open:
+            agent.link.send(word)
 
-    async def _await_members(self, agent: PuppetAgent, joining: Join) -> None:
-        """As rank 0's agent: name those that do not come."""
-        began = self._world.clock.monotonic()
-        await asyncio.sleep(AWAITED_S)
-        while self._is_in(agent) and self._join is joining and joining.phase == join.GATHERING:
-            missing = set(joining.missing())
-            if missing != agent.lost_peers:
-                agent.lost_peers, agent.unreached_since = missing, began
-                agent.speak()
-            await asyncio.sleep(LOOK_S)
+    async def _keep_link(self, agent: PuppetAgent, index: int) -> None:
+        """As `LeaderLink`: connect again and again, and name rank 0's agent while that fails."""
+        now = self._world.clock.monotonic
+        since = now()
+        while self.is_in(agent):
+            leader = self._leader
+            away = index in self.cut or (leader is not None and self._world.are_apart(agent.slot, leader.slot))
+            if not away and leader is not None and self.leads(leader) and self.members[index] is agent:
+                await self._connected(agent, index, leader)
+                since = now()
+            else:
+                kept_s = KEPT_WAITING_S if leader is not None and leader.alive and not away else LOOK_S
+                if 0 not in agent.lost_peers and now() - since >= kept_s:
+                    agent.lost_peers.add(0)
+                    agent.unreached_since = since
+                    agent.speak()
+            await wait_until(self._world.clock, now() + LOOK_S, self._leader_came.wait())
 
-    def _is_apart(self, agent: PuppetAgent) -> bool:
-        return self._leader is not None and self._world.are_apart(agent.slot, self._leader.slot)
-
-    async def _reconnect(self, leader: PuppetAgent, index: int) -> None:
-        await asyncio.sleep(RECONNECT_S)
-        member = self.members[index]
-        if self.leads(leader) and self._is_in(member):
-            self._ask(member, index)
-
-    def _ask(self, agent: PuppetAgent, index: int) -> None:
-        leader = self._leader
-        if leader is None or not self.leads(leader) or (index != 0 and self._is_apart(agent)):
-            return
+    async def _connected(self, agent: PuppetAgent, index: int, leader: PuppetAgent) -> None:
+        assert leader.leader is not None
+        link = agent.link = Link(self, index, agent, leader)
         for one, peer in ((leader, index), (agent, 0)):
             if peer in one.lost_peers:
                 one.lost_peers.discard(peer)
                 one.speak()
-        if agent.course.joined:
-            self._carry_out(self._join.began())
-        elif agent.course.phase == course.ASKING:
-            self._carry_out(self._join.asked(Request(index, f"10.0.0.{agent.slot}:7000")))
+        leader.leader.attach(index, link)  # type: ignore[arg-type]
+        link.send(Join(agent.address, agent.held, agent.course.joined))
+        if agent.course.joined and agent.member is not None:
+            agent.member.say_all_again()
+        await link.over.wait()
 
-    def _carry_out(self, outputs: Iterable[join.Output]) -> None:
-        for output in outputs:
-            if isinstance(output, join.Settle):
-                self._world.spawn(self._settle(self._leader, self._join))
-                continue
-            for agent in [self.members[index] for index in output.indices]:
-                if not self._is_in(agent):
-                    continue
-                if isinstance(output, join.Answer):
-                    agent.carry_out(agent.course.answered(output.answer.completed))
-                else:
-                    agent.carry_out(agent.course.failed(output.kind, output.message))
+    def cut_link(self, index: int) -> None:
+        """The connection breaks, and there is none until `mend_link`."""
+        self.cut.add(index)
+        agent = self.members.get(index)
+        if agent is not None and agent.link is not None:
+            agent.link.close()
 
-    async def _settle(self, leader: PuppetAgent | None, settling: Join) -> None:
-        await self._step()
-        if self._join is settling and self.leads(leader):
-            completed = self._world.training(self.job).completed
-            nothing = Resume(None, {}, ())
-            self._carry_out(settling.settled(Joined(1, completed, (), "", 0, None, nothing)))
+    def mend_link(self, index: int) -> None:
+        self.cut.discard(index)
 
-    async def _step(self) -> None:
-        await asyncio.sleep(self._world.between(STEP_S))
 
-    # --- Training -----------------------------------------------------------------------------------------------------
-
-    async def start(self, agent: PuppetAgent) -> None:
-        """The join is answered: its ranks are forked, unless something came between."""
-        await self._step()
-        if not self._is_in(agent) or agent.course.phase != course.STARTING:
-            return
-        agent.course.forking()
-        index = next(index for index, member in self.members.items() if member is agent)
-        self._world.notes[agent.pod_uid] = self.attempt
-        self._world.starts.append((self.job_uid, self.attempt, index, agent.pod_uid))
-        agent.start_ranks(index)
-        if self.all_running and not self._trains:
-            self._trains = True
-            self._world.spawn(self._train())
-
-    async def _train(self) -> None:
-        """From the first step to the last, or until it can no longer go on."""
-        world, training, leader = self._world, self._world.training(self.job), self.members[0]
-        while self.all_running:
-            leader.began(training.position)
-            leader.progress = {
-                "position": training.position,
-                "step": training.position,
-                "metrics": {"loss": 1.0 / (1 + training.position)},
-                "time": world.clock.now().timestamp(),
-            }
-            leader.speak()
-            if training.position >= training.length:
-                break
-            await asyncio.sleep(world.pace.report)
-            if self.all_running:
-                training.position += 1
-        if not self.all_running:
-            return
-        for index, agent in list(self.members.items()):
-            if not self._is_in(agent) or not all(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks):
-                return
-            for local in range(len(agent.ranks)):
-                agent.end_rank(local, contract.END_OK, exit_code=0)
-            if self.leads(leader):
-                self._well.add(index)
-            await asyncio.sleep(0.1)
-        if len(self._well) == self.workers:
-            await self._end(leader)
-
-    async def _end(self, leader: PuppetAgent) -> None:
-        """Rank 0's agent writes the end record, then tells the others."""
-        await self._step()
-        if not self.leads(leader):
-            return
-        self._world.training(self.job).completed = True
-        await self._step()
-        if not self.leads(leader):
-            return
-        for agent in self.members.values():
-            if self._is_in(agent):
-                agent.course.completed()
-                agent.speak()
+def say_bye(agent: PuppetAgent) -> None:
+    """It leaves its attempt in good order."""
+    link, agent.link = agent.link, None
+    if link is not None:
+        if link.open:
+            link._to_leader(FROM_MEMBER.encode(Bye()))
+        link.close()
+        link.over.set()

@@ -1,46 +1,32 @@
 """A world for the operator to act on: nodes that start pods, agents that follow instructions, ranks that do as they are
 told.
 
-Puppet agents speak the real protocol (`contract.AgentReport` as JSON bytes through the coordinator's `serve`). How an
-attempt begins and ends on them are the agents' own machines (course, join, farewell); sockets, processes and training
-are pretended. Everything runs in virtual time; randomness comes from the seeded `random.Random`
-of the world.
+The agents in the pods are `puppet_agent`'s, and where there is none `puppet_plain`'s. Everything runs in virtual time;
+randomness comes from the seeded `random.Random` of the world.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import cast
 
+from support.puppet_agent import LOST_S, RESTART_S, Post, PuppetAgent
 from support.puppet_group import Group
+from support.puppet_storage import Disk, Storage
 from support.virtual_time import VirtualClock
-from trainjob.agent.attempts import course
-from trainjob.agent.attempts.course import Course
 from trainjob.agent.control import farewell
+from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob_api import contract
-from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.clock import wait_until
 from trainjob_operator.cluster import Conflict, Manifest, NotFound
 from trainjob_operator.memory import ChangeType, MemoryCluster, ObjectChange
 
 TOKEN = "puppet-token"
-STOP_S = 0.05
-"""How long ranks take to die."""
 KUBELET_RETRY_S = 1.0
-RESTART_S = 1.5
-"""From the end of a container to the agent of its next start."""
-LOST_S = 1.0
-"""A link to a peer that is not back after this is reported as lost."""
-LONELY_S = 600.0
-"""An agent without coordinator, ranks and uploads ends after this."""
-
-Post = Callable[[bytes], Awaitable[Answer]]
-"""Raises ConnectionError when nobody listens, the request or the reply was lost."""
 
 
 @dataclass
@@ -57,11 +43,24 @@ class Pace:
 
 @dataclass
 class Training:
-    """What a job's storage holds, and how long it trains: survives all pods."""
+    """How long a job trains, and what its storage holds: survives all pods."""
 
+    storage: Storage
     length: int = 5
+    every: int = 1
+    """Reports from one checkpoint to the next."""
+    mode: str = contract.UPLOAD_ASYNC
     position: int = 0
-    completed: bool = False
+    """Reports that the newest attempt was answered, those of the checkpoint that it resumed included."""
+    acknowledged: dict[str, ReleaseNote] = field(default_factory=dict)
+    """Checkpoints that ranks were told are saved."""
+    dropped: set[str] = field(default_factory=set)
+    """Those that rank 0's agent gave up."""
+
+    @property
+    def completed(self) -> bool:
+        """The run's end record is written."""
+        return self.storage.ended is not None
 
 
 class World:
@@ -93,23 +92,38 @@ class World:
         """Pods that the nodes hold; None: any number."""
         self.are_apart: Callable[[int, int], bool] = lambda slot, leader: False
         """Whether one worker cannot connect to another."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.disks: dict[str, Disk] = {}
+        """By pod UID."""
+        self.failure: BaseException | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def training(self, job: str) -> Training:
-        return self.trainings.setdefault(job, Training())
+        if job not in self.trainings:
+            self.trainings[job] = Training(Storage(self.rng))
+        return self.trainings[job]
+
+    def disk(self, pod_uid: str) -> Disk:
+        """Of that pod."""
+        return self.disks.setdefault(pod_uid, Disk())
+
+    def broken(self, error: BaseException) -> None:
+        """A fault in what runs for real, or a promise that was not kept."""
+        self.failure = self.failure or error
 
     def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         """Run something of the world; its failure is the test's failure (`stop` raises it)."""
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
+        self.tasks.add(task)
         return task
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+        for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
+        if self.failure is not None:
+            raise self.failure
 
     def between(self, span: tuple[float, float]) -> float:
         return self.rng.uniform(*span)
@@ -278,7 +292,7 @@ class World:
         if here:
             self.evictions += 1  # one incident, of the machine's making
         for agent in here:
-            agent.die()
+            agent.die(silently=True)
             if peers_after_s is not None:
                 self.spawn(self._peers_lose(agent, peers_after_s))
         self.spawn(self.notice_lost_node(node, noticed_after_s))
@@ -401,256 +415,6 @@ class World:
     def group(self, agent: PuppetAgent, attempt: int, workers: int) -> Group:
         """The members of an attempt."""
         return self.groups.setdefault((agent.job_uid, attempt), Group(self, agent.job, agent.job_uid, attempt, workers))
-
-
-class PuppetAgent:
-    """The agent of one pod: says everything it knows, does what it is told."""
-
-    def __init__(self, world: World, pod: Manifest, boot: int) -> None:
-        self.world, self.pod, self.boot = world, pod, boot
-        self.namespace, self.pod_name, self.pod_uid = _identity(pod)
-        env = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0]["env"]}
-        self.job, self.job_uid, self.slot = (
-            env[contract.ENV_JOB],
-            env[contract.ENV_JOB_UID],
-            int(env[contract.ENV_SLOT]),
-        )
-        self.processes = json.loads(env[contract.ENV_AGENT_SPEC])["processes_per_worker"]
-        self.alive = True
-        self.attempt = 0
-        self.ranks: list[dict[str, Any]] = []
-        self.course = Course()
-        self.group: Group | None = None
-        self.index = 0
-        self.found = self.draining = self.muted = False
-        self._told: dict[str, Any] = {}
-        self.checked: int | None = None
-        self.lost_peers: set[int] = set()
-        self.unreached_since = world.clock.monotonic()
-        self.progress: dict[str, Any] | None = None
-        self.begin: dict[str, Any] | None = None
-        self.effort: dict[str, Any] | None = None
-        self.clock_error = world.rng.uniform(-3.0, 3.0)
-        self._seq = 0
-        self._heard_at = world.clock.monotonic()
-        self._transition = 0
-        self._acknowledged: dict[str, Any] | None = None
-        self._news = asyncio.Event()
-        self.gone = asyncio.Event()
-
-    # --- Speaking -----------------------------------------------------------------------------------------------------
-
-    def speak(self) -> None:
-        """Something changed: say it at once."""
-        self._news.set()
-
-    async def run(self) -> None:
-        """Sync until told to exit or killed."""
-        while self.alive:
-            self._news.clear()
-            answer = asyncio.ensure_future(self._post())
-            waits = [answer, asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self.gone.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits[1:]:
-                    wait.cancel()
-            if not self.alive:
-                answer.cancel()
-            elif answer.done() and (instruction := answer.result()) is not None:
-                await self._instructed(instruction)
-            # Else the open poll is left alone: the next report supersedes it.
-
-    async def _post(self) -> dict[str, Any] | None:
-        self._seq += 1
-        try:
-            if self.muted:
-                raise ConnectionError("no way to the coordinator")
-            answer = await self.world.post(json.dumps(self.report()).encode())
-            if self.muted:
-                raise ConnectionError("no way from the coordinator")
-        except ConnectionError:
-            await asyncio.sleep(contract.SYNC_RETRY_S)
-            if self.alive and self.quiet and self.world.clock.monotonic() - self._heard_at > LONELY_S:
-                self.die()
-                self.world.finished(
-                    self, contract.EXIT_OK if self.completed else contract.EXIT_NO_COORDINATOR, "no coordinator"
-                )
-            return None
-        self._heard_at = self.world.clock.monotonic()
-        if answer.status == 409:
-            return None
-        assert answer.status == 200, f"agent of {self.pod_name} was refused: {answer}"
-        if answer.body["transition"] < self._transition:
-            return None
-        self._transition = answer.body["transition"]
-        return dict(answer.body["instruction"])
-
-    def report(self) -> dict[str, Any]:
-        return {
-            "namespace": self.namespace,
-            "job": self.job,
-            "job_uid": self.job_uid,
-            "slot": self.slot,
-            "pod": self.pod_name,
-            "pod_uid": self.pod_uid,
-            "boot": self.boot,
-            "seq": self._seq,
-            "clock": self._wall(),
-            "address": f"10.0.0.{self.slot}:7000",
-            "acknowledged": self._acknowledged,
-            "attempt": self.attempt,
-            "quiet": self.quiet,
-            "joined": self.joined,
-            "ranks": self.ranks,
-            "begin": self.begin,
-            "effort": self.effort,
-            "lost_peers": sorted(self.lost_peers),
-            "unreached_s": self.world.clock.monotonic() - self.unreached_since if self.lost_peers else 0.0,
-            "draining": self.draining,
-            "completed": self.completed,
-            "checked": self.checked,
-            "run": 1 if self.joined or self.completed else None,
-            "progress": self.progress,
-        }
-
-    @property
-    def joined(self) -> bool:
-        return self.course.joined
-
-    @property
-    def completed(self) -> bool:
-        return self.found or self.course.complete
-
-    @property
-    def quiet(self) -> bool:
-        return all(rank["state"] == contract.RANK_ENDED for rank in self.ranks)
-
-    def _wall(self) -> float:
-        return self.world.clock.now().timestamp() + self.clock_error
-
-    # --- Doing --------------------------------------------------------------------------------------------------------
-
-    async def _instructed(self, instruction: dict[str, Any]) -> None:
-        changed = instruction != self._acknowledged
-        self._acknowledged = instruction
-        if instruction["do"] != contract.DO_WAIT:
-            self._told = instruction
-        if changed and not self.draining:
-            await self._obey(instruction)
-
-    async def _obey(self, instruction: dict[str, Any]) -> None:
-        match instruction["do"]:
-            case contract.DO_RUN:
-                assert instruction["secret"]
-                await self._begin(instruction["attempt"], instruction["index"], instruction["workers"])
-            case contract.DO_HOLD:
-                await self._stop_ranks()
-            case contract.DO_CHECK:
-                await self._stop_ranks()
-                self.found = self.found or self.world.training(self.job).completed
-                self.checked = instruction["attempt"]
-                self.speak()
-            case contract.DO_EXIT:
-                await self._stop_ranks()
-                if self.alive:
-                    self.die()
-                    self.world.finished(self, instruction["exit_code"], instruction.get("reason", ""))
-
-    async def _begin(self, attempt: int, index: int, workers: int) -> None:
-        """As `Agent._run_attempt`."""
-        if attempt < self.attempt or (attempt == self.attempt and not self.course.unused):
-            return
-        await self._stop_ranks()
-        if not self.alive or self.draining:
-            return
-        self.attempt, self.index, self.ranks, self.progress, self.course = attempt, index, [], None, Course()
-        self.begin, self.effort = {"told": self._wall(), "stopped": 0}, None
-        self.lost_peers.clear()
-        self.group = self.world.group(self, attempt, workers)
-        self.speak()
-        self.carry_out(self.course.begun(attempt <= self.world.notes.get(self.pod_uid, 0)))
-
-    def carry_out(self, outputs: Iterable[course.Output]) -> None:
-        """What the course asks for."""
-        for output in outputs:
-            assert self.group is not None
-            if isinstance(output, course.Ask):
-                self.group.come(self, self.index)
-            elif isinstance(output, course.Start):
-                self.world.spawn(self.group.start(self))
-            elif isinstance(output, course.EndUnstarted):
-                self.ranks = [self._rank(local) for local in range(self.processes)]
-                self._end_running(output.kind)
-            elif isinstance(output, course.EndRanks):
-                self._end_running(output.kind)
-        self.speak()
-
-    async def _stop_ranks(self) -> None:
-        self.course.stopped()
-        if not self.quiet:
-            await asyncio.sleep(STOP_S)
-            self._end_running(contract.END_STOPPED)
-
-    def _end_running(self, kind: str) -> None:
-        for rank in self.ranks:
-            if rank["state"] != contract.RANK_ENDED:
-                rank.update(state=contract.RANK_ENDED, kind=kind, signal=9, ended_at=self._wall())
-
-    def _rank(self, local: int) -> dict[str, Any]:
-        rank = self.index * self.processes + local
-        return {"rank": rank, "local_rank": local, "pid": 100 * self.attempt + rank, "state": contract.RANK_RUNNING}
-
-    def start_ranks(self, index: int) -> None:
-        self.ranks = [self._rank(local) for local in range(self.processes)]
-        self.speak()
-
-    def began(self, position: int) -> None:
-        """Rank 0 steps, and saves at every other report; each save holds the ranks up for a moment."""
-        if self.begin is None:
-            return
-        since = round((self._wall() - self.begin["told"]) * 1000)
-        self.begin.setdefault("first_step", since)
-        effort = self.effort or {"saved": None, "checkpoint": 0, "stalled": 0}
-        saves = {"saved": since, "checkpoint": effort["checkpoint"] + 20} if position % 2 else {}
-        self.effort = {**effort, **saves}
-
-    def end_rank(self, local: int, kind: str, *, exit_code: int, error: dict[str, Any] | None = None) -> None:
-        self.ranks[local] = {
-            **self.ranks[local],
-            "state": contract.RANK_ENDED,
-            "kind": kind,
-            "exit_code": exit_code,
-            "ended_at": self._wall(),
-            "error": error,
-        }
-        self.speak()
-
-    def drain(self) -> None:
-        """SIGTERM."""
-        if not self.draining:
-            self.draining = True
-            self.speak()
-            self.world.spawn(self._drained())
-
-    async def _drained(self) -> None:
-        await self._stop_ranks()
-        self.speak()
-        await asyncio.sleep(STOP_S)
-        if not self.alive:
-            return
-        self.die()
-        code = contract.EXIT_OK if self.completed else contract.EXIT_REMOVED
-        if self._told.get("do") == contract.DO_EXIT:
-            code = self._told["exit_code"]
-        self.world.finished(self, code, "its pod was told to end (SIGTERM)")
-
-    def die(self) -> None:
-        """The process is gone."""
-        self.alive = False
-        self.gone.set()
-        if self.world.agents.get(self.pod_uid) is self:
-            del self.world.agents[self.pod_uid]
 
 
 def running_status(restarts: int = 0) -> Manifest:

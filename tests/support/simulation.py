@@ -318,6 +318,8 @@ class Checker:
     def raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._world.failure is not None:
+            raise self._world.failure
         self._check_starts()
 
     async def run(self, cluster: MemoryCluster) -> None:

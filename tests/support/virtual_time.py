@@ -7,6 +7,7 @@ for something which never comes is stopped with a sentence instead of hanging.
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
@@ -61,6 +62,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.time
+
+    @property
+    def _clock_resolution(self) -> float:
+        """So much before its moment a timer may be due. A nanosecond, as of a real clock, would be for ever here: who
+        waits for a moment that is nearer would find again and again that it has not come.
+        """
+        return math.ulp(self._jumping.time)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, real: float) -> None:
+        pass
 
 
 class VirtualClock:

@@ -96,19 +96,15 @@ class Work:
         from trainjob.agent.storing.saving import Saving
         from trainjob.agent.storing.storage import StorageChild
         from trainjob.agent.wire.rank_calls import SocketFolder
+        from trainjob.checkpoint.staging.area import Staging
 
         config = self._config
         storage = (
             None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
         )
         work = config.work_dir
-        saving = Saving(
-            os.path.join(work, "staging"),
-            storage,
-            self._uploads_changed,
-            self._on_fault,
-            given_out=os.path.join(work, "restore"),
-        )
+        staging = Staging(os.path.join(work, "staging"), config.spec.storage, given_out=os.path.join(work, "restore"))
+        saving = Saving(staging, storage, self._uploads_changed, self._on_fault)
         folder = SocketFolder(config.work_dir, config.pod_uid)
         self.site = Site(
             config,

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from trainjob.agent.background import Background, OnFault
@@ -33,25 +33,29 @@ _NO_STAMP = (-1, 0, 0, 0)
 T = TypeVar("T")
 
 
+def _thread(name: str) -> Executor:
+    return ThreadPoolExecutor(1, name)
+
+
 class Saving:
     """One per agent."""
 
     def __init__(
         self,
-        root: str,
+        staging: Staging,
         storage: Optional[StorageChild],
         changed: Callable[[bool], None],
         on_fault: OnFault,
-        given_out: Optional[str] = None,
+        thread: Callable[[str], Executor] = _thread,
     ) -> None:
-        """`given_out`: where restored checkpoints lie, which ranks may report again."""
-        self._staging = Staging(root, None if storage is None else storage.storage, given_out)
+        """`thread`: makes one by its name; what blocks is done there."""
+        self._staging = staging
         self._staging.sweep()
         self._storage = storage
         self._changed = changed
         self._background = Background(on_fault)
-        self._thread = ThreadPoolExecutor(1, "staging")
-        self._looking = ThreadPoolExecutor(1, "held")
+        self._thread = thread("staging")
+        self._looking = thread("held")
         self._unwanted = threading.Event()
         """Set: the attempt whose ranks' files are being staged is over."""
         self._queue: Dict[str, Tuple[ReleaseNote, Tuple[int, ...]]] = {}
