@@ -23,7 +23,7 @@ def test_no_deadline_fails_a_job_while_the_cause_of_a_broken_rank_is_waited_for(
 def test_nothing_else_is_decided_while_completion_waits_for_rank_0s_last_word() -> None:
     world = World.of(workers=2, **STORED).run().tick(60)
     world.sync(1, completed=True, run=1, quiet=True)
-    world.change_spec(workers=1)
+    world.set_pod(1, deleting=True)
     decision = world.turn()
     assert "waiting for the last word" in decision.why
     assert (world.attempt.state, world.attempt.number, decision.actions) == ("Running", 1, ())

@@ -47,6 +47,7 @@ LONELY_S = 600.0
 """An agent without coordinator, ranks and uploads ends after this."""
 DRAIN_S = 25.0
 """From SIGTERM to the end."""
+DISK_S = (0.0, 0.05)
 FORK_S = (0.0, 0.1)
 """What is brought before a fork."""
 
@@ -515,9 +516,13 @@ class PuppetAgent:
 
 
 class _Saving(Saving):
-    """It is known what it was told to drop."""
+    """Its disk takes time, and it is known what it was told to drop."""
 
     training: Training
+
+    async def persist(self, note: Any) -> None:
+        await asyncio.sleep(self.training.storage.rng.uniform(*DISK_S))
+        await super().persist(note)
 
     async def dropped(self, id_: str) -> None:
         self.training.dropped.add(id_)

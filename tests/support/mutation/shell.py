@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "actions before the status write",
         FOLDER + "**/apply.py",
-        "    job = await write_status(cluster, observed.job, decision)\n    writer = _Writer(cluster, job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n",
-        "    writer = _Writer(cluster, observed.job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n    await _together(writer, makings)\n    job = await write_status(cluster, observed.job, decision)\n",
+        "    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n    writer = _Writer(cluster, job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n",
+        "    writer = _Writer(cluster, observed.job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n    await _together(writer, makings)\n    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n",
         "tests/shell/test_apply.py::test_everything_in_its_order",
     ),
     Mutant(
@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "events though the write failed",
         FOLDER + "**/apply.py",
-        "    job = await write_status(cluster, observed.job, decision)\n    writer",
-        "    await _in_turn([_emission(cluster, observed.job, event) for event in decision.events])\n    job = await write_status(cluster, observed.job, decision)\n    writer",
+        "    job = await write_status(cluster, observed.job, decision)\n    on_written",
+        "    await _in_turn([_emission(cluster, observed.job, event) for event in decision.events])\n    job = await write_status(cluster, observed.job, decision)\n    on_written",
         "tests/shell/test_apply.py::test_everything_in_its_order",
     ),
     Mutant(
