@@ -275,7 +275,7 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
         (
             {"spec.processesPerWorker": 2, f"{TRAINER}.command": ["/opt/bin/torchrun", "t.py"]},
             "spec.processesPerWorker",
-            "`torchrun` starts the processes of a pod itself",
+            "`torchrun` starts the processes of a pod itself; say how many in the command, --nproc-per-node=2",
         ),
         (
             {"spec.checkpoint.storage": "gs://bucket"},
