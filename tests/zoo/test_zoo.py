@@ -30,10 +30,11 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from zoo.animals import ANIMALS, Animal, Strike
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
-
 LOOPS = Path(__file__).parent / "loops"
 EVERYTHING = os.environ.get("ZOO") == "all"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 if EVERYTHING else 150)]
+STARTED_S = 120.0
+"""What imports torch starts in seconds, where nobody else wants this machine."""
 NO_LUCK = "no luck today"
 
 
@@ -62,9 +63,12 @@ class Outcome:
     """The user's files of the newest one that is committed."""
 
     def check(self, wanted: Outcome, told: Told) -> None:
-        """That it is what is wanted, where the wanted one has something."""
+        """That it is what is wanted."""
         assert self.losses == wanted.losses, told.text()
         assert self.final == wanted.final, told.text()
+
+    def check_checkpoint(self) -> None:
+        """That the weight in the newest one is the last that training came to."""
         weight = float.fromhex(self.final["final-0"].split()[1])
         written = (repr(weight).encode(), struct.pack(">d", weight), struct.pack("<d", weight))  # JSON, pickle, torch
         assert any(form in data for data in self.checkpoint.values() for form in written), self.checkpoint
@@ -148,6 +152,8 @@ def test_a_loop_comes_to_what_it_would_have_come_to(stage: Stage, animal: Animal
                 told = broken_once(struck, animal, strike)
         found = outcome(struck)
     found.check(wanted, told)
+    if not animal.of_torch:
+        found.check_checkpoint()
 
 
 def broken_once(struck: Cage, animal: Animal, strike: Strike) -> Told:
@@ -196,7 +202,7 @@ def stops_the_job(struck: Cage) -> Iterator[None]:
     """SIGTERM to the launcher, which is this process, once the loop stands where it is to be stopped."""
 
     def stop() -> None:
-        wait_until(lambda: faults.fired(struck.markers) or over.is_set())
+        wait_until(lambda: faults.fired(struck.markers) or over.is_set(), STARTED_S)
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
             (struck.markers / faults.STOPPING).touch()
