@@ -79,6 +79,13 @@ def trainjob(script: Path, *arguments: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "trainjob.cli", "run", str(script), *size, "--", *arguments]
 
 
+def trainjob_forked(script: Path, *arguments: str, folder: Path) -> list[str]:
+    """The same with ranks that are forks of a process that has imported torch."""
+    words = trainjob(script, *arguments, folder=folder)
+    at = words.index("--")
+    return [*words[:at], "--prefork", "auto", *words[at:]]
+
+
 def torchrun(script: Path, *arguments: str, folder: Path) -> list[str]:
     """The same under torchrun on one node."""
     size = ["--standalone", "--nproc-per-node", str(RANKS), "--max-restarts", str(RESTARTS)]

@@ -7,20 +7,25 @@ import signal
 import time
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import Job, Launcher, Step, running, torchrun, trainjob
+from benchmarks.jobs import RANKS, Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
 
 KILLS = 2
 STEPS_BEFORE = 30
 
 
 def measure(rounds: int) -> list[Figure]:
-    """TrainJob and torchrun in turn, each with KILLS kills a round."""
+    """TrainJob, the same with forked ranks, and torchrun in turn, each with KILLS kills a round."""
     ours: list[float] = []
+    forked: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
         ours += _down_times(trainjob)
+        forked += _down_times(trainjob_forked)
         theirs += _down_times(torchrun)
-    return [Figure("restart", "s", ours, theirs, "torchrun --max-restarts")]
+    return [
+        Figure("restart", "s", ours, theirs, "torchrun --max-restarts"),
+        Figure("restart_forked", "s", forked, ours, "tj run with new interpreters"),
+    ]
 
 
 def _down_times(launcher: Launcher) -> list[float]:
@@ -29,9 +34,13 @@ def _down_times(launcher: Launcher) -> list[float]:
 
 
 def _down_time(job: Job, attempt: int) -> float:
+    # One after the other: a worker that breaks twice without progress is replaced, which is another figure.
+    struck = attempt % RANKS
+
     def victim(steps: list[Step]) -> Step | None:
         return next(
-            (step for step in steps if step.attempt == attempt and step.rank == 1 and step.step >= STEPS_BEFORE), None
+            (step for step in steps if step.attempt == attempt and step.rank == struck and step.step >= STEPS_BEFORE),
+            None,
         )
 
     def next_step(steps: list[Step]) -> Step | None:

@@ -592,6 +592,8 @@ class AgentSpec(TypedDict, total=False):
     """Two ranks that give different bytes under one name: report() fails instead of a warning."""
     on_upload_failure: str
     """CONTINUE | FAIL"""
+    workers: int
+    """As the spec says it when the pod is made; how many an attempt has is the instruction's to say."""
     prefork: str
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]

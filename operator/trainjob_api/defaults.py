@@ -105,4 +105,7 @@ def agent_spec(job: TrainJob) -> contract.AgentSpec:
         score_order=checkpoint.score_order,
         strict=checkpoint.strict,
         on_upload_failure=checkpoint.on_upload_failure,
+        workers=job.spec.workers,
+        prefork=job.spec.runtime.prefork,
+        preload=job.spec.runtime.preload,
     )

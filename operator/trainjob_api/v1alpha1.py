@@ -162,6 +162,9 @@ class FailurePolicy(Model):
     )
 
 
+_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+
+
 class Runtime(Model):
     """The in-pod runtime."""
 
@@ -169,6 +172,18 @@ class Runtime(Model):
         "auto",
         description="Disabled: plain environment injection only, one process a pod; report() and checkpoints are not "
         "served.",
+    )
+    prefork: Literal["auto", "Always", "Never"] = Field(
+        "Never",
+        description="Start ranks as forks of a process in each pod that has imported torch already; a killed rank is "
+        "then back without importing it again. auto: where the pod has no accelerator. For `python script.py` and "
+        "`python -m module` alone.",
+    )
+    preload: list[Annotated[str, Field(max_length=200, pattern=_MODULE)]] | None = Field(
+        None,
+        max_length=64,
+        description="Modules that this process imports, for example [torch, torch._dynamo, transformers]. Absent: "
+        "torch and what its first step needs, if the script speaks of it.",
     )
 
 

@@ -87,6 +87,7 @@ def test_agent_spec_is_whole() -> None:
             "scoreOrder": "min",
         },
         "spec.rendezvous": {"port": 3000, "timeoutSeconds": 60},
+        "spec.runtime": {"prefork": "Never", "preload": ["torch"]},
         **gpus(2),
     }
     assert defaults.agent_spec(job(changes)) == {
@@ -99,6 +100,9 @@ def test_agent_spec_is_whole() -> None:
         "score_order": "min",
         "strict": False,
         "on_upload_failure": "Continue",
+        "workers": 2,
+        "prefork": "Never",
+        "preload": ["torch"],
     }
     assert set(defaults.agent_spec(job())) == set(contract.AgentSpec.__annotations__)
 

@@ -20,7 +20,7 @@ import pytest
 
 from support.fake_agent import FakeAgent
 from support.warm_ranks import Runs, run_plain, run_warm
-from trainjob.agent.warm import choice
+from trainjob.agent.processes import rank_command
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ def test_an_exception_is_told_to_the_agent(tmp_path: Path) -> None:
 
 def _of_all(environ: dict[str, str]) -> dict[str, str]:
     """What of a rank's variables the agent has as well."""
-    return {name: value for name, value in environ.items() if name not in choice.PLACE}
+    return {name: value for name, value in environ.items() if name not in rank_command.PLACE}
 
 
 UNFIT = {
@@ -171,7 +171,8 @@ def test_what_does_not_survive_a_fork_is_not_forked(tmp_path: Path, unfit: str) 
     path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
     runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=2)
     assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", False)] * 2
-    assert len(runs.said) == 1 and words in runs.said[0]
+    assert [words in said for said in runs.said][-1:] == [True]
+    assert len([said for said in runs.said if "new interpreter" in said]) == 1
     assert runs.left == []
 
 
@@ -250,7 +251,8 @@ def test_a_parent_that_died_is_made_once_more(tmp_path: Path) -> None:
     runs = run_warm(["train.py"], tmp_path, rounds=4, then=KILL_PARENT)
     assert [each.out for each in runs.ranks] == ["ran\n"] * 4
     assert [each.warm for each in runs.ranks] == [True, True, False, False]
-    assert len(runs.said) == 1 and "died 2 times, at last: it was killed by signal 9" in runs.said[0]
+    assert "the warm parent died: it was killed by signal 9. Another" in runs.said[0]
+    assert len(runs.said) == 2 and "died 2 times, at last: it was killed by signal 9" in runs.said[1]
     assert runs.left == []
 
 
@@ -263,7 +265,7 @@ def test_all_end_with_the_agent(tmp_path: Path) -> None:
     mark = f"MARK_OF_{tmp_path.name}"
     _write(tmp_path, "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(600)\n")
     with pytest.raises(AssertionError):
-        run_warm(["train.py"], tmp_path, extra={mark: "1"}, then="starter.expect(3)\nawait starter.prepare(3)")
+        run_warm(["train.py"], tmp_path, extra={mark: "1"}, then="starter.expect(3, 1)\nawait starter.prepare(3)")
     until("nothing of it is left", lambda: not _processes_with(f"{mark}=1".encode()))
 
 

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from trainjob_api import contract
+from trainjob_api import contract, warm_messages
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.01
@@ -170,6 +170,7 @@ class Rig:
             "keep": None,
             "score_attribute": None,
             "score_order": "max",
+            "prefork": os.environ.get("PREFORK", contract.PREFORK_NEVER),
             **(spec or {}),
         }
 
@@ -339,15 +340,16 @@ class Rig:
 
 
 def processes_with(marker: str) -> list[int]:
-    """Living processes whose environment has this text."""
+    """Living processes whose environment has this text; warm parents, which are their agents' own, left out."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 environ = Path(f"/proc/{name}/environ").read_bytes()
+                is_parent = f"\0{warm_messages.MODULE}\0".encode() in Path(f"/proc/{name}/cmdline").read_bytes()
                 state = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[0]
             except OSError:
                 continue
-            if marker.encode() in environ and state != b"Z" and int(name) != os.getpid():
+            if marker.encode() in environ and state != b"Z" and not is_parent and int(name) != os.getpid():
                 found.append(int(name))
     return found

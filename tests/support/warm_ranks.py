@@ -134,7 +134,7 @@ async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
     fds: list[int] = []
     modules: list[str] = []
     for number in range(wish["rounds"]):
-        starter.expect(len(ranks))
+        starter.expect(len(ranks), len(ranks))
         await starter.prepare(len(ranks))
         await then(starter, number)
         fds.append(len(os.listdir("/proc/self/fd")))

@@ -39,6 +39,9 @@ class JobPart:
     score_order: str
     strict: bool = False
     on_upload_failure: str = contract.CONTINUE
+    workers: int = 1
+    prefork: str = contract.PREFORK_NEVER
+    preload: Optional[Tuple[str, ...]] = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,9 @@ class _Reader:
                 score_order=_text(doc, "score_order") or "max",
                 strict=bool(doc.get("strict")),
                 on_upload_failure=_text(doc, "on_upload_failure") or contract.CONTINUE,
+                workers=int(doc.get("workers") or 1),
+                prefork=_text(doc, "prefork") or contract.PREFORK_NEVER,
+                preload=None if doc.get("preload") is None else tuple(map(str, doc["preload"])),
             )
         except (ValueError, TypeError) as error:
             self.problems.append(f"{name} is no AgentSpec as JSON ({error})")

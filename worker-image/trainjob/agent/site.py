@@ -14,6 +14,7 @@ from trainjob.agent.processes.output import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.storing.code import JobCode
 from trainjob.agent.storing.storage import StorageChild
+from trainjob.agent.warm.starter import WarmStarter
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 
@@ -36,6 +37,8 @@ class Site:
     """The state that is reported to the coordinator is another; True: say so at once."""
     warn: Callable[[Optional[str]], None]
     """Trouble that does not stop training; None: it is over."""
+    starter: WarmStarter
+    """Of ranks."""
     code: JobCode
     """What `tj submit` left in the job's storage."""
     on_fault: OnFault

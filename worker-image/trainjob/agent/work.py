@@ -95,6 +95,7 @@ class Work:
         from trainjob.agent.storing.code import JobCode
         from trainjob.agent.storing.saving import Saving
         from trainjob.agent.storing.storage import StorageChild
+        from trainjob.agent.warm.starter import WarmStarter
         from trainjob.agent.wire.rank_calls import SocketFolder
         from trainjob.checkpoint.staging.area import Staging
 
@@ -106,6 +107,15 @@ class Work:
         staging = Staging(os.path.join(work, "staging"), config.spec.storage, given_out=os.path.join(work, "restore"))
         saving = Saving(staging, storage, self._uploads_changed, self._on_fault)
         folder = SocketFolder(config.work_dir, config.pod_uid)
+        starter = WarmStarter(
+            self._reaper,
+            self._console,
+            config.command,
+            config.spec.processes * (config.spec.workers if config.machine_ranks else 1),
+            config.spec.prefork,
+            config.spec.preload,
+            os.path.join(work, "logs", "warm-parent.log"),
+        )
         self.site = Site(
             config,
             self._console,
@@ -115,12 +125,14 @@ class Work:
             folder.path,
             self._changed,
             self._warn,
+            starter,
             JobCode(config.code, storage, self._console),
             self._on_fault,
         )
         if storage is not None:
             # Last: whatever cannot be made here leaves no process behind.
             storage.start()
+        starter.begin()
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -218,6 +230,7 @@ class Work:
         self._peers.close()
         if self.site is not None:
             self.site.saving.close()
+            self.site.starter.close()
             if self.site.storage is not None:
                 await self.site.storage.close(CLOSE_S)
             shutil.rmtree(self.site.socket_folder, ignore_errors=True)

@@ -91,6 +91,28 @@ def checkpoint_rules(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def start_rules(group: argparse._ArgumentGroup) -> None:
+    """What `run` and `submit` say about how ranks are started. Values are judged as those of `checkpoint_rules`."""
+    group.add_argument(
+        "--prefork",
+        metavar="WHEN",
+        help="start ranks as forks of a process that has imported torch already: auto (where there is no GPU), Always "
+        "or Never (default: Never)",
+    )
+    group.add_argument(
+        "--preload",
+        metavar="MODULES",
+        type=module_names,
+        help="what that process imports, such as torch,transformers; an empty text: nothing (default: torch, if the "
+        "script speaks of it)",
+    )
+
+
+def module_names(text: str) -> list[str]:
+    """`a,b` as a list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def cluster_access(group: argparse._ArgumentGroup) -> None:
     """Which cluster a command speaks to."""
     group.add_argument(

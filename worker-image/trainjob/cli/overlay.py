@@ -40,6 +40,8 @@ class Options:
     resume_from: str | None = None
     gpus: int | None = None
     max_failures: int | None = None
+    prefork: str | None = None
+    preload: Sequence[str] | None = None
     env: Sequence[tuple[str, str]] = ()
 
 
@@ -104,6 +106,8 @@ def _given(options: Options) -> Mapping[str, Given]:
         if options.fresh
         else Given("--resume-from", options.resume_from),
         "spec.failurePolicy.maxFailures": Given("--max-failures", options.max_failures),
+        "spec.runtime.prefork": Given("--prefork", options.prefork),
+        "spec.runtime.preload": Given("--preload", None if options.preload is None else list(options.preload)),
     }
     return {field: given for field, given in every.items() if given.value is not None}
 

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli import jobs_parser
-from trainjob.cli.argument_parser import Parser, checkpoint_rules, verbose
+from trainjob.cli.argument_parser import Parser, checkpoint_rules, start_rules, verbose
 from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
@@ -166,6 +166,7 @@ def _add_run(commands: Commands) -> None:
         type=at_least(-1),
         help="failures that are answered with a restart; -1: no limit (default: 3)",
     )
+    start_rules(saved)
     shown = run.add_argument_group("how it is shown")
     shown.add_argument("--detach", action="store_true", help="run it in the background; `tj attach NAME` shows it")
     shown.add_argument("--dry-run", action="store_true", help="check it, print the TrainJob, and run nothing")

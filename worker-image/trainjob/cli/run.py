@@ -182,6 +182,8 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         resume_from=resume.resolve(args.resume_from, args.name, args.storage) if args.resume_from else None,
         gpus=args.gpus,
         max_failures=args.max_failures,
+        prefork=args.prefork,
+        preload=args.preload,
         env=args.env,
     )
 
@@ -243,9 +245,11 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         "keep",
         "on_upload_failure",
         "max_failures",
+        "prefork",
     ):
         value = getattr(args, option)
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    words += [] if args.preload is None else ["--preload", ",".join(args.preload)]
     words += ["--in-process"] if args.in_process else []
     words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
     for name, value in args.env:

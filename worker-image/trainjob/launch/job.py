@@ -18,7 +18,7 @@ from typing import Any
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.config import CheckpointConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Metadata, Rendezvous, TrainJob, TrainJobSpec
+from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Metadata, Rendezvous, Runtime, TrainJob, TrainJobSpec
 
 DEFAULT_STORAGE = "~/trainjob_results"
 LOCAL_IMAGE = "local"
@@ -133,6 +133,9 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
         failure_policy=FailurePolicy(
             max_failures=trainer.run.failure_config.max_failures,
             no_progress_attempts=trainer.run.failure_config.no_progress_attempts,
+        ),
+        runtime=Runtime.model_validate(
+            {"prefork": trainer.run.prefork, "preload": trainer.run.preload and list(trainer.run.preload)}
         ),
     )
     return TrainJob(metadata=Metadata(name=trainer.name), spec=spec)

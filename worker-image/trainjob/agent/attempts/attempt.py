@@ -191,6 +191,8 @@ class Attempt:
     # -- the join ------------------------------------------------------------------------------------------------------
 
     async def _ask_to_join(self) -> None:
+        # Forks that the ranks will be, made while the others are asked.
+        self._site.starter.expect(self._shape.here, forking.local_world_size(self._site, self._shape))
         self._held = await self._site.saving.shown()
         self._site.saving.to_leader = self._to_leader
         shape = self._shape
@@ -293,6 +295,7 @@ class Attempt:
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
             return
+        await site.starter.prepare(self._shape.here)
         shared = forking.place_of(site, self._shape, self.run or 1, answer, socket)
         self._fork(argv, shared)
 

@@ -46,7 +46,7 @@ class Crew:
         self._member = member
         self._background = work
         self._endings = endings
-        self._group = RankGroup(site.reaper, site.console, shape.plain, self._rank_changed, endings)
+        self._group = RankGroup(site.reaper, site.console, shape.plain, self._rank_changed, endings, site.starter)
         self._group.warn = site.warn
         self.began: Callable[[Begun], None] = lambda word: None
         """Set by the attempt: a rank made its first step."""

@@ -125,16 +125,24 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) ->
     )
 
 
+def local_world_size(site: Site, shape: Shape) -> int:
+    """How many ranks share this node, as they see it."""
+    return shape.world if _of_machine(site, shape) else shape.here
+
+
+def _of_machine(site: Site, shape: Shape) -> bool:
+    return site.config.machine_ranks and shape.plain
+
+
 def fork_all(site: Site, group: RankGroup, shape: Shape, shared: AttemptPlace, argv: List[str]) -> None:
     """All ranks, without a pause between: either all are started, or an error ends those that were. Raises
     CannotRun, OSError.
     """
     for rank in group.ranks:
-        place = RankPlace(
-            rank.rank, rank.local_rank, shape.world, shape.here, shape.index, shape.workers, shape.processes
-        )
-        if site.config.machine_ranks and shape.plain:
-            place = place._replace(local_rank=rank.rank, local_world_size=shape.world, node_rank=0)
+        local = local_world_size(site, shape)
+        place = RankPlace(rank.rank, rank.local_rank, shape.world, local, shape.index, shape.workers, shape.processes)
+        if _of_machine(site, shape):
+            place = place._replace(local_rank=rank.rank, node_rank=0)
         env = rank_command.environment(os.environ, site.config.command, place, shared)
         log = os.path.join(site.config.work_dir, "logs", f"rank-{rank.rank}.log")
         group.start(rank, argv, env, log, f"r{rank.rank:0{max(2, len(str(shape.world - 1)))}d} | ")

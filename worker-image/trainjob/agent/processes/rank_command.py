@@ -94,29 +94,36 @@ def environment(
 ) -> Dict[str, str]:
     """A rank's environment: the agent's own, plus its place."""
     env = environment_of_all(base, words, place.local_world_size)
-    env.update(
-        {
-            contract.ENV_RANK: str(place.rank),
-            contract.ENV_LOCAL_RANK: str(place.local_rank),
-            contract.ENV_WORLD_SIZE: str(place.world_size),
-            contract.ENV_LOCAL_WORLD_SIZE: str(place.local_world_size),
-            contract.ENV_NODE_RANK: str(place.node_rank),
-            contract.ENV_MASTER_ADDR: shared.master_addr,
-            contract.ENV_MASTER_PORT: str(shared.master_port),
-            contract.ENV_ATTEMPT: str(shared.attempt),
-            contract.ENV_RUN: str(shared.run),
-            contract.ENV_STORAGE: shared.storage or "",
-            contract.ENV_RETURN_FILE: shared.return_file,
-            contract.ENV_AGENT_SOCKET: shared.socket_path,
-            contract.ENV_STACK_FOLDER: shared.stack_folder,
-            contract.ENV_AGENT_PID: str(os.getpid()),
-            "TMPDIR": shared.tmp,
-            contract.ENV_TMP_MARK: shared.tmp_mark,
-        }
-    )
+    env.update(of_place(place, shared))
     if not is_plain(words):
         env.update(_launcher_names(place, shared))
     return env
+
+
+def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
+    """What of it is another for each rank or attempt. No library reads it while it is imported."""
+    return {
+        contract.ENV_RANK: str(place.rank),
+        contract.ENV_LOCAL_RANK: str(place.local_rank),
+        contract.ENV_WORLD_SIZE: str(place.world_size),
+        contract.ENV_LOCAL_WORLD_SIZE: str(place.local_world_size),
+        contract.ENV_NODE_RANK: str(place.node_rank),
+        contract.ENV_MASTER_ADDR: shared.master_addr,
+        contract.ENV_MASTER_PORT: str(shared.master_port),
+        contract.ENV_ATTEMPT: str(shared.attempt),
+        contract.ENV_RUN: str(shared.run),
+        contract.ENV_STORAGE: shared.storage or "",
+        contract.ENV_RETURN_FILE: shared.return_file,
+        contract.ENV_AGENT_SOCKET: shared.socket_path,
+        contract.ENV_STACK_FOLDER: shared.stack_folder,
+        contract.ENV_AGENT_PID: str(os.getpid()),
+        "TMPDIR": shared.tmp,
+        contract.ENV_TMP_MARK: shared.tmp_mark,
+    }
+
+
+PLACE = frozenset(of_place(RankPlace(0, 0, 0, 0, 0, 0, 0), AttemptPlace(0, 0, None, "", 0, "", "", "", "")))
+"""The names of these."""
 
 
 def environment_of_all(base: Mapping[str, str], words: Sequence[str], local_world_size: int) -> Dict[str, str]:

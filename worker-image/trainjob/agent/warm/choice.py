@@ -9,35 +9,15 @@ import os
 import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from trainjob.agent.processes import rank_command
 from trainjob_api import command, contract
 
 AUTO = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
 """What the first training step needs; the last is what the first optimizer imports, and takes as long as all others."""
-_SAYS_TORCH = re.compile(rb"torch|lightning|transformers|accelerate|diffusers|fastai|timm|deepspeed|trainjob", re.I)
+_SAYS_TORCH = re.compile(rb"torch|lightning|transformers|accelerate|diffusers|fastai|timm|deepspeed", re.I)
 _DEVICES = re.compile(r"nvidia\d+|kfd|accel\d*|neuron\d+|habanalabs.*|hl\d+|davinci\d+|infiniband")
 _NONE_VISIBLE = ("", "-1", "NoDevFiles")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-PLACE = frozenset(
-    (
-        contract.ENV_RANK,
-        contract.ENV_LOCAL_RANK,
-        contract.ENV_WORLD_SIZE,
-        contract.ENV_NODE_RANK,
-        contract.ENV_MASTER_ADDR,
-        contract.ENV_MASTER_PORT,
-        contract.ENV_ATTEMPT,
-        contract.ENV_RUN,
-        contract.ENV_STORAGE,
-        contract.ENV_RETURN_FILE,
-        contract.ENV_AGENT_SOCKET,
-        contract.ENV_STACK_FOLDER,
-        contract.ENV_AGENT_PID,
-        contract.ENV_LOCAL_WORLD_SIZE,
-        "TMPDIR",
-    )
-)
-"""Variables of a rank that its parent does not have: nothing reads them while it is imported."""
 
 
 class Plan(NamedTuple):
@@ -98,7 +78,7 @@ def _text(words: Sequence[str], cwd: str) -> Optional[bytes]:
 
 def differing(rank: Mapping[str, str], parent: Mapping[str, str]) -> Optional[str]:
     """A variable that the rank is to have otherwise than the parent, in which libraries have read it by now."""
-    for name in sorted({*rank, *parent} - PLACE):
+    for name in sorted({*rank, *parent} - rank_command.PLACE):
         if rank.get(name) != parent.get(name):
             return name
     return None

@@ -11,7 +11,7 @@ import socket
 import subprocess
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from trainjob.agent.processes.output import Console, LogFile, RankOutput
+from trainjob.agent.processes.output import LogFile
 from trainjob.agent.processes.reaper import Reaper, signal_group
 from trainjob.agent.warm.gate import Gate
 from trainjob_api.typed import BadMessage
@@ -36,14 +36,13 @@ ROOM = 4096
 class WarmParent:
     """One process, from its start to its end."""
 
-    def __init__(self, reaper: Reaper, console: Console, log: str, say: Callable[[str], None]) -> None:
+    def __init__(self, reaper: Reaper, log: str, say: Callable[[str], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._reaper = reaper
-        self._console = console
         self._log = log
         self._say = say
         self._line: Optional[socket.socket] = None
-        self._output: Optional[RankOutput] = None
+        self._output: Optional[_Log] = None
         self.pid = 0
         self.environ: Dict[str, str] = {}
         """With which it was started."""
@@ -64,17 +63,15 @@ class WarmParent:
     def start(self, argv: Sequence[str], environ: Dict[str, str], begin: Begin) -> None:
         """`argv`: of a plain rank. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        reading = -1
         try:
             with theirs:
-                file = LogFile(self._log)
+                reading, writing = os.pipe()
                 try:
-                    reading, writing = os.pipe()
-                except OSError:
-                    file.close()
-                    raise
-                try:
-                    self._output = RankOutput(self._loop, reading, "", _Quiet(self._console), file)  # type: ignore[arg-type]
+                    try:
+                        self._output = _Log(self._loop, reading, self._log)
+                    except OSError:
+                        os.close(reading)
+                        raise
                     process = subprocess.Popen(
                         command(argv, theirs.fileno()),
                         env={**environ, ENV_ROOM: "_" * ROOM},
@@ -154,9 +151,11 @@ class WarmParent:
         self.pid = 0
         how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
         how = how or f"ended with exit code {os.WEXITSTATUS(status)}"
-        self._lose(f"it {how}")
         if self._output is not None:
             self._output.close()
+            if self._output.last_line:
+                how = f"{how}: {self._output.last_line}"
+        self._lose(f"it {how}")
 
 
 def command(argv: Sequence[str], fd: int) -> List[str]:
@@ -167,11 +166,47 @@ def command(argv: Sequence[str], fd: int) -> List[str]:
     return [*words, "_" * max(1, room)]
 
 
-class _Quiet:
-    """A console that shows nothing; the thread that reads is the same."""
+class _Log:
+    """What the parent prints, in a file alone."""
 
-    def __init__(self, console: Console) -> None:
-        self.reader = console.reader
+    def __init__(self, loop: asyncio.AbstractEventLoop, reading: int, path: str) -> None:
+        """Raises OSError, and `reading` is still the caller's then."""
+        self._file = LogFile(path)
+        self._loop = loop
+        self._reading = reading
+        self._last = b""
+        os.set_blocking(reading, False)
+        loop.add_reader(reading, self._readable)
 
-    def show(self, lines: List[bytes]) -> None:
-        """They are in the log."""
+    @property
+    def last_line(self) -> str:
+        """That has text."""
+        lines = self._last.decode("utf-8", "replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    def close(self) -> None:
+        """Take what is in the pipe, and read no more."""
+        if self._reading < 0:
+            return
+        self._readable()
+        if self._reading >= 0:
+            self._loop.remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = -1
+            self._file.close()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._reading, PACKET_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._file.write(data)
+            self._last = (self._last + data)[-1000:]
+            return
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+        self._reading = -1
+        self._file.close()

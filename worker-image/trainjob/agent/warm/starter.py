@@ -25,8 +25,8 @@ PATIENCE_S = 60.0
 """From the parent's start: how long ranks wait for it."""
 GATE_S = 5.0
 """From the request: how long they wait for forks of it."""
-PARENTS = 2
-"""How many are started in the life of an agent."""
+DEATHS = 2
+"""So many parents that died in the life of an agent are enough."""
 
 
 class WarmStarter:
@@ -37,22 +37,24 @@ class WarmStarter:
         reaper: Reaper,
         console: Console,
         words: Sequence[str],
-        processes: int,
+        local_world_size: int,
         wish: str,
         modules: Optional[Sequence[str]],
         log: str,
     ) -> None:
-        """`words`: the user's command. `wish`, `modules`: spec.runtime.prefork and .preload. `log`: a path."""
+        """`words`: the user's command. `local_world_size`: of its ranks, as far as is known yet. `wish`, `modules`:
+        spec.runtime.prefork and .preload. `log`: a path.
+        """
         self._reaper = reaper
         self._console = console
         self._words = tuple(words)
-        self._processes = processes
+        self._local_world_size = local_world_size
         self._wish = wish
         self._modules = modules
         self._log = log
         self._plain = PlainStarter()
         self._parent: Optional[WarmParent] = None
-        self._parents = 0
+        self._died = 0
         self._began = 0.0
         self._environ: Dict[str, str] = {}
         self._gates: List[Gate] = []
@@ -75,8 +77,11 @@ class WarmStarter:
         if self._why is None:
             self._begin_parent()
 
-    def expect(self, count: int) -> None:
+    def expect(self, count: int, local_world_size: int) -> None:
         """An attempt begins: have so many gates by the time its ranks start."""
+        if local_world_size != self._local_world_size:
+            self._local_world_size = local_world_size
+            self._renew()
         self._gates = [gate for gate in self._gates if not gate.waits.done() or gate.stands]
         if self._parent is not None and not self._parent.lives:
             self._parent_lost(self._parent)
@@ -99,7 +104,7 @@ class WarmStarter:
             await asyncio.wait([parent.ready], timeout=max(left, 0))
             if not parent.ready.done():
                 self._say(f"the warm parent has not imported everything after {PATIENCE_S:g} s")
-        self.expect(count)
+        self.expect(count, self._local_world_size)
         if self._parent is not parent and self._parent is not None:
             # The one before died. That one is for the next start: this one has waited enough.
             return
@@ -133,6 +138,9 @@ class WarmStarter:
 
     def close(self) -> None:
         """No parent, no gate."""
+        self._drop()
+
+    def _drop(self) -> None:
         for gate in self._gates:
             gate.drop()
         self._gates = []
@@ -142,22 +150,33 @@ class WarmStarter:
 
     # -- the parent ----------------------------------------------------------------------------------------------------
 
+    def _environment(self) -> Dict[str, str]:
+        return rank_command.environment_of_all(os.environ, self._words, self._local_world_size)
+
+    def _renew(self) -> None:
+        """Another, if the ranks' environment is another now."""
+        if self._parent is None or self._environment() == self._environ:
+            return
+        self._drop()
+        self._begin_parent()
+
     def _begin_parent(self) -> None:
         try:
             argv = rank_command.argv(self._words)
         except rank_command.CannotRun:
             return  # it may come with the job's code; if not, the ranks' start says so
-        environ = self._environ = rank_command.environment_of_all(os.environ, self._words, self._processes)
+        environ = self._environ = self._environment()
         cwd = os.getcwd()
         plan = choice.plan(self._modules, self._words, cwd)
-        parent = WarmParent(self._reaper, self._console, self._log, self._say)
+        parent = WarmParent(self._reaper, self._log, self._say)
         folder = choice.folder_of(self._words, cwd)
         try:
+            os.makedirs(os.path.dirname(self._log), exist_ok=True)
             parent.start(argv, environ, Begin(os.getpid(), plan.modules, folder, plan.optional))
         except OSError as error:
             self._give_up(f"the warm parent cannot be started: {error}")
             return
-        self._parent, self._parents = parent, self._parents + 1
+        self._parent = parent
         self._began = asyncio.get_running_loop().time()
         parent.ready.add_done_callback(lambda ready: self._is_ready(parent))
 
@@ -177,9 +196,12 @@ class WarmStarter:
         why = parent.why or "it is gone"
         if parent.refused:
             self._give_up(f"the warm parent may not be forked: {why}")
-        elif self._parents >= PARENTS:
-            self._give_up(f"the warm parent died {self._parents} times, at last: {why}")
+            return
+        self._died += 1
+        if self._died >= DEATHS:
+            self._give_up(f"the warm parent died {self._died} times, at last: {why}")
         else:
+            self._console.say(f"the warm parent died: {why}. Another one is made")
             self._begin_parent()
 
     def _forked_from(self, parent: WarmParent) -> Optional[Gate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli.argument_parser import checkpoint_rules, cluster_place, verbose
+from trainjob.cli.argument_parser import checkpoint_rules, cluster_place, start_rules, verbose
 from trainjob.cli.argument_types import assignment, at_least, label, secret_key, toleration, volume
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def add(commands: Commands) -> None:
         type=at_least(-1),
         help="failures that are answered with a restart; -1: no limit (default: 3)",
     )
+    start_rules(saved)
     after = submit.add_argument_group("and then")
     after.add_argument("--replace", action="store_true", help="delete a job of this name first; its checkpoints stay")
     after.add_argument("--wait", action="store_true", help="show the job until it ends, and end with its exit code")

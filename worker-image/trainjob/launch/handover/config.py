@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,10 @@ from trainjob.launch.handover.callbacks import UserCallback
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 from trainjob.session import filesystems
 from trainjob.session.arguments import told_of
+from trainjob_api import contract
 
 StopCriterion = Callable[..., bool] | Mapping[str, float]
+MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 shared_environment: dict[str, str] = {}
 """Of the workers of every job that this process starts: what `ray.init(runtime_env=...)` gave, in scripts of Ray's."""
 PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -258,12 +261,21 @@ class RunConfig:
     verbose: int | None = None
     """0: `fit()` shows the workers' own output alone. Else it shows what `tj run` shows: a panel on a terminal, lines
     elsewhere."""
+    prefork: str = contract.PREFORK_NEVER
+    """Start ranks as forks of a process that has imported torch already, so that a killed one is back without importing
+    it again: `auto` (where a worker has no GPU), `Always` or `Never`.
+    """
+    preload: Sequence[str] | None = None
+    """Modules that this process imports, such as `["torch", "transformers"]`; None: torch and what its first step
+    needs.
+    """
     logging_config: Any = None
     """Accepted for Ray Train's sake: the output of all ranks is shown with a prefix, whatever its level."""
 
     def __post_init__(self) -> None:
         if self.logging_config is not None:
             _unused("RunConfig.logging_config", "the ranks' output is shown as it is; use the logging module in them")
+        self._check_start()
         self._fold_filesystem()
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
             raise ConfigError("RunConfig.name", self.name, "give a text that is not empty, or leave it out")
@@ -281,6 +293,19 @@ class RunConfig:
                 raise ConfigError("RunConfig.callbacks", callback, "callbacks are instances of trainjob.UserCallback")
         object.__setattr__(self, "callbacks", callbacks)
         self._check_environment()
+
+    def _check_start(self) -> None:
+        _one_of(
+            "RunConfig.prefork",
+            self.prefork,
+            (contract.PREFORK_AUTO, contract.PREFORK_ALWAYS, contract.PREFORK_NEVER),
+        )
+        if self.preload is None:
+            return
+        names = self.preload
+        if isinstance(names, str) or not all(isinstance(n, str) and MODULE_NAME.fullmatch(n) for n in names):
+            raise ConfigError("RunConfig.preload", names, 'give names of modules, such as ["torch", "pandas"]')
+        object.__setattr__(self, "preload", tuple(names))
 
     def _fold_filesystem(self) -> None:
         if self.storage_filesystem is None:

@@ -86,9 +86,6 @@ def _forget() -> None:
     renew = getattr(threading.main_thread(), "_set_native_id", None)
     if renew is not None:
         renew()
-    tempfile = sys.modules.get("tempfile")
-    if tempfile is not None:
-        tempfile.__dict__["tempdir"] = None
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         key = process.AuthenticationString(os.urandom(32))

@@ -1,0 +1,97 @@
+"""Agents whose ranks are forks of a warm parent: attempt after attempt, whatever dies, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.agent_rig import PATIENCE_S, Rig
+from trainjob_api import contract, warm_messages
+
+pytestmark = pytest.mark.slow
+
+ALWAYS = {"prefork": contract.PREFORK_ALWAYS, "preload": ["decimal"]}
+SAYS = """
+import os, sys, time, trainjob
+context = trainjob.get_context()
+how = "fork" if "decimal" in sys.modules else "new interpreter"
+print("rank", context.get_world_rank(), "is a", how, "in attempt", os.environ["TRAINJOB_ATTEMPT"], flush=True)
+trainjob.barrier()
+time.sleep(600)
+"""
+
+
+def parents_of(rig: Rig, slot: int = 0) -> list[int]:
+    """Warm parents of an agent, and forks of them that wait."""
+    mark = f"{contract.ENV_POD_UID}={rig.pod_uid(slot)}".encode()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_parent(pid, mark)]
+
+
+def _is_parent(pid: int, mark: bytes) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return warm_messages.MODULE.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+        rig.run(1)
+        rig.wait_text(0, "rank 1 is a fork in attempt 1")
+        rig.wait(lambda: rig.running(0, 1, attempt=1))
+        os.kill(rig.ranks(1)[1]["pid"], signal.SIGKILL)
+        rig.wait(lambda: rig.ended(1, attempt=1))
+        assert (rig.ranks(1)[1]["kind"], rig.ranks(1)[1]["signal"]) == (contract.END_SIGNAL, signal.SIGKILL)
+        rig.run(2)
+        for rank in (0, 1):
+            rig.wait_text(0, f"rank {rank} is a fork in attempt 2")
+        assert "new interpreter" not in rig.text(0)
+        rig.exit()
+        assert rig.exit_code(0) == contract.EXIT_OK
+        assert parents_of(rig) == []
+
+
+def test_a_parent_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1, attempt=1))
+        (parent,) = parents_of(rig)
+        os.kill(parent, signal.SIGKILL)
+        rig.wait(lambda: parent not in parents_of(rig), "it is gone")
+        assert rig.running(0, 1, attempt=1)
+        rig.run(2)
+        for rank in (0, 1):
+            rig.wait_text(0, f"rank {rank} is a fork in attempt 2")
+
+
+@pytest.mark.parametrize("struck", ["agent", "told to exit"])
+def test_parent_and_forks_end_with_their_agent(tmp_path: Path, struck: str) -> None:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1, attempt=1))
+        assert len(parents_of(rig)) >= 1
+        pids = [rank["pid"] for rank in rig.ranks(1).values()]
+        if struck == "agent":
+            rig.agents[0].process.kill()
+        else:
+            rig.exit()
+        rig.exit_code(0, PATIENCE_S)
+        rig.wait(lambda: parents_of(rig) == [] and not any(_lives(pid) for pid in pids), "nothing is left")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def test_never_means_that_there_is_no_parent(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=SAYS, agents=1, spec={**ALWAYS, "prefork": contract.PREFORK_NEVER}) as rig:
+        rig.run(1)
+        rig.wait_text(0, "rank 0 is a new interpreter in attempt 1")
+        assert parents_of(rig) == []
