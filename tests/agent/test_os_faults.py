@@ -71,13 +71,13 @@ SOME = [
     OsFaults("mkdir", "ENOSPC", "/pod-0/tmp"),
     OsFaults("open", "EMFILE", "/logs/rank-0.log"),
     OsFaults("pipe", "EMFILE", "processes/ranks.py"),
-    OsFaults("fork", "EAGAIN", "processes/ranks.py"),
-    OsFaults("fork", "EAGAIN", "processes/ranks.py", times=FOR_EVER),
+    OsFaults("fork", "EAGAIN", "processes/starter.py"),
+    OsFaults("fork", "EAGAIN", "processes/starter.py", times=FOR_EVER),
     OsFaults("fork", "EAGAIN", "storing/storage.py"),
     OsFaults("fork", "EAGAIN", "storing/storage.py", times=FOR_EVER),
     OsFaults("epoll", "ENOSPC", "processes/output.py"),
     OsFaults("thread", "EAGAIN", "", after=1),
-    OsFaults("unlink", "EIO", "/run/a2.sock"),
+    OsFaults("unlink", "EIO", "/a2.sock"),
 ]
 
 

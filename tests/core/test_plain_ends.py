@@ -9,10 +9,11 @@ import pytest
 
 from support.core import World, seconds
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import CheckpointSpec
 from trainjob_operator.core import groups
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
-from trainjob_operator.core.model import PodPhase
+from trainjob_operator.core.model import CreatePod, PodPhase
 from trainjob_operator.core.turn import Turn
 
 LOST_PEER = (
@@ -119,3 +120,19 @@ def test_what_is_wished_meanwhile_makes_nobody_forget_the_failure(meanwhile: Cal
     world.tick(KUBELETS_WAIT_S).turn()
     assert (world.attempt.state, world.attempt.end_cause) == ("Ended", contract.REASON_EXIT)
     assert world.status.failures.counted == 1
+
+
+def test_an_attempt_whose_cause_is_waited_for_gets_no_more_pods() -> None:
+    """They would be deleted a moment later; after an edit they would be of another make than the others."""
+    world = World.of(workers=2, runtime={"agent": "Disabled"})
+    world.turn()
+    world.start_pods()
+    world.lose_pod(0)
+    world.fail_pod(1, 1)
+    world.change_spec(checkpoint=CheckpointSpec(storage="/elsewhere"))
+    decision = world.turn()
+    assert world.attempt.state == "Running" and not any(isinstance(action, CreatePod) for action in decision.actions)
+    for _ in range(3):
+        world.tick(KUBELETS_WAIT_S).turn()
+    assert world.attempt.number == 2
+    assert {pod.make for pod in world.pods.values() if pod.slot > 1} == {world.attempt.make}

@@ -132,6 +132,7 @@ def something_broke(turn: Turn) -> Answer:
     found = group.find_end(turn)
     if found is None:
         return None
+    turn.is_broken = True
     if isinstance(found, Undecided):
         return Hold(why=found.sentence, until=found.until, event=found.event)
     until = group.waits_for_leader_until(turn, found)

@@ -71,6 +71,8 @@ class Turn:
     gang: str | None = None
     """The pods of this start were given back in this turn: why."""
     outcome: Outcome | None = None
+    is_broken: bool = False
+    """The running attempt is over, though not ended yet: its cause is waited for."""
     held: list[Hold] = field(default_factory=list)
     """What rules wait for: while there is one, the job does not fail."""
 

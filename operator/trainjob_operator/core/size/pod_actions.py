@@ -30,7 +30,7 @@ def pod_actions(turn: Turn) -> list[Action]:
             actions.append(EnsureService())
         avoid = tuple(turn.status.failures.avoid_nodes)
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
-        if not turn.kind.begins_before_pods:  # a member's pod comes once
+        if turn.is_broken or not turn.kind.begins_before_pods:  # a member's pod comes once
             have |= set(turn.members())
         lacking = [slot for slot in listed if slot not in have and not turn.has_succeeded(slot)]
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.

@@ -55,19 +55,30 @@ def read(manifest: Manifest) -> TrainJob:
 
 
 def _without(document: Any, places: list[tuple[int | str, ...]]) -> Any:
-    """A copy without the fields at those places; a place in a list takes the whole list."""
+    """A copy without the fields at those places; a place in a list takes the whole list, a field that is missing the
+    object that lacks it.
+    """
     import copy
 
     found = copy.deepcopy(document)
-    for place in places:
-        part, parent, key = found, None, None
-        for step in place:
-            if not isinstance(part, dict) or step not in part:
-                break
-            parent, key, part = part, step, part[step]
-        if parent is not None:
-            parent.pop(key, None)
+    for path in {_there(document, place) for place in places}:
+        part = found
+        for step in path[:-1]:
+            part = part.get(step, {})
+        if path:
+            part.pop(path[-1], None)
     return found
+
+
+def _there(document: Any, place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """As much of the place as the document has."""
+    path, part = [], document
+    for step in place:
+        if not isinstance(part, dict) or step not in part:
+            break
+        path.append(step)
+        part = part[step]
+    return tuple(path)
 
 
 def shown(manifest: Manifest) -> Manifest:
