@@ -232,3 +232,15 @@ def test_that_a_rank_was_needed_is_told_again_over_a_new_connection(tmp_path: Pa
         assert rig.rank(1)["kind"] == contract.END_OK
         rig.coordinator.tell(1, **order)
         rig.wait(lambda: rig.rank(1)["kind"] == contract.END_EARLY, "told again")
+
+
+def test_what_a_rank_raises_while_it_is_ended_does_not_take_the_reasons_place() -> None:
+    rank = Rank(0, 0)
+    rank.verdict = contract.END_NOT_SHARED
+    rank.error = {"type": "StorageNotShared", "message": "not the same folder"}
+    rank.accuse(0, contract.END_EXCEPTION, {"type": "RankGoneError", "message": "rank 1 ended"})
+    rank.take_status(9)
+    rank.decide(plain=True)
+    report = rank.report()
+    assert report["kind"] == contract.END_NOT_SHARED and report["error"] == rank.error
+    assert rank.error["type"] == "StorageNotShared"

@@ -83,4 +83,4 @@ def test_reports_come_from_the_bucket_that_the_job_names(in_bucket: TrainJob) ->
     progress = in_bucket.status.progress.model_copy(update={"position": 1})
     running = in_bucket.model_copy(update={"status": in_bucket.status.model_copy(update={"progress": progress})})
     with the_environment_stays():
-        assert Reports().new(running) == [{"loss": 0.25}], "the status has no metrics"
+        assert Reports().new(running) == [[{"loss": 0.25}]], "the status has no metrics"

@@ -110,7 +110,7 @@ def test_without_an_operator_training_goes_on() -> None:
             sim.kill_operator()
             before = training.position
             await asyncio.sleep(100.0)
-            assert training.position - before >= 99
+            assert training.position - before >= 90  # one a second, and each report takes a moment
             sim.start_operator()
             job = await sim.until_finished(within_s=1000.0)
             assert job.status.holds("Complete")

@@ -226,6 +226,7 @@ class Reconciler:
         except UnreadableJob as error:
             # Only an edit can help, and an edit asks for a turn.
             self._say(key, str(error))
+            self._progress.forget(key)
             await report_unreadable(self._cluster, error, self._clock.steady())
             self._queue.succeeded(key)
             return None

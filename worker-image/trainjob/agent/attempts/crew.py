@@ -116,6 +116,7 @@ class Crew:
                 rank.overrule(end.kind, error)
             if rank.error is None and rank.ended_at is None:
                 rank.error = error
+        self._group.condemn(end.kind)
         self._site.changed(True)
         self._endings.spawn(self._group.stop(end.kind, 0))
 

@@ -124,6 +124,8 @@ class Rank:
         self._believe()
 
     def _believe(self) -> None:
+        if self.verdict is not None and self.error is not None:
+            return  # why the agent ends it was said before: what it raises meanwhile comes of that
         words = list(self._told.values())
         self.error_kind = words[-1][0] if words else None
         self.error = words[-1][1] if words else None

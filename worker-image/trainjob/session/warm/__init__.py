@@ -4,3 +4,5 @@ Started by the agent, under the interpreter, flags, environment and working fold
 itself (`fitness`) and forks; a fork waits at its `gate` and then becomes what `python script.py` would be (`becoming`),
 by the same boot as any rank (`session.rank`). One thread, no CUDA, nothing of the user's own code.
 """
+
+from __future__ import annotations
