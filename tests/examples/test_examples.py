@@ -66,19 +66,26 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home)}
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
-def test_images_language_and_evaluation(tmp_path: Path) -> None:
+def python(words: list[str], folder: Path, given: str | None = None) -> str:
+    """What it prints in that folder, which is its home too; it must end well."""
     done = subprocess.run(
-        [sys.executable, "-c", STAGE, str(tmp_path / "store"), str(EXAMPLES)],
-        cwd=tmp_path,
-        env=environment(tmp_path),
+        [sys.executable, *words],
+        input=given,
+        cwd=folder,
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    images, more_images, words, more_words, seen = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+def test_images_language_and_evaluation(tmp_path: Path) -> None:
+    said = python(["-c", STAGE, str(tmp_path / "store"), str(EXAMPLES)], tmp_path)
+    images, more_images, words, more_words, seen = json.loads(said.splitlines()[-1])
 
     assert [row["step"] for row in images] == [1, 2]
     assert [row["step"] for row in more_images] == [3], "it goes on behind the epochs that were done"
@@ -87,7 +94,7 @@ def test_images_language_and_evaluation(tmp_path: Path) -> None:
     assert [row["step"] for row in words] == [3, 6]
     assert [row["step"] for row in more_words] == [9], "it goes on inside the epoch"
     assert more_words[0]["loss"] < words[0]["loss"]
-    assert "from step 6" in done.stdout
+    assert "from step 6" in said
     # (1) of the page: the schedule went on along its cosine, it did not warm up again.
     assert 0 < more_words[0]["lr"] < words[0]["lr"] <= 3e-3
 
@@ -104,19 +111,9 @@ def test_the_notebook_runs_cell_by_cell(tmp_path: Path) -> None:
     cells = json.loads((EXAMPLES / "notebook" / "train.ipynb").read_text(encoding="utf-8"))["cells"]
     assert all(not cell.get("outputs") for cell in cells), "the notebook is kept without outputs"
     script = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    done = subprocess.run(
-        [sys.executable, "-"],
-        input=script,
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = re.search(r"sin\(1\) is about (0\.\d+)", done.stdout)
-    assert found is not None and abs(float(found[1]) - 0.84) < 0.2, done.stdout
+    said = python(["-"], tmp_path, script)
+    found = re.search(r"sin\(1\) is about (0\.\d+)", said)
+    assert found is not None and abs(float(found[1]) - 0.84) < 0.2, said
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/trainjob.yaml")), ids=lambda path: path.parent.name)

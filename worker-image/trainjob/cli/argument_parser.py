@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainjob.cli.argument_types import at_least
+from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.errors import CommandError
 from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_USAGE, ENV_VERBOSE
@@ -59,8 +59,35 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
 
 
-def verbose(group: argparse._ActionsContainer) -> None:
-    """--verbose: everything that ranks print."""
+def script(parser: Parser) -> None:
+    """SCRIPT: what every rank runs."""
+    parser.add_argument(
+        "script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory"
+    )
+
+
+def manifest_file(group: argparse._ActionsContainer) -> None:
+    """-f: a manifest instead of a script."""
+    group.add_argument(
+        "-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)"
+    )
+
+
+def module(group: argparse._ActionsContainer) -> None:
+    """-m: a module instead of a script."""
+    group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
+
+
+def environment(group: argparse._ActionsContainer) -> None:
+    """What ranks find in their environment: --env, and --verbose, which is a variable of it."""
+    group.add_argument(
+        "--env",
+        metavar="K=V",
+        type=assignment,
+        action="append",
+        default=[],
+        help="set an environment variable of the ranks; may be given again",
+    )
     group.add_argument(
         "--verbose",
         dest="env",
@@ -91,8 +118,17 @@ def checkpoint_rules(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def start_rules(group: argparse._ArgumentGroup) -> None:
-    """What `run` and `submit` say about how ranks are started. Values are judged as those of `checkpoint_rules`."""
+def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
+    """What `run` and `submit` say about how ranks are started, and started again: how often has the names that are
+    given. Values are judged as those of `checkpoint_rules`.
+    """
+    group.add_argument(
+        *names,
+        dest="max_failures",
+        metavar="N",
+        type=at_least(-1),
+        help="failures that are answered with a restart; -1: no limit (default: 3)",
+    )
     group.add_argument(
         "--prefork",
         metavar="WHEN",

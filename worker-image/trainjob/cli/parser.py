@@ -10,8 +10,16 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli import jobs_parser
-from trainjob.cli.argument_parser import Parser, checkpoint_rules, start_rules, verbose
-from trainjob.cli.argument_types import assignment, at_least
+from trainjob.cli.argument_parser import (
+    Parser,
+    checkpoint_rules,
+    environment,
+    manifest_file,
+    module,
+    restart_rules,
+    script,
+)
+from trainjob.cli.argument_types import at_least
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
 
@@ -100,14 +108,10 @@ def _add_run(commands: Commands) -> None:
         usage="tj run SCRIPT [options] [-- ARGS ...]\n       tj run -f FILE --local [options]",
     )
     run.set_defaults(entry="trainjob.cli.run:run")
-    run.add_argument(
-        "script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory"
-    )
+    script(run)
     what = run.add_argument_group("what runs")
-    what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
-    what.add_argument(
-        "-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)"
-    )
+    module(what)
+    manifest_file(what)
     what.add_argument(
         "--local", action="store_true", help="with -f: run the manifest on this machine, without its image"
     )
@@ -116,15 +120,7 @@ def _add_run(commands: Commands) -> None:
         metavar="NAME",
         help="name of the job; the same name goes on where its last run stopped (default: a new one each time)",
     )
-    what.add_argument(
-        "--env",
-        metavar="K=V",
-        type=assignment,
-        action="append",
-        default=[],
-        help="set an environment variable of the ranks; may be given again",
-    )
-    verbose(what)
+    environment(what)
     what.add_argument(
         "--in-process",
         action="store_true",
@@ -160,13 +156,7 @@ def _add_run(commands: Commands) -> None:
         help="go on from another job's newest checkpoint (its name), from a checkpoint of --name (its id, as 1-2-14), "
         "or from one at a path or s3:// URI; with the job's own name it goes on although it completed",
     )
-    saved.add_argument(
-        "--max-failures",
-        metavar="N",
-        type=at_least(-1),
-        help="failures that are answered with a restart; -1: no limit (default: 3)",
-    )
-    start_rules(saved)
+    restart_rules(saved, "--max-failures")
     shown = run.add_argument_group("how it is shown")
     shown.add_argument("--detach", action="store_true", help="run it in the background; `tj attach NAME` shows it")
     shown.add_argument("--dry-run", action="store_true", help="check it, print the TrainJob, and run nothing")

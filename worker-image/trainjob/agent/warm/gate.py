@@ -10,22 +10,12 @@ import asyncio
 import os
 import socket
 import tempfile
-from typing import IO, Callable, Optional
+from typing import IO, Any, Callable
 
 from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.warm.line import Line
 from trainjob_api.typed import BadMessage
-from trainjob_api.warm_messages import (
-    FROM_GATE,
-    ORDERS,
-    PACKET_LIMIT,
-    TO_GATE,
-    Go,
-    Here,
-    Order,
-    Plain,
-    packet,
-    parse,
-)
+from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Order, Plain, packet
 
 
 class Gate:
@@ -33,30 +23,27 @@ class Gate:
 
     def __init__(self, reaper: Reaper, line: socket.socket, say: Callable[[str], None]) -> None:
         """`say`: why this fork did not go the warm way."""
-        self._loop = asyncio.get_running_loop()
         self._reaper = reaper
-        self._line: Optional[socket.socket] = line
+        self._line = Line(line, FROM_GATE, self._heard)
         self._say = say
         self.pid = 0
-        self.waits: asyncio.Future[bool] = self._loop.create_future()
+        self.waits: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether it stands and waits; False: it never will."""
-        line.setblocking(False)
-        self._loop.add_reader(line.fileno(), self._readable)
 
     @property
     def stands(self) -> bool:
         """It waits for its order."""
-        return self._line is not None and self.pid > 0
+        return self._line.is_open and self.pid > 0
 
     def go(self, order: Order, output: int) -> bool:
         """Give it its order; False: it is gone. It is the caller's to watch from now on."""
-        if not self.stands or self._line is None:
+        if not self.stands:
             return False
         try:
             with _file() as file:
                 file.write(packet(ORDERS, order))
                 file.flush()
-                socket.send_fds(self._line, [packet(TO_GATE, Go())], [file.fileno(), output])
+                self._line.send(packet(TO_GATE, Go()), [file.fileno(), output])
         except OSError:
             self.drop()
             return False
@@ -64,34 +51,20 @@ class Gate:
 
     def drop(self) -> None:
         """It is not needed: without us it ends by itself, and the reaper collects it."""
-        if self._line is not None:
-            self._loop.remove_reader(self._line.fileno())
-            self._line.close()
-            self._line = None
+        self._line.close()
         if not self.waits.done():
             self.waits.set_result(False)
 
-    def _readable(self) -> None:
-        assert self._line is not None
-        try:
-            data = self._line.recv(PACKET_LIMIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        word = None
-        if data:
-            try:
-                word = parse(FROM_GATE, data)
-            except BadMessage as error:
-                self._say(f"a fork of the warm parent says what makes no sense: {error}")
+    def _heard(self, word: Any) -> None:
         if isinstance(word, Here) and self._is_our_child(word.pid):
             self.pid = word.pid
             self._reaper.watch(word.pid, lambda status: self.drop(), group=True)
             if not self.waits.done():
                 self.waits.set_result(True)
             return
-        if isinstance(word, Plain):
+        if isinstance(word, BadMessage):
+            self._say(f"a fork of the warm parent says what makes no sense: {word}")
+        elif isinstance(word, Plain):
             self._say(word.why)
         elif word is not None:
             self._say(getattr(word, "why", "a fork of the warm parent is not this agent's child"))

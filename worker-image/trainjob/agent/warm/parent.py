@@ -9,11 +9,12 @@ import asyncio
 import os
 import socket
 import subprocess
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainjob.agent.processes.output import LogFile
 from trainjob.agent.processes.reaper import Reaper, signal_group
 from trainjob.agent.warm.gate import Gate
+from trainjob.agent.warm.line import Line
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
     ENV_ROOM,
@@ -26,7 +27,6 @@ from trainjob_api.warm_messages import (
     Ready,
     Refused,
     packet,
-    parse,
 )
 
 ROOM = 4096
@@ -41,7 +41,7 @@ class WarmParent:
         self._reaper = reaper
         self._log = log
         self._say = say
-        self._line: Optional[socket.socket] = None
+        self._line: Optional[Line] = None
         self._output: Optional[_Log] = None
         self.pid = 0
         self.environ: Dict[str, str] = {}
@@ -89,11 +89,9 @@ class WarmParent:
             if self._output is not None:
                 self._output.close()
             raise
-        self.pid, self.environ, self._line = process.pid, environ, ours
+        self.pid, self.environ, self._line = process.pid, environ, Line(ours, FROM_PARENT, self._heard)
         self._reaper.watch(process.pid, self._ended, group=True)
-        ours.setblocking(False)
-        ours.send(packet(TO_PARENT, begin))
-        self._loop.add_reader(ours.fileno(), self._readable)
+        self._line.send(packet(TO_PARENT, begin))
 
     def fork(self) -> Optional[Gate]:
         """A gate to be; None: it is gone."""
@@ -102,7 +100,7 @@ class WarmParent:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                socket.send_fds(self._line, [packet(TO_PARENT, Fork())], [theirs.fileno()])
+                self._line.send(packet(TO_PARENT, Fork()), [theirs.fileno()])
             except OSError:
                 ours.close()
                 return None
@@ -114,22 +112,13 @@ class WarmParent:
         if self.pid:
             signal_group(self.pid, 9)
 
-    def _readable(self) -> None:
-        assert self._line is not None
-        try:
-            data = self._line.recv(PACKET_LIMIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+    def _heard(self, word: Any) -> None:
+        if word is None:
             # Its end is told by its wait status.
             self._lose(None)
             return
-        try:
-            word = parse(FROM_PARENT, data)
-        except BadMessage as error:
-            word = Refused(f"it says what makes no sense: {error}")
+        if isinstance(word, BadMessage):
+            word = Refused(f"it says what makes no sense: {word}")
         if isinstance(word, Ready):
             self.modules, self.missing = word.modules, word.missing
             if not self.ready.done():
@@ -141,7 +130,6 @@ class WarmParent:
     def _lose(self, why: Optional[str]) -> None:
         self.why = self.why or why
         if self._line is not None:
-            self._loop.remove_reader(self._line.fileno())
             self._line.close()
             self._line = None
         if why is not None and not self.ready.done():

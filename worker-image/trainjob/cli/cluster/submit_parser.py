@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli.argument_parser import checkpoint_rules, cluster_place, start_rules, verbose
-from trainjob.cli.argument_types import assignment, at_least, label, secret_key, toleration, volume
+from trainjob.cli.argument_parser import (
+    checkpoint_rules,
+    cluster_place,
+    environment,
+    manifest_file,
+    module,
+    restart_rules,
+    script,
+)
+from trainjob.cli.argument_types import at_least, label, secret_key, toleration, volume
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands
@@ -37,27 +45,15 @@ def add(commands: Commands) -> None:
         epilog=SUBMIT_EPILOG,
     )
     submit.set_defaults(entry="trainjob.cli.cluster.submit:submit")
-    submit.add_argument(
-        "script", nargs="?", metavar="SCRIPT", help="Python script that every rank runs; relative to this directory"
-    )
+    script(submit)
     what = submit.add_argument_group("what runs")
-    what.add_argument(
-        "-f", "--file", metavar="FILE", help="take the job from a TrainJob manifest (- reads standard input)"
-    )
-    what.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
+    manifest_file(what)
+    module(what)
     what.add_argument(
         "--image", metavar="IMAGE", help="image of the pods: Python 3.9 or newer and what the script imports"
     )
     what.add_argument("--name", metavar="NAME", help="name of the job (default: a new one each time)")
-    what.add_argument(
-        "--env",
-        metavar="K=V",
-        type=assignment,
-        action="append",
-        default=[],
-        help="set an environment variable of the ranks; may be given again",
-    )
-    verbose(what)
+    environment(what)
     what.add_argument(
         "--code",
         metavar="DIR",
@@ -110,15 +106,7 @@ def add(commands: Commands) -> None:
     )
     checkpoint_rules(saved)
     saved.add_argument("--fresh", action="store_true", help="start over, whatever earlier jobs of this name have saved")
-    saved.add_argument(
-        "--restarts",
-        "--max-failures",
-        dest="max_failures",
-        metavar="N",
-        type=at_least(-1),
-        help="failures that are answered with a restart; -1: no limit (default: 3)",
-    )
-    start_rules(saved)
+    restart_rules(saved, "--restarts", "--max-failures")
     after = submit.add_argument_group("and then")
     after.add_argument("--replace", action="store_true", help="delete a job of this name first; its checkpoints stay")
     after.add_argument("--wait", action="store_true", help="show the job until it ends, and end with its exit code")
