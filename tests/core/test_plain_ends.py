@@ -136,3 +136,11 @@ def test_an_attempt_whose_cause_is_waited_for_gets_no_more_pods() -> None:
         world.tick(KUBELETS_WAIT_S).turn()
     assert world.attempt.number == 2
     assert {pod.make for pod in world.pods.values() if pod.slot > 1} == {world.attempt.make}
+
+
+def test_an_attempt_that_begins_in_the_turn_of_a_failure_gets_its_pod_in_that_turn() -> None:
+    world = plain(workers=1)
+    world.fail_pod(0, 1)
+    decision = world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+    assert [action.slot for action in decision.actions if isinstance(action, CreatePod)] == [1]

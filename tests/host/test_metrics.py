@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.virtual_time import VirtualClock
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import PartsMs, TrainJob
+from trainjob_api.v1alpha1 import HistoryEntry, PartsMs, TrainJob
 from trainjob_operator.loop.reconciler import Turn
 from trainjob_operator.process.health import Health
 from trainjob_operator.process.metrics import Metrics, resource_of
@@ -182,3 +182,19 @@ def test_a_new_leader_does_not_take_again_what_the_one_before_has_taken() -> Non
     metrics = leading()
     metrics.turn(turn(restarted(2, detected=40, first_step=400)))
     assert not [name for name in samples(metrics) if name.startswith("trainjob_recovery_seconds_count")]
+
+
+def test_a_recovery_that_is_first_seen_when_its_attempt_has_ended_is_taken_once() -> None:
+    metrics = leading()
+    metrics.job(job("digits", "Running", 1))
+    whole = restarted(2, detected=40, first_step=400)
+    attempt = whole.status.attempt
+    assert attempt is not None
+    ended = attempt.model_copy(update={"state": "Ended"})
+    entry = HistoryEntry(
+        attempt=2, cause=attempt.cause, started_at=attempt.started_at, world_size=1, parts_ms=attempt.parts_ms
+    )
+    status = whole.status.model_copy(update={"attempt": ended, "history": [entry]})
+    metrics.job(whole.model_copy(update={"status": status}))
+    found = samples(metrics)
+    assert (found["trainjob_recovery_seconds_count total"], found["trainjob_recovery_seconds_sum total"]) == (1, 0.44)

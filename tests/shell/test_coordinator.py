@@ -597,3 +597,18 @@ def test_an_agent_between_two_polls_is_asked_too_and_its_next_word_takes_a_turn(
         assert [delay for _, _, delay in bench.turns] == [0.0]
 
     on_bench(test)
+
+
+def test_who_is_asked_and_never_speaks_again_is_forgotten_with_its_pod() -> None:
+    async def test(bench: Bench) -> None:
+        broken = {"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}
+        for uid in range(50):
+            leader = PodView(slot=0, name="digits-0", uid=f"pod-{uid}", phase=PodPhase.RUNNING)
+            other = PodView(slot=1, name="digits-1", uid=f"other-{uid}", phase=PodPhase.RUNNING)
+            bench.coordinator.commit(job(attempt=1, version=str(uid)), [leader, other])
+            await bench.told(slot=1, pod_uid=f"other-{uid}", attempt=1, ranks=[broken])
+            assert bench.coordinator._asked == {KEY: {f"pod-{uid}"}}
+        bench.coordinator.commit(job(attempt=1, version="last"), [])
+        assert not bench.coordinator._asked
+
+    on_bench(test)

@@ -144,8 +144,8 @@ class Coordinator:
         self._roster = Roster(master_key)
         self._limit = RateLimit[tuple[JobKey, str]]()
         self._polls: dict[JobKey, dict[str, _Poll]] = {}
-        self._asked: set[tuple[JobKey, str]] = set()
-        """Pods whose next word is waited for."""
+        self._asked: dict[JobKey, set[str]] = {}
+        """UIDs of pods whose next word is waited for; none that was not there at the job's last commit."""
         self._rechecks: set[JobKey] = set()
         self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
@@ -167,8 +167,11 @@ class Coordinator:
 
     def commit(self, job: TrainJob, pods: Iterable[PodView]) -> None:
         """The job as it was read or written: from now on agents are answered from it, those who wait at once."""
+        pods = tuple(pods)
         if self._roster.commit(job, pods, self._clock.steady()):
             self._recheck(job.key)
+        for uid in self._asked.get(job.key, set()) - {pod.uid for pod in pods if pod.owned}:
+            self._was_asked(job.key, uid)
         self._silence.watch(job.key)
 
     def connected(self) -> int:
@@ -182,13 +185,14 @@ class Coordinator:
     def forget(self, key: JobKey) -> None:
         """A read found no such job: its agents are sent home."""
         self._roster.forget(key)
-        self._asked = {asked for asked in self._asked if asked[0] != key}
+        self._asked.pop(key, None)
         self._recheck(key)
         self._silence.forget(key)
 
     def leave(self, key: JobKey) -> None:
         """The job is another's to look after: its agents are told nothing, and what runs goes on."""
         self._roster.leave(key)
+        self._asked.pop(key, None)
         self._recheck(key)
         self._silence.forget(key)
 
@@ -264,9 +268,7 @@ class Coordinator:
     def _take(self, report: Report) -> None:
         """Take a report in, and ask for what it makes necessary. Raises Outdated."""
         news = self._roster.accept(report, self._clock.steady())
-        was_asked = (report.key, report.pod_uid) in self._asked
-        self._asked.discard((report.key, report.pod_uid))
-        if news is News.MATTERS or was_asked:
+        if self._was_asked(report.key, report.pod_uid) or news is News.MATTERS:
             self._enqueue(report.key, 0.0)
         if news is News.MATTERS:
             self._recheck_soon(report.key)
@@ -343,10 +345,20 @@ class Coordinator:
         rank of another breaks. An open poll is answered, and an agent that lives polls anew; that word takes a turn."""
         for uid in pod_uids:
             # Also of one between two polls, whose next word is on its way.
-            self._asked.add((key, uid))
+            self._asked.setdefault(key, set()).add(uid)
             poll = self._polls.get(key, {}).get(uid)
             if poll is not None:
                 poll.answered.set()
+
+    def _was_asked(self, key: JobKey, uid: str) -> bool:
+        """Whether the pod's next word was waited for; from now on it is not."""
+        asked = self._asked.get(key, set())
+        if uid not in asked:
+            return False
+        asked.discard(uid)
+        if not asked:
+            del self._asked[key]
+        return True
 
     def _refused(self, why: str) -> None:
         self.refusals[why] += 1

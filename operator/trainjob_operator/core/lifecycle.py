@@ -100,6 +100,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         }
     )
     turn.change(attempt=attempt, timing=timing)
+    turn.is_broken = False
     message = f"attempt {attempt.number} begins with {attempt.workers} workers, {attempt.world_size} ranks ({cause})"
     turn.tell("Normal", "AttemptStarted", message)
     turn.say(message)

@@ -193,7 +193,8 @@ class Metrics:
         status, known = job.status, self._recovered.get(job.key)
         over = [(entry.attempt, entry.cause, entry.parts_ms) for entry in status.history]
         attempt = status.attempt
-        if attempt is not None and first_step_ms(attempt.parts_ms) is not None:
+        # One that has ended stands in the history, too.
+        if attempt is not None and attempt.state == "Running" and first_step_ms(attempt.parts_ms) is not None:
             over.append((attempt.number, attempt.cause, attempt.parts_ms))
         for number, cause, parts in over:
             # Of a job that is seen for the first time the leader before has taken them.
