@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Goodput
 from trainjob_operator.core import accounting
 from trainjob_operator.core.accounting import Work, deal
+from trainjob_operator.core.parts import LONGEST_MS
 
 times = st.integers(-(10**6), 10**6)
 
@@ -132,6 +134,18 @@ def test_a_script_that_never_reports_works_from_the_start_of_its_ranks() -> None
     world.change_spec(suspend=True)
     world.turn()
     assert books(world) == {"lost": 100.0}, "nothing of it is known to be saved"
+
+
+@pytest.mark.parametrize("seconds", [2.0 * LONGEST_MS / 1000, 1e308])
+def test_books_that_say_more_than_anybody_has_lived_are_cut_to_thirty_years(seconds: float) -> None:
+    world = World.of(workers=1).run().tick(60)
+    found = world.status.goodput
+    assert found is not None
+    settled = found.model_copy(update={"settled": found.settled.model_copy(update={"stalled": seconds})})
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"goodput": settled})})
+    world.change_spec(suspend=True)
+    world.turn()
+    assert books(world)["stalled"] == LONGEST_MS / 1000
 
 
 def test_places_are_those_of_the_schema() -> None:

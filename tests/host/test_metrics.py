@@ -90,9 +90,9 @@ def leading() -> Metrics:
 def test_jobs_are_counted_by_phase_and_leave_when_they_are_gone() -> None:
     metrics = leading()
     for document in (job("a", "Running", 1), job("b", "Running", 1), job("c", "Pending", 1)):
-        metrics.turn(turn(document))
+        metrics.job(document)
     assert (samples(metrics)["trainjob_jobs Running"], samples(metrics)["trainjob_jobs Pending"]) == (2, 1)
-    metrics.turn(turn(job("a", "Complete", 1)))
+    metrics.job(job("a", "Complete", 1))
     metrics.turn(Turn(key=("team", "b"), seconds=0.01, outcome="ok", job=None))
     shown = samples(metrics)
     assert shown["trainjob_jobs Complete"] == 1
@@ -101,6 +101,7 @@ def test_jobs_are_counted_by_phase_and_leave_when_they_are_gone() -> None:
 
 def test_a_failed_turn_does_not_make_a_job_disappear() -> None:
     metrics = leading()
+    metrics.job(job("a", "Running", 1))
     metrics.turn(turn(job("a", "Running", 1)))
     metrics.turn(Turn(key=("team", "a"), seconds=30.0))
     shown = samples(metrics)
@@ -111,11 +112,11 @@ def test_a_failed_turn_does_not_make_a_job_disappear() -> None:
 
 def test_restarts_are_counted_by_cause_and_only_those_that_were_seen() -> None:
     metrics = leading()
-    metrics.turn(turn(job("a", "Running", 3, contract.REASON_OOM)))
+    metrics.job(job("a", "Running", 3, contract.REASON_OOM))
     assert not any(name.startswith("trainjob_restarts_total ") for name in samples(metrics))
     for _ in range(3):
-        metrics.turn(turn(job("a", "Running", 4, contract.REASON_USER_ERROR)))
-    metrics.turn(turn(job("a", "Running", 5, contract.REASON_RESUMED)))
+        metrics.job(job("a", "Running", 4, contract.REASON_USER_ERROR))
+    metrics.job(job("a", "Running", 5, contract.REASON_RESUMED))
     shown = {name: value for name, value in samples(metrics).items() if name.startswith("trainjob_restarts_total ")}
     assert shown == {f"trainjob_restarts_total {contract.REASON_USER_ERROR}": 1}
 
@@ -167,11 +168,11 @@ def restarted(attempt: int, **parts: int) -> TrainJob:
 
 def test_a_recovery_is_taken_once_when_its_first_step_is_made() -> None:
     metrics = leading()
-    metrics.turn(turn(job("digits", "Running", 1)))
-    metrics.turn(turn(restarted(2, detected=40, waited=0, decided=10)))
+    metrics.job(job("digits", "Running", 1))
+    metrics.job(restarted(2, detected=40, waited=0, decided=10))
     assert not [name for name in samples(metrics) if name.startswith("trainjob_recovery_seconds_count")]
     whole = restarted(2, detected=40, waited=0, decided=10, stopped=20, joined=10, forked=20, first_step=400)
-    metrics.turn(turn(whole))
+    metrics.job(whole)
     metrics.job(whole)
     found = samples(metrics)
     assert (found["trainjob_recovery_seconds_count total"], found["trainjob_recovery_seconds_sum total"]) == (1, 0.5)
@@ -180,7 +181,7 @@ def test_a_recovery_is_taken_once_when_its_first_step_is_made() -> None:
 
 def test_a_new_leader_does_not_take_again_what_the_one_before_has_taken() -> None:
     metrics = leading()
-    metrics.turn(turn(restarted(2, detected=40, first_step=400)))
+    metrics.job(restarted(2, detected=40, first_step=400))
     assert not [name for name in samples(metrics) if name.startswith("trainjob_recovery_seconds_count")]
 
 

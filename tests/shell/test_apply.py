@@ -37,7 +37,12 @@ class Bench:
     async def done(self, *actions: Any, events: tuple[Event, ...] = (), told: Any = (), **status: Any) -> Applied:
         """What became of it."""
         return await apply(
-            self.cluster, observed(self.job), decision(self.job, *actions, events=events, **status), INSTALLATION, told
+            self.cluster,
+            observed(self.job),
+            decision(self.job, *actions, events=events, **status),
+            INSTALLATION,
+            told,
+            lambda job: None,
         )
 
     async def apply(self, *actions: Any, events: tuple[Event, ...] = (), **status: Any) -> TrainJob:

@@ -14,9 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Goodput, Seconds
-from trainjob_operator.core.model import AgentView
-from trainjob_operator.core.moments import after, aware, by_agent_clock
-from trainjob_operator.core.parts import LONGEST_MS, first_step_ms, ready_ms
+from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.parts import LONGEST_MS, bounded_ms, first_step_ms, heard_run, ready_ms
 from trainjob_operator.core.turn import Turn
 
 STARTING, DOWN, SUSPENDED, PRODUCTIVE = "starting", "down", "suspended", "productive"
@@ -122,16 +121,15 @@ def _work(turn: Turn, since: datetime) -> Work:
     began = None if attempt is None else _began(turn, attempt)
     if attempt is None or began is None:
         return Work()
-    members = turn.members()
-    view = turn.word(members[0]) if members else None
+    view = turn.leader_word()
     effort = (view.effort if view is not None else None) or {}
     saved = effort.get("saved")
-    heard = _heard(view)
+    heard = heard_run(view) if view is not None else None
     return Work(
         began=_ms(began, since),
-        checkpoint=_bounded(effort.get("checkpoint")),
-        stalled=_bounded(effort.get("stalled")),
-        saved=None if saved is None or heard is None else _ms(heard, since) + _bounded(saved),
+        checkpoint=bounded_ms(effort.get("checkpoint")),
+        stalled=bounded_ms(effort.get("stalled")),
+        saved=None if saved is None or heard is None else _ms(heard, since) + bounded_ms(saved),
     )
 
 
@@ -146,21 +144,13 @@ def _began(turn: Turn, attempt: Attempt) -> datetime | None:
     return None if reports else attempt.running_at
 
 
-def _heard(view: AgentView | None) -> datetime | None:
-    begin = view.begin if view is not None else None
-    return None if begin is None or view is None else by_agent_clock(begin.get("told"), view.clock_offset)
-
-
-def _bounded(value: int | None) -> int:
-    return _within(value, 0, LONGEST_MS) if value is not None else 0
-
-
 def _within(value: int, least: int, most: int) -> int:
     return max(least, min(value, most))
 
 
 def _whole(seconds: float) -> int:
-    return round(min(max(0.0, seconds), LONGEST_MS) * 1000)
+    # Cut before it is rounded: a status may say what is beyond all numbers.
+    return round(min(max(0.0, seconds * 1000), LONGEST_MS))
 
 
 def _ms(moment: datetime, since: datetime) -> int:

@@ -13,11 +13,10 @@ from typing import Literal
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import obstacles
+from trainjob_operator.core import make, obstacles
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers
-from trainjob_operator.core.make import OTHER_AUTHORITY
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
@@ -212,7 +211,7 @@ def _degraded(turn: Turn) -> Says:
             contract.REASON_CHECKING,
             f"all workers vanished; unless training had completed: {turn.status.verdict.message}",
         )
-    strangers = [slot for slot, pod in turn.kids.live.items() if (pod.make or "").endswith(OTHER_AUTHORITY)]
+    strangers = [slot for slot, pod in turn.kids.live.items() if make.is_strange(pod.make)]
     if strangers:
         namespace, name = turn.job.key
         return Says(
@@ -238,19 +237,10 @@ def _degraded(turn: Turn) -> Says:
             contract.REASON_BACK_OFF,
             f"the next start waits until {retry_at:%H:%M:%S} UTC, after {early} early ends in a row",
         )
-    failing = next(
-        (
-            view.checkpoint_trouble
-            for slot in turn.members()
-            if (view := turn.word(slot)) is not None and view.checkpoint_trouble
-        ),
-        None,
-    )
+    failing = next((view.checkpoint_trouble for view in turn.words() if view.checkpoint_trouble), None)
     if failing is not None:
         return Says("True", contract.REASON_CHECKPOINT_FAILING, failing)
-    warning = next(
-        (view.warning for slot in turn.members() if (view := turn.word(slot)) is not None and view.warning), None
-    )
+    warning = next((view.warning for view in turn.words() if view.warning), None)
     if warning is not None:
         return Says("True", contract.REASON_WARNING, warning)
     return Says("False", contract.REASON_HEALTHY)

@@ -33,16 +33,16 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> Non
     """Write the end of the running attempt, if there is one; its place in the history goes with it. `broke`: when what
     ended it happened; None: now.
     """
-    attempt = turn.running
-    if attempt is None:
+    if turn.running is None:
         return
     take_progress(turn, at_end=True)
-    # Also of one that was over before anybody saw it run.
-    update = {"state": "Ended", "ended_at": turn.now, "end_cause": cause, **origin(turn, attempt)}
     note_parts(turn)
     accounting.settle(turn, broke=broke, loses=cause != contract.REASON_COMPLETED)
-    attempt = turn.running or attempt
-    ended = attempt.model_copy(update=update)
+    attempt = turn.running
+    # The origin also of one that was over before anybody saw it run.
+    ended = attempt.model_copy(
+        update={"state": "Ended", "ended_at": turn.now, "end_cause": cause, **origin(turn, attempt)}
+    )
     history = turn.status.history
     before = history[-1].ended_at if history else None
     entry = HistoryEntry(
@@ -63,11 +63,10 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> Non
 
 def note_parts(turn: Turn) -> None:
     """How the running attempt began, as far as its members' agents have told."""
-    attempt, members = turn.running, turn.members()
+    attempt = turn.running
     if attempt is None:
         return
-    words = [view for slot in members if (view := turn.word(slot)) is not None]
-    found = parts.merged(attempt, words, len(members))
+    found = parts.merged(attempt, turn.words(), len(turn.members()))
     if found != (attempt.parts_ms or PartsMs()):
         turn.change(attempt=attempt.model_copy(update={"parts_ms": found}))
 

@@ -36,6 +36,11 @@ def is_plain(make: str | None) -> bool:
     return make is not None and make.startswith(_PLAIN)
 
 
+def is_strange(make: str | None) -> bool:
+    """Whether the pod trusts another authority than ours; see `OTHER_AUTHORITY`."""
+    return make is not None and make.endswith(OTHER_AUTHORITY)
+
+
 def template_of(make: str) -> str:
     """The part that only a suspension can change."""
     return make.removeprefix(_PLAIN).partition("-")[0]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from trainjob_api.contract import BeginReport
 from trainjob_api.v1alpha1 import Attempt, Failure, PartsMs
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import aware, by_agent_clock, elapsed
@@ -27,10 +26,20 @@ def milliseconds(now: datetime, since: datetime) -> int:
     return min(LONGEST_MS, round(elapsed(now, since) * 1000))
 
 
-def of_begin(last: Attempt | None, failure: Failure | None, now: datetime) -> PartsMs:
+def bounded_ms(value: object) -> int:
+    """A length that an agent tells; 0: it tells none."""
+    return min(max(0, value), LONGEST_MS) if isinstance(value, int) else 0
+
+
+def heard_run(view: AgentView) -> datetime | None:
+    """When the agent heard `run`, by the operator's clock; None: it has not told."""
+    return None if view.begin is None else by_agent_clock(view.begin.get("told"), view.clock_offset)
+
+
+def of_begin(last: Attempt, failure: Failure | None, now: datetime) -> PartsMs:
     """What is known in the write that begins an attempt: how long it took to hear of the break, and to have what the
-    next start needs (pods, the end of a back-off). `failure`: the last one."""
-    if last is None or last.ended_at is None:
+    next start needs (pods, the end of a back-off). `last`: the attempt before; `failure`: the last one."""
+    if last.ended_at is None:
         return PartsMs()
     broke = failure.time if failure is not None and failure.attempt == last.number else None
     return PartsMs(
@@ -42,16 +51,19 @@ def of_begin(last: Attempt | None, failure: Failure | None, now: datetime) -> Pa
 def merged(attempt: Attempt, views: Iterable[AgentView], members: int) -> PartsMs:
     """The attempt's parts with what its members' agents tell; what was written before stays where they tell less."""
     before = attempt.parts_ms or PartsMs()
-    began = [(view, view.begin) for view in views if view.begin is not None]
-    told = [(heard, begin) for view, begin in began if (heard := _heard_ms(attempt, view, begin)) is not None]
+    told = [
+        (milliseconds(heard, attempt.started_at), view.begin)
+        for view in views
+        if view.begin is not None and (heard := heard_run(view)) is not None
+    ]
     if not told or (len(told) < members and before.decided is not None):
         return before
     ends = {"decided": max(heard for heard, _ in told)}
     for part in AGENTS_PARTS:
-        said = [heard + _ms(begin, part) for heard, begin in told if part in begin]
+        said = [heard + bounded_ms(begin.get(part)) for heard, begin in told if part in begin]
         if len(said) == len(told):
             ends[part] = max(said)
-    steps = [heard + _ms(begin, "first_step") for heard, begin in told if "first_step" in begin]
+    steps = [heard + bounded_ms(begin["first_step"]) for heard, begin in told if "first_step" in begin]
     if steps:
         ends["first_step"] = min(steps)
     fresh = before.model_copy(update=_lengths(ends))
@@ -81,16 +93,6 @@ def ready_ms(parts: PartsMs | None) -> int | None:
 def total_ms(parts: PartsMs) -> int:
     """All that is known."""
     return sum(value for value in parts.model_dump().values() if value is not None)
-
-
-def _heard_ms(attempt: Attempt, view: AgentView, begin: BeginReport) -> int | None:
-    heard = by_agent_clock(begin.get("told"), view.clock_offset)
-    return None if heard is None else milliseconds(heard, attempt.started_at)
-
-
-def _ms(begin: BeginReport, part: str) -> int:
-    value = begin.get(part)
-    return min(LONGEST_MS, value) if isinstance(value, int) else 0
 
 
 def _lengths(ends: dict[str, int]) -> dict[str, int]:

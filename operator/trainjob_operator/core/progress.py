@@ -44,7 +44,7 @@ def note_attempt(turn: Turn, runs: Callable[[Turn], bool]) -> None:
 
 def origin(turn: Turn, attempt: Attempt) -> dict[str, Any]:
     """Which run the attempt belongs to, and what it resumed from, as far as its members have told."""
-    words = [view for slot in turn.members() if (view := turn.word(slot)) is not None]
+    words = list(turn.words())
     source = next((view.resumed_from for view in words if view.resumed_from), attempt.resumed_from)
     return {
         "run": next((view.run for view in words if view.run is not None), attempt.run),
@@ -56,9 +56,7 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
     if turn.running is None:
         return
-    leader = next(
-        (view for slot in turn.members() if (view := turn.word(slot)) is not None and view.progress), None
-    ) or _leader(turn)
+    leader = next((view for view in turn.words() if view.progress), None) or turn.leader_word()
     if leader is None:
         return
     old = turn.status.progress
@@ -80,11 +78,6 @@ def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> b
     before = status.history[-1].position if status.history else 0
     told = _count(leader.progress.get("position")) if leader is not None and leader.progress else None
     return max(status.progress.position, told or 0) > (before or 0)
-
-
-def _leader(turn: Turn) -> AgentView | None:
-    members = turn.members()
-    return turn.word(members[0]) if members else None
 
 
 def _progress(turn: Turn, report: ProgressReport) -> Progress:

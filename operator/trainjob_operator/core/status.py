@@ -134,7 +134,7 @@ def _note_scheduled(turn: Turn) -> None:
     timing = turn.status.timing
     if turn.outcome or turn.is_suspended:
         return
-    members = turn.members()
+    members = frozenset(turn.members())
     pods = [pod for pod in counting_pods(turn) if not members or pod.slot in members]
     if len(pods) < (len(members) or turn.spec.workers) or not all(pod.scheduled for pod in pods):
         if timing.scheduled_at is not None and turn.running is None:

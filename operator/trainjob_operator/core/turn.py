@@ -6,6 +6,7 @@ wake-ups); the actions are derived from the final status, in `size/` and `lifecy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -147,6 +148,15 @@ class Turn:
         """What a member's agent says of the newest attempt; what it says of an older one is stale."""
         view, attempt = self.kids.speaking(slot), self.status.attempt
         return view if view is not None and attempt is not None and view.attempt == attempt.number else None
+
+    def words(self) -> Iterator[AgentView]:
+        """What the running attempt's members say of it, in index order; those left out that have said nothing."""
+        return (view for slot in self.members() if (view := self.word(slot)) is not None)
+
+    def leader_word(self) -> AgentView | None:
+        """The word of rank 0's agent, which alone tells of progress."""
+        members = self.members()
+        return self.word(members[0]) if members else None
 
     @property
     def listens_until(self) -> datetime:

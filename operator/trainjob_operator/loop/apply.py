@@ -78,8 +78,8 @@ async def apply(
     observed: Observed,
     decision: Decision,
     installation: Installation,
-    told_deletes: Collection[str] = (),
-    on_written: Callable[[TrainJob], None] = lambda job: None,
+    told_deletes: Collection[str],
+    on_written: Callable[[TrainJob], None],
 ) -> Applied:
     """Write the status if it differs, act, emit the events.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from trainjob_api import contract
 from trainjob_operator.core.lifecycle import name_pods
-from trainjob_operator.core.make import OTHER_AUTHORITY
+from trainjob_operator.core.make import OTHER_AUTHORITY, is_strange
 from trainjob_operator.core.model import Event, Observed, PodView
 from trainjob_operator.manifests import authority_digest
 
@@ -33,9 +33,7 @@ def strangers(observed: Observed) -> tuple[PodView, ...]:
     """Those that `with_strangers` has found, and that people should know of."""
     finished = observed.job.status.finished
     return tuple(
-        pod
-        for pod in observed.pods
-        if pod.owned and not pod.deleting and not finished and (pod.make or "").endswith(OTHER_AUTHORITY)
+        pod for pod in observed.pods if pod.owned and not pod.deleting and not finished and is_strange(pod.make)
     )
 
 

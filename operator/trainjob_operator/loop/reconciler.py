@@ -68,8 +68,8 @@ class Turn:
 
 
 class Reconciler:
-    """`run` until cancelled. `on_job` sees each job after its turn: the launcher's view. `on_turn` sees each turn:
-    the operator's metrics.
+    """`run` until cancelled. `on_job` sees each job as it is committed, by a turn or with mere progress: for the
+    launcher's view and the operator's metrics. `on_turn` sees each turn, failed ones included.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._jobs: dict[JobKey, tuple[str, int]] = {}
-        """Phase and attempt as of the job's last turn."""
+        """Phase and attempt as the job was committed last."""
         self._turns = Counter(
             "trainjob_turns", "Turns of jobs, by outcome: ok, conflict, error.", ["outcome"], registry=self.registry
         )
@@ -152,14 +152,23 @@ class Metrics:
         self.registry.register(_Asked(self._jobs, coordinator, recorder))
 
     def turn(self, turn: Turn) -> None:
-        """A turn is over."""
+        """A turn is over; what became of its job, `job` is told."""
         self._turns.labels(turn.outcome).inc()
         self._turn_seconds.observe(turn.seconds)
         if turn.gone:
             self._jobs.pop(turn.key, None)
             self._recovered.pop(turn.key, None)
-        elif turn.job is not None:
-            self.job(turn.job)
+
+    def job(self, job: TrainJob) -> None:
+        """A job as it was committed."""
+        self._recovery_of(job)
+        attempt = job.status.attempt
+        number = attempt.number if attempt is not None else 0
+        known = self._jobs.get(job.key)
+        # A job that is seen for the first time tells nothing: its attempt may have begun under the leader before.
+        if attempt is not None and known is not None and number > known[1] and cause_of(attempt.cause).restart:
+            self._restarts.labels(attempt.cause).inc()
+        self._jobs[job.key] = (job.status.phase or "Unknown", number)
 
     def call(self, client: str, method: str, path: str, code: int, seconds: float) -> None:
         """A call to the API server is over; `client` tells our own calls from the watch's."""
@@ -176,17 +185,6 @@ class Metrics:
 
     def _gauge(self, name: str, what: str, ask: Callable[[], float]) -> None:
         Gauge(name, what, registry=self.registry).set_function(ask)
-
-    def job(self, job: TrainJob) -> None:
-        """A job as it was written or looked at."""
-        self._recovery_of(job)
-        attempt = job.status.attempt
-        number = attempt.number if attempt is not None else 0
-        known = self._jobs.get(job.key)
-        # A job that is seen for the first time tells nothing: its attempt may have begun under the leader before.
-        if attempt is not None and known is not None and number > known[1] and cause_of(attempt.cause).restart:
-            self._restarts.labels(attempt.cause).inc()
-        self._jobs[job.key] = (job.status.phase or "Unknown", number)
 
     def _recovery_of(self, job: TrainJob) -> None:
         """Each restart once, when it is over: its first step is made, or its attempt has ended."""

@@ -218,6 +218,13 @@ MUTANTS = (
         "tests/shell/test_coordinator.py::test_turns_are_asked_for_when_something_matters",
     ),
     Mutant(
+        "who was asked to speak and is gone stays in memory",
+        "operator/trainjob_operator/**/coordinator.py",
+        "            self._was_asked(job.key, uid)\n",
+        "            pass\n",
+        "tests/shell/test_coordinator.py::test_who_is_asked_and_never_speaks_again_is_forgotten_with_its_pod",
+    ),
+    Mutant(
         "a start that fails is not asked whether training had completed",
         "operator/trainjob_operator/core/decide.py",
         "open_end = group.may_have_completed(turn, incident) if turn.running else group.may_be_complete(turn)\n",

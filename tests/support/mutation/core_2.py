@@ -17,9 +17,16 @@ MUTANTS = (
     Mutant(
         "an end is written over and over",
         FOLDER + "**/lifecycle.py",
-        "    if attempt is None:\n        return\n    take_progress(turn, at_end=True)",
-        "    if attempt is None:\n        return\n    turn.change(history=[*turn.status.history, *turn.status.history[-1:]][-HISTORY_LIMIT:])\n    take_progress(turn, at_end=True)",
+        "    if turn.running is None:\n        return\n    take_progress(turn, at_end=True)",
+        "    if turn.running is None:\n        return\n    turn.change(history=[*turn.status.history, *turn.status.history[-1:]][-HISTORY_LIMIT:])\n    take_progress(turn, at_end=True)",
         "tests/core/test_decide.py::test_history_tells_the_attempts",
+    ),
+    Mutant(
+        "that an attempt is over holds for the next one, too",
+        FOLDER + "**/lifecycle.py",
+        "    turn.is_broken = False\n",
+        "",
+        "tests/core/test_plain_ends.py::test_an_attempt_that_begins_in_the_turn_of_a_failure_gets_its_pod_in_that_turn",
     ),
     Mutant(
         "a slot number is used again",

@@ -63,7 +63,7 @@ class AgentGroup:
         members, reporter = turn.members(), turn.word(incident.slot)
         if incident.rank is None or reporter is None or incident.slot == members[0] or members[0] not in turn.kids.live:
             return None
-        leader = turn.word(members[0])
+        leader = turn.leader_word()
         if progress.has_progressed(turn.status, leader) or (
             leader is not None and aware(leader.heard_at) >= aware(incident.time)
         ):
@@ -115,7 +115,8 @@ class AgentGroup:
         """Ranks that run need no word from their agents: after a restart of the operator these are silent for a
         moment.
         """
-        members = turn.members() if turn.running is not None and turn.running.running_at is not None else ()
+        ran = turn.running is not None and turn.running.running_at is not None
+        members = frozenset(turn.members() if ran else ())
         live = [slot for slot in parse_slots(turn.status.slots) if slot in turn.kids.live]
         return sum(1 for slot in live if slot in members or start.is_synced(turn, slot))
 

@@ -35,7 +35,7 @@ def drop_outdated(turn: Turn, slots: list[int]) -> list[int]:
     pods = {slot: turn.kids.live[slot] for slot in slots if slot in turn.kids.live and slot not in members}
     outdated = [slot for slot, pod in pods.items() if made_of(turn.job.status, pod, turn.make) != turn.make]
     if outdated:
-        strange = all((pods[slot].make or "").endswith(make.OTHER_AUTHORITY) for slot in outdated)
+        strange = all(make.is_strange(pods[slot].make) for slot in outdated)
         why = "the coordinator's CA is another one now" if strange else "the spec was edited"
         message = f"{why}: new pods take the place of {name_workers(turn, outdated)}"
         turn.tell("Normal", contract.REASON_SPEC_CHANGED, message)
