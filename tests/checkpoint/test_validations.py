@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.checkpoint import Job
+from support.checkpoint import Interposed, Job
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.publishing.retention import Policy
@@ -54,7 +55,7 @@ def test_a_record_that_makes_no_sense_is_left_out(job: Job, text: bytes) -> None
     assert validations.read(job.store, 1) == {} and len(inventory.look(job.store, 1)) == 3
 
 
-def test_retention_ranks_by_them_once_it_is_told_that_there_are_any(job: Job) -> None:
+def test_retention_ranks_by_them(job: Job) -> None:
     measure(job, 1, accuracy=0.9)
     measure(job, 2, accuracy=0.1)
     done = Retainer(job.store, 1).retain(Policy(1, "accuracy"), set(), validates=True)
@@ -66,3 +67,39 @@ def test_one_that_is_being_validated_stays_however_it_ranks(job: Job) -> None:
     measure(job, 1, validations.PENDING)
     done = Retainer(job.store, 1).retain(Policy(1, "loss"), {CheckpointId(1, 1, 1)}, validates=True)
     assert [str(id_) for id_ in done.removed] == ["1-1-2"]
+
+
+def test_an_agent_that_begins_anew_counts_what_was_validated_before_it_without_being_told(job: Job) -> None:
+    measure(job, 1, accuracy=0.9)
+    measure(job, 2, accuracy=0.1)
+    done = Retainer(job.store, 1, attempt=2).retain(Policy(1, "accuracy"), set())
+    assert [str(id_) for id_ in done.removed] == ["1-1-2"], "the best by its validation stays, and the latest"
+    assert done.best is not None and done.best.metrics == {"loss": 1, "accuracy": 0.9}
+
+
+def test_one_whose_validation_an_earlier_attempt_left_open_stays(job: Job) -> None:
+    measure(job, 1, validations.PENDING)
+    retainer = Retainer(job.store, 1, attempt=2)
+    assert [str(id_) for id_ in retainer.retain(Policy(1, "loss"), set()).removed] == ["1-1-2"]
+    measure(job, 1, validations.FAILED)
+    assert [str(id_) for id_ in retainer.retain(Policy(1), set(), validates=True).removed] == ["1-1-1"]
+
+
+def test_a_validation_that_is_over_is_read_once(job: Job, any_store: Store) -> None:
+    keys: list[str] = []
+
+    class Noted(Interposed):
+        def read(self, key: str) -> bytes | None:
+            keys.append(key)
+            return any_store.read(key)
+
+    noted: Any = Noted(any_store, 0, lambda: None)
+    measure(job, 1, accuracy=0.5)
+    measure(job, 2, validations.PENDING)
+    first = validations.read(noted, 1)
+    assert set(keys) == {layout.validation_key(CheckpointId(1, 1, n)) for n in (1, 2)}
+    keys.clear()
+    measure(job, 2, accuracy=0.7)
+    found = validations.read(noted, 1, first)
+    assert keys == [layout.validation_key(CheckpointId(1, 1, 2))]
+    assert found == validations.read(job.store, 1) and found[CheckpointId(1, 1, 2)].metrics == {"accuracy": 0.7}

@@ -70,8 +70,9 @@ def look(store: Store, run: Optional[int] = None) -> List[Entry]:
 def _with(entry: Entry, measured: Mapping[CheckpointId, Validation]) -> Entry:
     if entry.manifest is None or entry.id not in measured:
         return entry
-    manifest = validations.merged(entry.manifest, measured)
-    return entry._replace(manifest=manifest, validation=measured[entry.id].status)
+    found, note = measured[entry.id], entry.manifest.note
+    note = note._replace(metrics=validations.merged(note.metrics, found))
+    return entry._replace(manifest=entry.manifest._replace(note=note), validation=found.status)
 
 
 def look_at(store: Store, prefix: str, id_: CheckpointId) -> Entry:

@@ -8,7 +8,7 @@ the storage child of rank 0's agent after a commit.
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.checkpoint.errors import DamagedError
 from trainjob.checkpoint.publishing.retention import Policy, Scored, plan
@@ -49,16 +49,20 @@ class Retainer:
         self._attempt = attempt
         self._known: Dict[CheckpointId, Summary] = {}
         self._swept = False
-        self._measured: Mapping[CheckpointId, Validation] = {}
+        self._measured: Optional[Dict[CheckpointId, Validation]] = None
+        """None: not read yet. Attempts before this one may have validated."""
 
     def retain(self, policy: Policy, protect: Collection[CheckpointId], validates: bool = False) -> Retained:
-        """Remove what the policy does not keep and what earlier calls or attempts left unfinished. `validates`: what
-        validations measured is read, and counts. Raises StoreError.
+        """Remove what the policy does not keep and what earlier calls or attempts left unfinished. What validations
+        measured counts, and those that are not over keep their checkpoints. `validates`: there may be more of them than
+        at the call before. Raises StoreError.
         """
-        if validates:
-            self._measured = validations.read(self._store, self._run)
+        if validates or self._measured is None:
+            self._measured = validations.read(self._store, self._run, self._measured or {})
+        measured = self._measured
+        protect = {*protect, *(id_ for id_, found in measured.items() if found.status == validations.PENDING)}
         committed, leftover = self._look(policy.keep is not None)
-        committed = [self._with(one) for one in committed]
+        committed = [s._replace(metrics=validations.merged(s.metrics, measured.get(s.id))) for s in committed]
         planned = plan([Scored(s.id, s.metrics) for s in committed], policy, protect)
         while policy.keep is None and not all(
             self._stands(id_) for id_ in {planned.latest, planned.best} if id_ is not None
@@ -106,10 +110,6 @@ class Retainer:
             # left is looked for once.
             leftover = {**{id_: False for id_ in self._unfinished() if id_ not in self._known}, **leftover}
         return committed, leftover
-
-    def _with(self, summary: Summary) -> Summary:
-        found = self._measured.get(summary.id)
-        return summary if found is None else summary._replace(metrics={**summary.metrics, **found.metrics})
 
     def _stands(self, id_: CheckpointId) -> bool:
         """Whether a checkpoint that was good is not marked or removed by now; forgotten if it is."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, Mapping, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
-from trainjob.checkpoint.records.manifest import Manifest
+from trainjob.checkpoint.stores import transfer
 from trainjob.checkpoint.stores.store import Store
 from trainjob_api import nonfinite
 
@@ -40,28 +40,48 @@ def write(store: Store, id_: CheckpointId, validation: Validation) -> None:
     store.put(layout.validation_key(id_), nonfinite.dumps(validation._asdict()).encode())
 
 
-def read(store: Store, run: int) -> Dict[CheckpointId, Validation]:
-    """One listing, and a read for each checkpoint that was validated or is to be. What does not parse is left out."""
+def read(store: Store, run: int, known: Mapping[CheckpointId, Validation] = {}) -> Dict[CheckpointId, Validation]:
+    """One listing, and a read for each checkpoint that was validated or is to be, several at once. What does not parse
+    is left out. `known`: what an earlier call gave; those that are over are not read again.
+    """
     found: Dict[CheckpointId, Validation] = {}
+
+    def one(id_: CheckpointId) -> None:
+        record = _parsed(store.read(layout.validation_key(id_)) or b"")
+        if record is not None:
+            found[id_] = record
+
+    there = _ids(store, run)
+    over = {id_: known[id_] for id_ in there if id_ in known and known[id_].status != PENDING}
+    transfer.each([id_ for id_ in there if id_ not in over], one, store.at_once)
+    found.update(over)
+    return {id_: found[id_] for id_ in there if id_ in found}
+
+
+def merged(metrics: Mapping[str, Any], validation: Optional[Validation]) -> Dict[str, Any]:
+    """What a checkpoint was reported with, and over it what its validation measured, if there was one."""
+    return {**metrics, **({} if validation is None else validation.metrics)}
+
+
+def _ids(store: Store, run: int) -> List[CheckpointId]:
+    """Of the run's checkpoints that have a record."""
+    found: List[CheckpointId] = []
     for name, _ in store.names(layout.RUNS):
         match = _NAME.fullmatch(name)
-        if match is None:
-            continue
         try:
-            id_ = CheckpointId.parse(match["id"])
-            doc = json.loads(store.read(layout.validation_key(id_)) or b"") if id_.run == run else {}
-            if doc.get("status") in STATUSES:
-                metrics = doc.get("metrics") or {}
-                found[id_] = Validation(doc["status"], nonfinite.numbers(metrics), dict(doc.get("task") or {}))
-        except (ValueError, AttributeError, TypeError, RecursionError):
+            if match is not None:
+                found.append(CheckpointId.parse(match["id"]))
+        except ValueError:
             continue
-    return found
+    return [id_ for id_ in found if id_.run == run]
 
 
-def merged(manifest: Manifest, found: Mapping[CheckpointId, Validation]) -> Manifest:
-    """The manifest with what its validation measured among its metrics."""
-    validation = found.get(manifest.id)
-    if validation is None or not validation.metrics:
-        return manifest
-    note = manifest.note
-    return manifest._replace(note=note._replace(metrics={**note.metrics, **validation.metrics}))
+def _parsed(record: bytes) -> Optional[Validation]:
+    """None: it makes no sense."""
+    try:
+        doc = json.loads(record)
+        if doc.get("status") not in STATUSES:
+            return None
+        return Validation(doc["status"], nonfinite.numbers(doc.get("metrics") or {}), dict(doc.get("task") or {}))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None
