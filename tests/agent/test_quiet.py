@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.agent_rig import Rig
+from support.bare_site import bare_site
+from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.processes.quiet import HELD_LINES, HOLD_S, LOST_S, Quiet
+from trainjob.agent.wire.from_leader import FROM_LEADER, Broke, Joined, Resume
+from trainjob.agent.wire.from_member import Ended, Join
+from trainjob_api import contract
 
 TRACE = [
     b"[rank0]: Traceback (most recent call last):",
@@ -57,6 +64,44 @@ def test_what_is_held_at_the_end_of_a_rank_that_told_nothing_is_shown() -> None:
     quiet = Quiet()
     quiet.take(TRACE)
     assert quiet.ended() == TRACE
+
+
+class Link:
+    """A member's connection: the ranks that it is told of."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def send_frame(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def close(self) -> None:
+        return
+
+    @property
+    def broke(self) -> list[int]:
+        frames = {FROM_LEADER.encode(Broke(rank)): rank for rank in range(64)}
+        return [frames[frame] for frame in self.frames if frame in frames]
+
+
+def test_however_many_ranks_break_the_members_are_told_of_two_and_again_after_a_lost_connection() -> None:
+    async def scene() -> tuple[list[int], list[int], list[int]]:
+        own: list[Any] = []
+        made = Leader(bare_site(None, None), 1, 64, 1, own.append)
+        made._begin(Joined(1, False, (), "127.0.0.1", 1, None, Resume(None, {}, ())))
+        first: Any = Link()
+        made.attach(3, first)
+        for index in (*range(7, 64), 6, 5):
+            for kind in (None, contract.END_EXCEPTION):  # it raises, and then it ends
+                made.take(index, Ended(index, kind, "raised", communication=index == 7))
+        second: Any = Link()
+        made.attach(3, second)
+        made.take(3, Join("127.0.0.1:3", started=True))
+        made.close()
+        return [word.rank for word in own if isinstance(word, Broke)], first.broke, second.broke
+
+    # One is too few: it is no news to itself, and to all others the first is enough.
+    assert asyncio.run(scene()) == ([8, 9], [8, 9], [8, 9])
 
 
 VICTIM = """

@@ -38,6 +38,8 @@ from trainjob_api.rank_messages import Log, Validated
 SAY_WAITING_S = 60.0
 AWAITED_S = 10.0
 """A member that has not come to the join for so long is told of: should its agent be silent too, it is lost."""
+BROKE_ENOUGH = 2
+"""Of so many ranks that broke all are told: each rank then knows of one that it is not itself."""
 
 
 class Leader:
@@ -63,6 +65,8 @@ class Leader:
         self._history: Optional[History] = None
         self._run_end: Optional[RunEnd] = None
         self._witnesses = Witnesses()
+        self._broke: List[int] = []
+        """Ranks of which all were told that they broke."""
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
@@ -120,7 +124,7 @@ class Leader:
         if isinstance(word, from_member.Ended):
             collectives.ended(index, word.rank, word.how)
             if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
-                self.tell(None, from_leader.Broke(word.rank))
+                self._tell_broke(word.rank)
             if word.kind == contract.END_OK and self._run_end is not None:
                 self._run_end.ended_well(word.rank)
         elif isinstance(word, from_member.Staged):
@@ -147,6 +151,11 @@ class Leader:
             commits.validated(word.id, word.over)
         elif isinstance(word, from_member.AskReported):
             self._background.spawn(self._tell_reported(index, word, commits))
+
+    def _tell_broke(self, rank: int) -> None:
+        if rank not in self._broke and len(self._broke) < BROKE_ENOUGH:
+            self._broke.append(rank)
+            self.tell(None, from_leader.Broke(rank))
 
     def close(self) -> None:
         """A newer attempt begins, or the agent ends."""
@@ -177,6 +186,8 @@ class Leader:
         # It knows the answer and comes back after a lost connection.
         if self.collectives is not None:
             self.collectives.rejoined(index)
+        for rank in self._broke:
+            self.tell(index, from_leader.Broke(rank))
         self._carry_out(self._join.began())
 
     def _carry_out(self, outputs: List[join.Output]) -> None:

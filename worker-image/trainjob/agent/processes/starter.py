@@ -32,21 +32,29 @@ class PlainStarter:
 
     def start(self, argv: Sequence[str], env: Dict[str, str], output: int) -> int:
         """As `Starter` says."""
-        process = _forked(argv, env, output)
-        process.returncode = 0  # the reaper collects it; Popen itself must never wait for it
-        return process.pid
+        return forked(argv, env, output)
 
 
-def _forked(argv: Sequence[str], env: Dict[str, str], output: int) -> subprocess.Popen[bytes]:
+def forked(argv: Sequence[str], env: Dict[str, str], output: int, pass_fds: Sequence[int] = ()) -> int:
+    """As `Starter.start` says, in a new interpreter (or whatever `argv` names). `pass_fds`: it has these too."""
     tries_left = FORK_TRIES
     while True:
         tries_left -= 1
         try:
-            return subprocess.Popen(
-                list(argv), env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            process = subprocess.Popen(
+                list(argv),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=pass_fds,
+                start_new_session=True,
             )
         except OSError as error:
             if error.errno in _NOT_A_PROGRAM:
                 raise CannotRun(f"{argv[0]} cannot be executed: {error}") from error
             if error.errno not in _MOMENTARY or not tries_left:
                 raise
+        else:
+            process.returncode = 0  # the reaper collects it; Popen itself must never wait for it
+            return process.pid

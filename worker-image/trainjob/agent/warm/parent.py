@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from trainjob.agent.processes import starter
 from trainjob.agent.processes.output import LogFile
 from trainjob.agent.processes.reaper import Reaper, signal_group
 from trainjob.agent.warm.gate import Gate
@@ -61,7 +61,7 @@ class WarmParent:
         return self._line is not None
 
     def start(self, argv: Sequence[str], environ: Dict[str, str], begin: Begin) -> None:
-        """`argv`: of a plain rank. Raises OSError."""
+        """`argv`: of a plain rank. Raises CannotRun, OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -72,25 +72,17 @@ class WarmParent:
                     except OSError:
                         os.close(reading)
                         raise
-                    process = subprocess.Popen(
-                        command(argv, theirs.fileno()),
-                        env={**environ, ENV_ROOM: "_" * ROOM},
-                        stdin=subprocess.DEVNULL,
-                        stdout=writing,
-                        stderr=writing,
-                        pass_fds=[theirs.fileno()],
-                        start_new_session=True,
-                    )
+                    words, room = command(argv, theirs.fileno()), {ENV_ROOM: "_" * ROOM}
+                    pid = starter.forked(words, {**environ, **room}, writing, [theirs.fileno()])
                 finally:
                     os.close(writing)
-            process.returncode = 0  # the reaper collects it
         except BaseException:
             ours.close()
             if self._output is not None:
                 self._output.close()
             raise
-        self.pid, self.environ, self._line = process.pid, environ, Line(ours, FROM_PARENT, self._heard)
-        self._reaper.watch(process.pid, self._ended, group=True)
+        self.pid, self.environ, self._line = pid, environ, Line(ours, FROM_PARENT, self._heard)
+        self._reaper.watch(pid, self._ended, group=True)
         self._line.send(packet(TO_PARENT, begin))
 
     def fork(self) -> Optional[Gate]:
@@ -174,14 +166,9 @@ class _Log:
 
     def close(self) -> None:
         """Take what is in the pipe, and read no more."""
-        if self._reading < 0:
-            return
-        self._readable()
         if self._reading >= 0:
-            self._loop.remove_reader(self._reading)
-            os.close(self._reading)
-            self._reading = -1
-            self._file.close()
+            self._readable()
+        self._end()
 
     def _readable(self) -> None:
         try:
@@ -193,8 +180,12 @@ class _Log:
         if data:
             self._file.write(data)
             self._last = (self._last + data)[-1000:]
-            return
-        self._loop.remove_reader(self._reading)
-        os.close(self._reading)
-        self._reading = -1
-        self._file.close()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if self._reading >= 0:
+            self._loop.remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = -1
+            self._file.close()

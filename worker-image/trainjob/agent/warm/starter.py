@@ -58,8 +58,6 @@ class WarmStarter:
         self._began = 0.0
         self._environ: Dict[str, str] = {}
         self._gates: List[Gate] = []
-        self._why: Optional[str] = None
-        """Why ranks start plainly from now on."""
         self._said: List[str] = []
         self.forked = 0
         """Ranks that were started as forks."""
@@ -73,8 +71,7 @@ class WarmStarter:
 
     def begin(self) -> None:
         """Start the parent, if there is to be one. Called when the agent starts; never raises."""
-        self._why = choice.why_not(self._wish, self._words, choice.devices(_device_names(), os.environ))
-        if self._why is None:
+        if choice.why_not(self._wish, self._words, choice.devices(_device_names(), os.environ)) is None:
             self._begin_parent()
 
     def expect(self, count: int, local_world_size: int) -> None:
@@ -173,7 +170,7 @@ class WarmStarter:
         try:
             os.makedirs(os.path.dirname(self._log), exist_ok=True)
             parent.start(argv, environ, Begin(os.getpid(), plan.modules, folder, plan.optional))
-        except OSError as error:
+        except (rank_command.CannotRun, OSError) as error:
             self._give_up(f"the warm parent cannot be started: {error}")
             return
         self._parent = parent
@@ -211,7 +208,6 @@ class WarmStarter:
             return None  # no descriptors left, for the moment
 
     def _give_up(self, why: str) -> None:
-        self._why = why
         self._parent = None
         self._say(why)
 

@@ -1,0 +1,82 @@
+"""What is in the way of the warm parent for a moment costs no warm start; what is for good is said, and ranks start
+plainly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.reaper import OnEnd, Reaper
+from trainjob.agent.processes.starter import FORK_TRIES
+from trainjob.agent.warm.starter import WarmStarter
+from trainjob_api import contract
+
+
+class Noting(Reaper):
+    """Notes that a child was reaped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.gone = asyncio.Event()
+
+    def watch(self, pid: int, on_end: OnEnd, *, group: bool) -> None:
+        def ended(status: int) -> None:
+            on_end(status)
+            self.gone.set()
+
+        super().watch(pid, ended, group=group)
+
+
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *errors: int) -> tuple[bool, list[str]]:
+    """Whether a starter has a parent after begin(), of which the first forks fail with these, and what it says."""
+    left, said, real = list(errors), [], subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+    def execute(*arguments: Any, **fields: Any) -> Any:
+        if left:
+            number = left.pop(0)
+            raise OSError(number, os.strerror(number))
+        return real(*arguments, **fields)
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", execute)
+
+    async def scene() -> bool:
+        console = Console(os.open(os.devnull, os.O_WRONLY))
+        console.say = said.append  # type: ignore[method-assign]
+        reaper, log = Noting(asyncio.get_running_loop()), str(folder / "logs" / "warm.log")
+        starter = WarmStarter(reaper, console, words, 1, contract.PREFORK_ALWAYS, ["decimal"], log)
+        starter.begin()
+        parent = starter.parent
+        starter.close()
+        if parent is not None:
+            await asyncio.wait_for(reaper.gone.wait(), 60)
+        console.close(1)
+        return parent is not None
+
+    return asyncio.run(scene()), said
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_a_limit_of_processes_that_is_reached_for_a_moment_does_not_keep_the_parent_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    words = [sys.executable, "-m", "json.tool"]
+    assert begun(tmp_path, monkeypatch, words, *[number] * (FORK_TRIES - 1)) == (True, [])
+    there, said = begun(tmp_path, monkeypatch, words, *[number] * FORK_TRIES)
+    assert not there and len(said) == 1 and os.strerror(number) in said[0], said
+
+
+def test_an_interpreter_that_cannot_be_executed_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python3"
+    program.write_bytes(b"\x7fELF is what it says it is")
+    program.chmod(0o755)
+    there, said = begun(tmp_path, monkeypatch, [str(program), "-m", "json.tool"])
+    assert not there and len(said) == 1 and "cannot be " in said[0], said
