@@ -90,6 +90,18 @@ def _raised(tmp_path: Path, source: str, name: str = "train.py") -> BaseExceptio
     raise AssertionError("the script did not raise")
 
 
+def test_a_cause_that_is_false_counts_too() -> None:
+    class Several(RuntimeError):
+        def __len__(self) -> int:
+            return 0
+
+    try:
+        raise ValueError("no data") from Several("Connection closed by peer [127.0.0.1]:1")
+    except ValueError as error:
+        assert is_communication(error)
+        assert "Connection closed" in format_traceback(error)
+
+
 def test_wrapper_frames_go_and_the_users_stay(tmp_path: Path) -> None:
     _raised(tmp_path, "def call(f):\n    f()\nraise KeyError", "torch/nn/modules/module.py")
     error = _raised(

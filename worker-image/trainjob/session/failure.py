@@ -12,7 +12,7 @@ import os
 import re
 import traceback
 from types import TracebackType
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from trainjob.session import errors
 from trainjob_api import contract
@@ -42,10 +42,7 @@ def is_communication(error: BaseException) -> bool:
     """True when `error`, or what it was raised from, speaks of a lost peer: another rank's end is then the likely
     cause.
     """
-    current: Optional[BaseException] = error
-    for _ in range(CHAIN_LIMIT):
-        if current is None:
-            return False
+    for current in _raised_from(error):
         if isinstance(current, (errors.RankGoneError, errors.BarrierTimeoutError, errors.AgentLostError)):
             return True
         if type(current).__name__ in _COMMUNICATION_TYPES:
@@ -56,7 +53,6 @@ def is_communication(error: BaseException) -> bool:
             and _COMMUNICATION_TEXT.search(_text(current))
         ):
             return True
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return False
 
 
@@ -64,9 +60,8 @@ def no_room(error: BaseException) -> str:
     """What to do where a rank ends because a volume is full; empty: it does not. What a rank writes to TMPDIR is on the
     volume of the staged checkpoints, and which one was full the system does not say.
     """
-    current: Optional[BaseException] = error
-    for _ in range(CHAIN_LIMIT):
-        if current is None or isinstance(current, errors.TrainJobError):  # that one says what to do
+    for current in _raised_from(error):
+        if isinstance(current, errors.TrainJobError):  # that one says what to do
             return ""
         if (isinstance(current, OSError) and current.errno in (errno.ENOSPC, errno.EDQUOT)) or (
             isinstance(current, RuntimeError) and _FULL_TEXT.search(_text(current))
@@ -75,7 +70,6 @@ def no_room(error: BaseException) -> str:
                 f" (a volume is full: if what was written went to TMPDIR, {os.environ.get('TMPDIR', '/tmp')}, that is "
                 "the staging volume, and spec.checkpoint.staging.sizeLimit gives it more room)"
             )
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return ""
 
 
@@ -109,23 +103,29 @@ def own_frames_dropped(tb: Optional[TracebackType]) -> Optional[TracebackType]:
     return first or tb
 
 
-def _chain(error: BaseException, shorten: bool) -> str:
-    parts: List[str] = []
-    current: Optional[BaseException] = error
+def _raised_from(error: BaseException) -> Iterator[BaseException]:
+    """It, what it was raised from, and so on, as a traceback shows them; a chain that is endless or very long is cut
+    off.
+    """
     seen: List[int] = []
+    current: Optional[BaseException] = error
     while current is not None and id(current) not in seen and len(seen) < CHAIN_LIMIT:
         seen.append(id(current))
-        parts.append(_one(current, shorten))
+        yield current
         if current.__cause__ is not None:
-            parts.append(_CAUSE)
             current = current.__cause__
-        elif current.__context__ is not None and not current.__suppress_context__:
-            parts.append(_CONTEXT)
-            current = current.__context__
         else:
-            current = None
-    if parts[-1] in (_CAUSE, _CONTEXT):
-        parts.pop()
+            current = None if current.__suppress_context__ else current.__context__
+
+
+def _chain(error: BaseException, shorten: bool) -> str:
+    parts: List[str] = []
+    below: Optional[BaseException] = None
+    for current in _raised_from(error):
+        if below is not None:
+            parts.append(_CONTEXT if below.__cause__ is None else _CAUSE)
+        parts.append(_one(current, shorten))
+        below = current
     return "".join(reversed(parts)).rstrip("\n")
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import shutil
-import tempfile
 import warnings
 import weakref
 from dataclasses import replace
@@ -50,19 +48,16 @@ class ShardWriter(FileSystemWriter):
         if file_bytes < 1 or threads < 1:
             raise ValueError(f"ShardWriter(file_bytes={file_bytes}, threads={threads}): both must be 1 or more")
         try:
-            folder = tempfile.mkdtemp(prefix="trainjob-shards-")
+            self._checkpoint = Checkpoint.in_new_folder("trainjob-shards-")
         except OSError as error:
             raise CheckpointError(
                 f"No temporary folder for this rank's part of a sharded state can be made: {error}. TMPDIR says where."
             ) from error
-        self._checkpoint = Checkpoint.from_directory(folder)
-        self._checkpoint.owned = True
-        weakref.finalize(self._checkpoint, shutil.rmtree, folder, True)
         self._file_bytes = file_bytes
         self._began = self._written = self._given = False
         # Staging takes the files from the page cache at once: what a flush would guard against, a crash of the node,
         # loses staging too.
-        super().__init__(folder, sync_files=False, thread_count=threads)
+        super().__init__(self._checkpoint.path, sync_files=False, thread_count=threads)
 
     def checkpoint(self) -> Checkpoint:
         """This rank's part, for report(), which takes the files over; unreported ones go with the handle. Raises

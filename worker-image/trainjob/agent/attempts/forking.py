@@ -138,11 +138,12 @@ def fork_all(site: Site, group: RankGroup, shape: Shape, shared: AttemptPlace, a
     """All ranks, without a pause between: either all are started, or an error ends those that were. Raises
     CannotRun, OSError.
     """
+    local, logs = local_world_size(site, shape), os.path.join(site.config.work_dir, "logs")
+    digits = max(2, len(str(shape.world - 1)))
     for rank in group.ranks:
-        local = local_world_size(site, shape)
         place = RankPlace(rank.rank, rank.local_rank, shape.world, local, shape.index, shape.workers, shape.processes)
         if _of_machine(site, shape):
             place = place._replace(local_rank=rank.rank, node_rank=0)
         env = rank_command.environment(os.environ, site.config.command, place, shared)
-        log = os.path.join(site.config.work_dir, "logs", f"rank-{rank.rank}.log")
-        group.start(rank, argv, env, log, f"r{rank.rank:0{max(2, len(str(shape.world - 1)))}d} | ")
+        log = os.path.join(logs, f"rank-{rank.rank}.log")
+        group.start(rank, argv, env, log, f"r{rank.rank:0{digits}d} | ")

@@ -183,7 +183,6 @@ class Collectives:
             self.effort.saving(self._loop.time())
             self._commits.admit(lambda: self._carry_out(self._barrier.admitted(n)))
         elif isinstance(output, barrier.Stage):
-            self.effort.saving(self._loop.time())
             self._reports.stage(output)
         elif isinstance(output, barrier.Persist):
             self._persist(output)
