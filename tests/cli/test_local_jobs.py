@@ -12,6 +12,7 @@ import pytest
 
 from support.checkpoint import Job
 from support.checkpoint_cli import Shell
+from support.trainjobs import document
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.main import main
@@ -174,6 +175,34 @@ def test_history_shows_each_report(here: Shell) -> None:
     assert shown[1].split()[:2] == ["1", "3"] and shown[1].split()[-2:] == ["0.25", "1"]
     rows = [json.loads(line) for line in here.tj("history", "digits", "-o", "json", "--tail", "1").out.splitlines()]
     assert [row["position"] for row in rows] == [2]
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "json"]], ids=["text", "json"])
+def test_the_attempts_of_a_job_without_storage_are_an_answer(here: Shell, output: list[str]) -> None:
+    goodput = {"at": "2030-01-01T00:00:00Z", "settledAt": "2030-01-01T00:00:00Z", "summary": "75.0%"}
+    ended = document({"status": {"goodput": {**goodput, "seconds": {"productive": 3.0, "down": 1.0}}}})
+    remember(here, "digits", folder=None, job=ended)
+    assert here.tj("list", "-o", "name").out == "digits\n" and here.tj("status", "digits").code == contract.CLI_OK
+    shown = here.tj("history", "digits", *output)
+    assert shown.code == contract.CLI_OK and "75.0%" in shown.out
+    assert shown.err.startswith("tj  | digits had no storage, and its reports are gone with it")
+    assert here.tj("rm", "digits", "--yes").code == contract.CLI_OK and records.find_all() == ([], [])
+    remember(here, "other", folder=None)
+    refused = here.tj("history", "other", *output)
+    assert (refused.code, refused.out) == (contract.CLI_NOT_FOUND, "")
+    assert "other had no storage" in refused.err
+
+
+def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_machine(here: Shell) -> None:
+    refused = here.tj("delete", "digits")
+    assert refused.code == contract.CLI_NO_ACCESS and "there is no kubeconfig" in refused.err
+    remember(here)
+    refused = here.tj("delete", "digits")
+    assert refused.code == contract.CLI_NO_ACCESS
+    assert "digits is a job of this machine" in refused.err
+    assert "`tj rm digits`" in refused.err and "`tj stop digits`" in refused.err
+    for option in (["-n", "team"], ["--context", "x"]):
+        assert "there is no kubeconfig" in here.tj("delete", "digits", *option).err, "that means a cluster"
 
 
 def test_a_job_is_removed_with_its_data_and_asks_first(here: Shell) -> None:

@@ -161,3 +161,16 @@ def test_options_that_make_sense_give_the_job_of_the_document() -> None:
     options = Options(strict=True, on_upload_failure="Fail", s3_ca_config_map="store-ca")
     document = overlay(runnable(), options)
     assert parse(document, options, command="run", file=None) == parse_trainjob(document)
+
+
+@pytest.mark.parametrize(
+    "empty", [{"env": None, "resources": None}, {"env": [], "resources": {"limits": None}}], ids=str
+)
+def test_what_a_container_leaves_empty_costs_no_option(empty: dict[str, Any]) -> None:
+    job = document()
+    containers = job["spec"]["template"]["spec"]["containers"]
+    containers[1].update(empty)
+    found = overlay(job, Options(env=[("A", "9")], gpus=2))["spec"]["template"]["spec"]["containers"][1]
+    assert found["env"] == [{"name": "A", "value": "9"}]
+    assert found["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert containers[1] == {"name": "trainer", **empty}, "the document itself stays"

@@ -12,6 +12,7 @@ from trainjob.cli.argument_types import label, secret_key, toleration
 from trainjob.cli.cluster import pod_options
 from trainjob.cli.cluster.pod_options import PodOptions, SecretVariable
 from trainjob.cli.errors import CommandError
+from trainjob_api.contract import CLI_USAGE
 from trainjob_api.validation import parse_trainjob
 
 
@@ -78,6 +79,24 @@ def test_without_options_nothing_changes_and_a_broken_template_is_left_to_valida
     assert pod_options.put(document(), PodOptions()) == document()
     broken = {"metadata": {"name": "x"}, "spec": {"template": {"spec": {"containers": "none"}}}}
     assert pod_options.put(broken, PodOptions(restricted=True, labels=[("a", "b")])) == broken
+
+
+@pytest.mark.parametrize("metadata", [None, {"labels": None}], ids=["no metadata", "no labels"])
+def test_what_a_template_leaves_empty_costs_no_option(metadata: dict[str, Any] | None) -> None:
+    job = document()
+    job["spec"]["template"]["metadata"] = metadata
+    parse_trainjob(job)
+    found = pod_options.put(job, PodOptions(labels=[("team", "ml")], restricted=True, service_account="trainer"))
+    template = found["spec"]["template"]
+    assert (template["metadata"], template["spec"]["serviceAccountName"]) == ({"labels": {"team": "ml"}}, "trainer")
+    assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_options_that_cannot_be_put_over_a_valid_job_are_refused_by_name() -> None:
+    wrong: Any = ["no pair"]
+    with pytest.raises(CommandError, match=r"--label, --restricted cannot be put into spec\.template") as refused:
+        pod_options.put(document(), PodOptions(labels=wrong, restricted=True))
+    assert refused.value.code == CLI_USAGE
 
 
 def test_a_template_is_found_in_whatever_holds_one() -> None:

@@ -67,6 +67,12 @@ def test_a_damaged_record_is_told_and_takes_no_other_along(tmp_path: Path, text:
     assert len(records.find_all()[0]) == 2
 
 
+def test_a_job_without_storage_has_a_record_that_is_read() -> None:
+    written = Record(name="x", namespace="default", folder=None, pid=7, started=1.0, outcome="Complete")
+    records.write(written)
+    assert records.find_all() == ([written], [])
+
+
 def test_who_runs_is_told_by_the_lock_and_not_by_the_record(tmp_path: Path) -> None:
     me = {"pid": os.getpid(), "born": lock.started(os.getpid())}
     one = record(tmp_path, **me)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from trainjob.cli.errors import CommandError
+from trainjob.launch.handover import carry
 from trainjob.launch.job import GPU_RESOURCE
 from trainjob_api import contract
 from trainjob_api.problems import Problem
@@ -133,19 +134,14 @@ def _put(document: Document, field: str, value: object) -> None:
     part[last] = value
 
 
-def _trainer(document: Document) -> Any:
-    """The container that trains, in a document that nobody has checked."""
-    containers = document["spec"]["template"]["spec"]["containers"]
-    return next((c for c in containers if c.get("name") == contract.TRAINER_CONTAINER), containers[0])
-
-
 def _set_gpus(document: Document, count: int) -> None:
     """As its limit; 0 takes it out."""
     try:
-        container = _trainer(document)
-        limits = container.setdefault("resources", {}).setdefault("limits", {})
-        limits.pop(GPU_RESOURCE, None)
-        limits.update({GPU_RESOURCE: str(count)} if count else {})
+        container = carry.trainer(document)
+        resources = container.get("resources") or {}
+        limits = {name: amount for name, amount in (resources.get("limits") or {}).items() if name != GPU_RESOURCE}
+        limits |= {GPU_RESOURCE: str(count)} if count else {}
+        container["resources"] = {**resources, "limits": limits}
     except (KeyError, IndexError, TypeError, AttributeError):
         return
 
@@ -153,8 +149,8 @@ def _set_gpus(document: Document, count: int) -> None:
 def _set_env(document: Document, name: str, value: str) -> None:
     """In the container that trains, replacing an entry of that name."""
     try:
-        container = _trainer(document)
-        entries = container.setdefault("env", [])
-        entries[:] = [entry for entry in entries if entry.get("name") != name] + [{"name": name, "value": value}]
+        container = carry.trainer(document)
+        kept = [entry for entry in container.get("env") or () if entry.get("name") != name]
+        container["env"] = [*kept, {"name": name, "value": value}]
     except (KeyError, IndexError, TypeError, AttributeError):
         return

@@ -8,10 +8,13 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from trainjob.cli import jobs_parser
 from trainjob.cli.cluster import connect
 from trainjob.cli.errors import CommandError
+from trainjob.launch.cluster.api import configured
+from trainjob.launch.local.registry import records
 from trainjob.screen import wording
-from trainjob_api.contract import CLI_OK
+from trainjob_api.contract import CLI_NO_ACCESS, CLI_OK
 
 if TYPE_CHECKING:
     from trainjob.launch.cluster.api import Manifest
@@ -106,6 +109,8 @@ def cancel(args: argparse.Namespace) -> int:
 
 def delete(args: argparse.Namespace) -> int:
     """Delete the object; with --wait until it and its pods are gone."""
+    if not (jobs_parser.means_cluster(args) or configured()):
+        _refuse_for_this_machines(args.name)
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
     from trainjob.launch.cluster.cluster_run import gone
@@ -123,6 +128,16 @@ def delete(args: argparse.Namespace) -> int:
             )
     print(f"{args.name} is deleted; what it stored stays on its storage")
     return CLI_OK
+
+
+def _refuse_for_this_machines(name: str) -> None:
+    """Raises CommandError if a job of this machine has that name: no cluster can be meant."""
+    if any(record.name == name for record in records.find_all()[0]):
+        raise CommandError(
+            f"there is no kubeconfig, and {name} is a job of this machine",
+            next_step=f"`tj rm {name}` removes it with what it stored, `tj stop {name}` ends one that runs",
+            code=CLI_NO_ACCESS,
+        )
 
 
 def _pods_gone(place: connect.Place, name: str, uid: str) -> bool:

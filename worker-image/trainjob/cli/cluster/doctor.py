@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 
 from trainjob.cli import jobs_parser
 from trainjob.cli.finding import Finding, Level
+from trainjob.launch.cluster.api import configured
 from trainjob.screen import table
 from trainjob_api.contract import CLI_ERROR, CLI_OK
 
@@ -26,7 +26,7 @@ def doctor(args: argparse.Namespace) -> int:
         from trainjob.cli.local import machine
 
         found += machine.judge(machine.look())
-    if named or _has_kubeconfig():
+    if named or configured():
         from trainjob.cli.cluster import connect, findings
 
         place = connect.connect(args)
@@ -39,13 +39,6 @@ def doctor(args: argparse.Namespace) -> int:
         _print(found)
     broken = any(finding.level is Level.FAIL for finding in found)
     return CLI_ERROR if broken else CLI_OK
-
-
-def _has_kubeconfig() -> bool:
-    where = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    return any(os.path.isfile(os.path.expanduser(file)) for file in where.split(os.pathsep)) or bool(
-        os.environ.get("KUBERNETES_SERVICE_HOST")
-    )
 
 
 def _print(found: list[Finding]) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trainjob.cli.errors import CommandError
-from trainjob_api import contract
+from trainjob.launch.handover import carry
 from trainjob_api.contract import CLI_USAGE
+from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 Document = dict[str, Any]
 
@@ -45,25 +46,49 @@ class PodOptions:
     service_account: str | None = None
     restricted: bool = False
 
+    def flags(self) -> list[str]:
+        """Those that were given."""
+        every = {
+            "--label": self.labels,
+            "--node-selector": self.node_selector,
+            "--toleration": self.tolerations,
+            "--secret-env": self.secret_variables,
+            "--env-from-secret": self.secrets,
+            "--pull-secret": self.pull_secrets,
+            "--service-account": self.service_account,
+            "--restricted": self.restricted,
+        }
+        return [flag for flag, given in every.items() if given]
+
 
 def put(document: Document, options: PodOptions) -> Document:
-    """A copy of the document with the options in it; parts of a wrong type are left to validation."""
+    """A copy of the document with the options in it; one that is not valid anyway is left to validation as it is.
+    Raises CommandError: no option is lost in silence.
+    """
     found = copy.deepcopy(document)
     try:
         _put(found, options)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-        return document
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        try:
+            parse_trainjob(document)
+        except InvalidTrainJob:
+            return document
+        raise CommandError(
+            f"{', '.join(options.flags())} cannot be put into spec.template: {error}",
+            next_step="put it into the template yourself, and leave the options out",
+            code=CLI_USAGE,
+        ) from error
     return found
 
 
 def _put(found: Document, options: PodOptions) -> None:
     template = found["spec"]["template"]
     spec = template["spec"]
-    trainer = _trainer(spec)
+    trainer = carry.trainer(found)
     if options.labels:
         for owner in (found, template):
-            metadata = owner.setdefault("metadata", {})
-            metadata["labels"] = {**(metadata.get("labels") or {}), **dict(options.labels)}
+            metadata = owner.get("metadata") or {}
+            owner["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **dict(options.labels)}}
     if options.node_selector:
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **dict(options.node_selector)}
     for toleration in options.tolerations:
@@ -91,13 +116,6 @@ def _with(there: Any, entry: Document) -> list[Any]:
     """A list with an entry that is in it once."""
     found = list(there or ())
     return found if entry in found else [*found, entry]
-
-
-def _trainer(spec: Document) -> Document:
-    containers = spec["containers"]
-    named = (each for each in containers if each.get("name") == contract.TRAINER_CONTAINER)
-    found: Document = next(named, containers[0])
-    return found
 
 
 def template_of(documents: Sequence[Any], file: str) -> Document:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from trainjob.checkpoint.choice import catalogue, inventory
@@ -20,17 +22,15 @@ def history(args: argparse.Namespace) -> int:
     """Print the attempts of its last start, then the newest run's reports, or those of `--run`."""
     record = find.find(args)
     job = find.job_of(record)
-    if args.output == "json":
-        for row in clock.as_json(job.status) if job is not None else ():
-            print(json.dumps(row))
+    told: Sequence[str] = ()
+    if job is not None and args.output == "json":
+        told = [json.dumps(row) for row in clock.as_json(job.status)]
     elif job is not None and (text := clock.lines(job.status)):
-        print(*text, "", sep="\n")
+        told = [*text, ""]
+    for line in told:
+        print(line)
     if record.folder is None:
-        raise CommandError(
-            f"{record.name} had no storage, and its reports are gone with it",
-            next_step=f"`tj logs {record.name}` shows what its ranks wrote",
-            code=CLI_NOT_FOUND,
-        )
+        return _without_reports(record.name, told)
     try:
         store = catalogue.open_store(record.folder)
         run = args.run or catalogue.latest_run(store)
@@ -47,6 +47,17 @@ def history(args: argparse.Namespace) -> int:
         table.show(("REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", *names), [_cells(row, names) for row in rows])
     else:
         print(f"{record.name} has reported nothing" + ("" if run is None else f" in run {run}"))
+    return CLI_OK
+
+
+def _without_reports(name: str, told: Sequence[str]) -> int:
+    """Of a job without storage: its attempts are an answer. Raises CommandError where there were none to show."""
+    said = f"{name} had no storage, and its reports are gone with it"
+    next_step = f"`tj logs {name}` shows what its ranks wrote"
+    if not told:
+        raise CommandError(said, next_step=next_step, code=CLI_NOT_FOUND)
+    sys.stdout.flush()
+    print(f"tj  | {said}; {next_step}", file=sys.stderr)
     return CLI_OK
 
 

@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 CONNECT_S = 5.0
 READ_S = 30.0
 PAGE = 500
+DEFAULT_KUBECONFIG = "~/.kube/config"
 _NO_SUCH_KIND = ("could not find the requested resource", "404 page not found")
 """What an API server says of a kind, or of a whole group, that it does not know."""
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -77,7 +78,7 @@ class Api:
                 "the Python package `kubernetes`, which speaks to clusters, is not installed",
                 next_step="pip install 'trainjob[cli]'",
             ) from None
-        where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+        where = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 
         def read() -> tuple[Any, str, str]:
             configuration = client.Configuration()
@@ -257,6 +258,12 @@ def _of_ours(path: str) -> bool:
     from trainjob_api.contract import GROUP
 
     return path.startswith(f"/apis/{GROUP}/")
+
+
+def configured() -> bool:
+    """Whether there is a cluster to ask where none is named: by a kubeconfig, or around this pod."""
+    where = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    return _exists(where) or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def _exists(where: str) -> bool:

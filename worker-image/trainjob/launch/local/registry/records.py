@@ -122,7 +122,8 @@ def read(path: str) -> Record | Unreadable | None:
         if found.pop("version", None) != VERSION:
             raise ValueError("another version of trainjob wrote it")
         known = Record.__dataclass_fields__
-        record = Record(**{name: value for name, value in found.items() if name in known})
+        # What is None was not written; a job without storage has no folder.
+        record = Record(**{"folder": None, **{name: value for name, value in found.items() if name in known}})
         _check(record)
     except FileNotFoundError:
         return None
