@@ -664,12 +664,6 @@ class CheckpointReport(TypedDict, total=False):
     metrics: Dict[str, float]
 
 
-PARTS = ("detected", "waited", "decided", "stopped", "joined", "forked", "group", "restored", "first_step")
-"""The parts of a recovery, one after the other; those from `stopped` on are agents' words. docs/recovery.md tells what
-is measured where.
-"""
-
-
 class BeginReport(TypedDict, total=False):
     """How an attempt began on one agent. All of it by one clock of that machine, which nobody sets; a part that is not
     over is absent.

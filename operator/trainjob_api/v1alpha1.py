@@ -250,6 +250,7 @@ class Condition(StatusModel):
 class PartsMs(StatusModel):
     """How an attempt began, part by part, each in milliseconds; absent: it has not been over, or nobody told."""
 
+    # One after the other; those from `stopped` on are agents' words. docs/recovery.md tells what is measured where.
     detected: int | None = Field(
         None, ge=0, description="From the break of the attempt before to the decision that it is over."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from support import pages
+from support.isolation import ROOT
 from trainjob.screen import clock
 from trainjob_api.v1alpha1 import Attempt, Goodput, HistoryEntry, PartsMs, Seconds, TrainJobStatus
 
@@ -51,6 +53,21 @@ def test_each_start_has_a_row_and_a_bar_drawn_to_the_same_scale() -> None:
     assert shown[2].endswith("1000 ms")
     bars = [line for line in shown if "|" in line]
     assert bars == ["      1   |" + "e" * 2 + "1" * 38, "      2   |ddeessjjgggg11111111"]
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    def start(number: int, cause: str, **parts: int) -> HistoryEntry:
+        return HistoryEntry(attempt=number, cause=cause, started_at=AT, world_size=2, parts_ms=PartsMs(**parts))
+
+    first = start(1, "Started", decided=62, stopped=51, joined=64, forked=46, group=820, restored=14, first_step=31)
+    known = {"detected": 23, "waited": 0, "decided": 12, "stopped": 34, "joined": 28, "forked": 18, "group": 790}
+    second = start(2, "KilledBySignal", **known, restored=11, first_step=30)
+    example = next(block for block in pages.blocks(ROOT / "docs" / "recovery.md") if block.language == "text")
+    assert example.body.splitlines() == [line.rstrip() for line in clock.lines(TrainJobStatus(history=[first, second]))]
+
+
+def test_every_part_has_its_column_in_the_order_of_time() -> None:
+    assert [name for name, _, _ in clock.PARTS] == list(PartsMs.model_fields)
 
 
 def test_the_largest_loss_comes_first_and_suspended_time_last() -> None:

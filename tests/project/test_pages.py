@@ -103,6 +103,7 @@ def test_every_block_says_what_it_is() -> None:
 
 def test_blocks_that_cannot_run_here_are_counted() -> None:
     assert collections.Counter(block.not_run for block in pages.all_blocks() if block.not_run) == NOT_RUN
+    assert NOT_RUN.keys() == pages.REASONS, "a reason that no page gives is none"
 
 
 @pytest.mark.slow

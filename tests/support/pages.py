@@ -23,11 +23,8 @@ LANGUAGES = {"python", "sh", "text", "yaml", "json", "diff"}
 REASONS = {
     "needs a cluster",
     "needs a GPU",
-    "needs several machines",
     "needs a bucket",
-    "needs a network",
     "takes minutes",
-    "asks a person",
     "`.ci/run` does it on a clean clone",
 }
 _BLOCK = re.compile(

@@ -29,7 +29,7 @@ from trainjob.session.link import link
 from trainjob_api import contract, nonfinite
 from trainjob_api.rank_messages import Validated
 
-POLL_S = 0.1
+POLL_S = 0.5
 STORED_S = 600.0
 """So long a checkpoint may take to reach storage."""
 _NOT_ITS_OWN = (
@@ -49,8 +49,7 @@ class Validations:
         self._config = config
         self._store = open_store(storage)
         self._run = run
-        self._queue: queue.SimpleQueue[CheckpointId | None] = queue.SimpleQueue()
-        self._tasks: dict[CheckpointId, dict[str, Any]] = {}
+        self._queue: queue.SimpleQueue[tuple[CheckpointId, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="trainjob-validation", daemon=True)
 
     def start(self) -> None:
@@ -77,12 +76,11 @@ class Validations:
 
     def _enqueue(self, id_: CheckpointId, task: dict[str, Any]) -> None:
         link().post(Validated(str(id_), over=False))
-        self._tasks[id_] = task
-        self._queue.put(id_)
+        self._queue.put((id_, task))
 
     def _work(self) -> None:
-        while (id_ := self._queue.get()) is not None:
-            task = self._tasks.pop(id_)
+        while (given := self._queue.get()) is not None:
+            id_, task = given
             try:
                 found = self._validated(id_, task)
                 validations.write(self._store, id_, found)

@@ -20,7 +20,6 @@ from trainjob_api import nonfinite
 class Report(NamedTuple):
     """A report of all ranks."""
 
-    metrics: dict[str, Any]
     checkpoint: Checkpoint | None
     """Committed; None when the report had none, or retention or a lost upload took it."""
     by_rank: list[dict[str, Any]]
@@ -70,8 +69,7 @@ class Follower:
                 return False
             self._read = end
             if row.get("kind") == "report":
-                metrics = nonfinite.numbers(row.get("metrics") or {})
-                found.append(Report(metrics, self._handle(identity, row) if stored else None, by_rank(row)))
+                found.append(Report(self._handle(identity, row) if stored else None, by_rank(row)))
         return True
 
     def _rows(self, run: int) -> list[tuple[dict[str, Any], tuple[int, int]]]:
