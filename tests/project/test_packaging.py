@@ -17,6 +17,7 @@ WORKER_SIDE = [
     "trainjob_api.nonfinite",
     "trainjob_api.wire",
     "trainjob_api.command",
+    "trainjob_api.first_path",
     "trainjob.agent",
     "trainjob.session",
     "trainjob.checkpoint",

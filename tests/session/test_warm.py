@@ -11,6 +11,7 @@ import signal
 import sys
 import textwrap
 import time
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -201,6 +202,22 @@ def test_a_module_beside_the_script_is_the_one_that_is_imported(tmp_path: Path, 
     (rank,) = runs.ranks
     assert rank.out == f"True {rank.pid}\n"
     assert "decimal" in runs.said[0] and "takes the place" in runs.said[0]
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in it", "beside it"])
+@pytest.mark.parametrize("kind", ["decimal.py", "decimal/__init__.py"])
+def test_of_an_archive_counts_what_is_in_it(tmp_path: Path, kind: str, inside: bool) -> None:
+    with zipfile.ZipFile(tmp_path / "train.pyz", "w") as archive:
+        archive.writestr("__main__.py", "import decimal, os\nprint(hasattr(decimal, 'own'), os.getpid())\n")
+        if inside:
+            archive.writestr(kind, "own = True\n")
+    if not inside:
+        (tmp_path / kind).parent.mkdir(exist_ok=True)
+        (tmp_path / kind).write_text("own = True\n")
+    runs = run_warm(["train.pyz"], tmp_path, preload=["decimal"])
+    (rank,) = runs.ranks
+    assert rank.out == f"{inside} {rank.pid}\n"
+    assert ["takes the place" in said for said in runs.said] == [True] * inside
 
 
 def test_a_folder_of_data_hides_no_module(tmp_path: Path) -> None:

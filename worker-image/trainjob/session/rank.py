@@ -20,7 +20,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import failure, large_imports, link, stacks, temporary
-from trainjob_api import contract
+from trainjob_api import contract, first_path
 
 _PR_SET_PDEATHSIG = 1
 _SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
@@ -90,9 +90,10 @@ def _prepare(command: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
 def _prepare_script(path: str, arguments: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
     sys.argv = [path, *arguments]
     full = os.path.join(os.getcwd(), path)
-    if os.path.isdir(full) or path.endswith((".zip", ".pyz")):
+    first = first_path.folder_of(path, os.getcwd())
+    if first_path.holds_main(full):
         # `python folder` and `python archive.zip` run the __main__.py inside, which is then imported as a module.
-        _set_first_path(full)
+        _set_first_path(first)
         spec = PathFinder.find_spec("__main__", [full])
         if spec is None:
             raise StartError(f"cannot find '__main__' module in {path!r}")
@@ -106,7 +107,7 @@ def _prepare_script(path: str, arguments: Sequence[str]) -> Tuple[types.CodeType
         code = compile(source, full, "exec", dont_inherit=True)
     except ValueError as error:  # null bytes
         raise StartError(f"{path}: {error}") from None
-    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    _set_first_path(first)
     module = types.ModuleType("__main__")
     # No __spec__: multiprocessing's spawn then runs the file again by its path, as for any script.
     module.__dict__.update(

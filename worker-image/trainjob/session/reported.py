@@ -16,8 +16,8 @@ from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
 from trainjob_api import nonfinite
 
-LOOK_AGAIN_S = 0.25
-"""How often a validation is looked for."""
+LOOK_AGAIN_S = (0.25, 5.0)
+"""After what time a validation is looked for again: at first, and at last."""
 
 
 class ReportedCheckpointStatus(str, Enum):
@@ -75,10 +75,13 @@ def get_all_reported_checkpoints(
     deadline = None if limit is None else time.monotonic() + limit
     rows = line.reported(limit)
     waits = str(getattr(consistency_mode, "name", consistency_mode)) != CheckpointConsistencyMode.COMMITTED.name
+    pause = LOOK_AGAIN_S[0]
     while waits and any(_status(row) is ReportedCheckpointStatus.PENDING_VALIDATION for row in rows):
-        if deadline is not None and time.monotonic() >= deadline:
+        left = math.inf if deadline is None else deadline - time.monotonic()
+        if left <= 0:
             break
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, LOOK_AGAIN_S[1])
         rows = line.reported(0)
     for row in rows:
         metrics = nonfinite.numbers(row["metrics"])

@@ -10,7 +10,7 @@ import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.processes import rank_command
-from trainjob_api import command, contract
+from trainjob_api import command, contract, first_path
 
 AUTO = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
 """What the first training step needs; the last is what the first optimizer imports, and takes as long as all others."""
@@ -58,10 +58,7 @@ def plan(wish: Optional[Sequence[str]], words: Sequence[str], cwd: str) -> Plan:
 def folder_of(words: Sequence[str], cwd: str) -> str:
     """Where the user's own code lies, of which nothing is imported ahead."""
     parsed = command.parse_python(words)
-    if parsed is None or parsed.is_module:
-        return cwd
-    path = os.path.join(cwd, parsed.target)
-    return path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path))
+    return first_path.folder_of(None if parsed is None or parsed.is_module else parsed.target, cwd)
 
 
 def _text(words: Sequence[str], cwd: str) -> Optional[bytes]:

@@ -11,9 +11,11 @@ import os
 import socket
 import sys
 import threading
-from typing import AbstractSet, List, Optional, Sequence
+from importlib.machinery import PathFinder
+from typing import AbstractSet, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from trainjob.session.warm import title
+from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
 
@@ -33,7 +35,7 @@ def become(
     os.close(output)
     os.environ.clear()
     os.environ.update(order.environ)
-    hidden = None if folder is None else _hidden_by(folder_of(order.command, folder), preloaded)
+    hidden = None if folder is None else _hidden_by(_first_path(order.command, folder), preloaded)
     if hidden is not None:
         line.send(packet(FROM_GATE, Plain(hidden)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
@@ -48,28 +50,41 @@ def become(
     return order.command
 
 
-def folder_of(command: Sequence[str], working: str) -> str:
-    """What will stand in front of sys.path: the script's folder, a folder or archive that is run itself, for `-m` the
-    working folder.
-    """
-    if not command or command[0] == "-m":
-        return working
-    path = os.path.join(working, command[0])
-    return path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path))
+def _first_path(words: Sequence[str], working: str) -> str:
+    """What will stand in front of sys.path."""
+    return first_path.folder_of(None if not words or words[0] == "-m" else words[0], working)
 
 
 def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
-    """What of this folder would be imported by a name that means something else already."""
-    taken = {name.partition(".")[0] for name in preloaded}
-    for entry in _entries(folder):
-        name, dot, _ = entry.partition(".")
-        if name not in taken or getattr(sys.modules.get(name), "__file__", None) is None:
-            continue
-        path = os.path.join(folder, entry)
-        is_module = entry.endswith((".py", ".so")) if dot else os.path.exists(os.path.join(path, "__init__.py"))
-        if is_module and not os.path.realpath(str(sys.modules[name].__file__)).startswith(os.path.realpath(path)):
+    """What of this folder or archive would be imported by a name that means something else already."""
+    files: Dict[str, str] = {}
+    for name in {name.partition(".")[0] for name in preloaded}:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:
+            files[name] = os.path.realpath(str(file))
+    for name, path in _modules(folder, files) if os.path.isdir(folder) else _archived(folder, files):
+        if not files[name].startswith(os.path.realpath(path)):
             return f"{path} takes the place of a module that is imported ahead"
     return None
+
+
+def _modules(folder: str, names: Container[str]) -> Iterator[Tuple[str, str]]:
+    """Those of a folder that have one of these names, with their paths."""
+    for entry in _entries(folder):
+        name, dot, _ = entry.partition(".")
+        if name not in names:
+            continue
+        path = os.path.join(folder, entry)
+        if entry.endswith((".py", ".so")) if dot else os.path.exists(os.path.join(path, "__init__.py")):
+            yield name, path
+
+
+def _archived(archive: str, names: Iterable[str]) -> Iterator[Tuple[str, str]]:
+    """Those of an archive; of what cannot be read none, as is told when it is run."""
+    for name in names:
+        spec = PathFinder.find_spec(name, [archive])
+        if spec is not None and spec.origin is not None and spec.loader is not None:
+            yield name, spec.origin
 
 
 def _entries(folder: str) -> List[str]:
