@@ -25,10 +25,14 @@ class Tree:
         proc.mkdir(parents=True)
         folder.mkdir(parents=True)
         (proc / "cgroup").write_text(V1 if version == 1 else V2)
-        (folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")).write_text(f"{limit}\n")
+        self._limit = folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")
+        self.limited(limit)
         self._counter = folder / ("memory.oom_control" if version == 1 else "memory.events")
         self._version = version
         self.count(0)
+
+    def limited(self, limit: str) -> None:
+        self._limit.write_text(f"{limit}\n")
 
     def count(self, kills: int) -> None:
         """So many were killed so far."""
@@ -40,6 +44,15 @@ class Tree:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(memory, "ROOT", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize(("version", "none"), [(1, str((1 << 63) - 4096)), (2, "max")])
+def test_the_limit_is_the_groups_or_none(root: Path, version: int, none: str) -> None:
+    assert memory.limit() is None
+    tree = Tree(root, version, str(3 * GIB))
+    assert memory.limit() == 3 * GIB
+    tree.limited(none)
+    assert memory.limit() is None
 
 
 @pytest.mark.parametrize(

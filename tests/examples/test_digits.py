@@ -1,5 +1,5 @@
-"""The example runs in each form that its page names. The demo is a command of its own: `make demo`, whose word
-`.ci/run` checks.
+"""The example runs in each form that examples/digits/README.md and docs/quickstart.md name. The demo is a
+command of its own: `make demo`, whose word `.ci/run` checks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The examples run small: their functions in one process that has torch, the notebook's cells with two workers.
 
+For examples/images/README.md, examples/language/README.md, examples/evaluate/README.md and docs/using-the-model.md.
 digits and fsdp2 have tests of their own, as their pages tell them.
 """
 

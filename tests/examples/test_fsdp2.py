@@ -1,4 +1,4 @@
-"""The FSDP2 example as its page tells it: stopped with Ctrl-C, it goes on at another number of ranks."""
+"""The FSDP2 example as examples/fsdp2/README.md tells it: stopped with Ctrl-C, it goes on at another number of ranks."""
 
 from __future__ import annotations
 

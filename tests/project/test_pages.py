@@ -98,7 +98,9 @@ def test_every_block_says_what_it_is() -> None:
     for block in pages.all_blocks():
         assert block.language in pages.LANGUAGES, f"{block.place}: write one of {sorted(pages.LANGUAGES)} behind ```"
         assert block.not_run is None or block.not_run in pages.REASONS, f"{block.place}: {block.not_run}"
-        assert block.run_by is None or (ROOT / block.run_by).is_file(), f"{block.place}: {block.run_by}"
+        if block.run_by is not None:
+            page = str(block.page.relative_to(ROOT))
+            assert page in (ROOT / block.run_by).read_text(encoding="utf-8"), f"{block.run_by} names no {page}"
 
 
 def test_blocks_that_cannot_run_here_are_counted() -> None:

@@ -2,7 +2,7 @@
 
 Asked by `ranks` when a process ends by SIGKILL that nobody here has sent. With cgroup v2 Kubernetes mostly has the
 whole container killed, and the kubelet tells; with v1, or where one process goes alone, nobody else does. A container
-sees its own group at the mount's root, or below it by the path in /proc/self/cgroup.
+sees its own group at the mount's root, or below it by the path in /proc/self/cgroup. `tj doctor` asks for the limit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ class OomKills:
         if self._group is None or self._now() <= self._claimed:
             return None
         self._claimed += 1
-        limit = _limit(self._group)
-        if limit is None:
+        most = _limit(self._group)
+        if most is None:
             return f"The kernel killed it because its node, or its pod, had no memory left. {WAY_OUT}"
-        return f"The kernel killed it because its container reached its memory limit of {_size(limit)}. {WAY_OUT}"
+        return f"The kernel killed it because its container reached its memory limit of {_size(most)}. {WAY_OUT}"
 
     def _now(self) -> int:
         return 0 if self._group is None else _count(self._group) or 0
+
+
+def limit() -> Optional[int]:
+    """What this container may take in all, in bytes; None: it has no limit, or nobody can tell."""
+    return min((found for found in map(_limit, _groups()) if found is not None), default=None)
 
 
 def _groups() -> Iterator[_Group]:

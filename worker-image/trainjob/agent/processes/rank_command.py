@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import trainjob_api
+from trainjob.agent.processes import cores
 from trainjob_api import command, contract
 
 SESSION_MODULE = "trainjob.session.rank"
@@ -133,7 +134,7 @@ def environment_of_all(base: Mapping[str, str], words: Sequence[str], local_worl
     env.setdefault("PYTHONUNBUFFERED", "1")
     if local_world_size > 1:
         # Without it each rank would start a thread per core; torchrun's answer is 1, ours is a fair share.
-        env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // local_world_size)))
+        env.setdefault("OMP_NUM_THREADS", str(cores.share(local_world_size)))
     if is_plain(words):
         _reach_session(env, words[0])
     return env
@@ -183,8 +184,3 @@ def _which(program: str) -> Optional[str]:
 
 def _executable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _cores() -> int:
-    affinity: Tuple[int, ...] = tuple(os.sched_getaffinity(0))
-    return len(affinity)

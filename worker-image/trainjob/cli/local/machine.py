@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 
+from trainjob.agent.processes import cores, memory
 from trainjob.cli.finding import Finding, Level
 from trainjob.launch.job import DEFAULT_STORAGE
 from trainjob.launch.local import gpus
@@ -21,8 +22,6 @@ SHM_LEAST = GIB
 """Below it DataLoader workers of a usual job end with a bus error."""
 DISK_LEAST = 5 * GIB
 MEMORY_LEAST = 2 * GIB
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ def look(environ: Mapping[str, str] = os.environ) -> Machine:
         torch=_version("torch"),
         devices=len(gpus.visible(environ)),
         hidden=gpus.VISIBLE in environ,
-        cores=_cores(),
+        cores=cores.cores(),
         memory=_memory(),
         shm=_free("/dev/shm"),
         storage=storage,
@@ -174,17 +173,6 @@ def _free(folder: str) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
-def _cores() -> float:
-    """Cores that this process may use, by affinity and by its cgroup's quota."""
-    cores = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    try:
-        with open(_CPU_LIMIT, encoding="ascii") as file:
-            quota, period = file.read().split()
-        return cores if quota == "max" else min(cores, round(int(quota) / int(period), 1))
-    except (OSError, ValueError):
-        return cores
-
-
 def _memory() -> int | None:
     """Free by the machine's word, and no more than its cgroup may take in all."""
     try:
@@ -193,10 +181,5 @@ def _memory() -> int | None:
         free = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return None
-    for path in _LIMITS:
-        try:
-            with open(path, encoding="ascii") as file:
-                free = min(free, int(file.read()))
-        except (OSError, ValueError):  # `max`: no limit
-            continue
-    return free
+    limit = memory.limit()
+    return free if limit is None else min(free, limit)

@@ -192,7 +192,7 @@ def _template(made: Manifest, backend: Kubernetes) -> Manifest:
     """The backend's template, image, environment and volumes."""
     found = over_template(backend.template or {}, made)
     spec = found["spec"]
-    container = spec["containers"][_trainer_at(spec["containers"])]
+    container = carry.trainer_of(spec)
     container["image"] = backend.image
     env = {entry["name"]: entry for entry in container.get("env") or ()}
     env |= {name: {"name": name, "value": value} for name, value in backend.env.items()}

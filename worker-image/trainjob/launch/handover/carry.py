@@ -104,7 +104,12 @@ def payload_map(job: TrainJob) -> str | None:
 
 def trainer(document: Manifest) -> Manifest:
     """The container that trains."""
-    containers: list[Manifest] = document["spec"]["template"]["spec"]["containers"]
+    return trainer_of(document["spec"]["template"]["spec"])
+
+
+def trainer_of(pod: Manifest) -> Manifest:
+    """The same of a pod's spec: the one of that name, else the first."""
+    containers: list[Manifest] = pod["containers"]
     return next(
         (container for container in containers if container.get("name") == contract.TRAINER_CONTAINER), containers[0]
     )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainjob.agent.processes import cores
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import checks, environment, gpus, scratch
 from trainjob.launch.local.drive import Driver, Stop
@@ -241,10 +242,9 @@ def _interrupt(number: int, _frame: object) -> None:
 def _threads(base: Mapping[str, str], job: TrainJob) -> dict[str, str]:
     """Ranks share this machine's cores, and speak over loopback alone; the user's own settings stay."""
     ranks = job.spec.workers * defaults.processes_per_worker(job.spec)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     loopback = "lo" if os.path.exists("/sys/class/net/lo") else "lo0"
     return {
-        "OMP_NUM_THREADS": str(max(1, cores // ranks)),
+        "OMP_NUM_THREADS": str(cores.share(ranks)),
         "GLOO_SOCKET_IFNAME": loopback,
         "TP_SOCKET_IFNAME": loopback,
         "PYTHONUNBUFFERED": "1",
