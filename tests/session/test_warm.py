@@ -102,6 +102,25 @@ def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     assert len(drawn) == len(set(drawn)) == 4 * 5
 
 
+def test_objects_of_the_scripts_own_classes_come_back_from_spawned_processes(tmp_path: Path) -> None:
+    _write(
+        tmp_path,
+        """
+        import dataclasses, multiprocessing
+        @dataclasses.dataclass
+        class Item:
+            number: int
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map_async(Item, [1, 2]).get(60))
+        """,
+    )
+    warm = run_warm(["train.py"], tmp_path, preload=["multiprocessing.pool"])
+    assert [(each.warm, each.status, each.out) for each in warm.ranks] == [
+        (True, 0, "[Item(number=1), Item(number=2)]\n")
+    ]
+
+
 @pytest.mark.parametrize(
     "ending",
     [

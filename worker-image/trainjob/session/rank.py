@@ -165,6 +165,9 @@ def _become(module: types.ModuleType) -> None:
     _boot_module = sys.modules["__main__"]
     module.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = module
+    if "__mp_main__" in sys.modules:
+        # multiprocessing was imported before: what its children send back is looked for under this name.
+        sys.modules["__mp_main__"] = module
 
 
 def _end(kind: str, error: BaseException) -> NoReturn:
