@@ -14,10 +14,10 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test zoo sim mutate model lint format crds chart docs site picture bench bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks zoo sim mutate model lint format crds chart docs site picture bench bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Install everything into .venv (once)
 
@@ -35,6 +35,9 @@ test: $(STAMP) ## All tests, with their skips counted
 	@$(CLUSTER) binaries || echo "test: tests that need them fail or skip with the reason"
 	@echo "test: unit, property, simulation and real-process tests"
 	@$(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+test-frameworks: $(STAMP) ## Lightning, Transformers, XGBoost and LightGBM, in a folder of their own
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py) $(COMPILED) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
 	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,15 @@ class Figure:
         theirs = quantile(self.peer, self.quantile)
         return f"{self.name} {self.value:.4g} {theirs:.4g} {self.value / theirs:.3g}"
 
+    def spread(self) -> str:
+        """For people: each side's median, least, most and number of samples."""
+        sides = [("ours", self.samples), (self.peer_name or "peer", self.peer)]
+        return ", ".join(
+            f"{who} {median(each):.4g} {self.unit} ({min(each):.4g}-{max(each):.4g}, n={len(each)})"
+            for who, each in sides
+            if each
+        )
+
 
 def quantile(samples: Sequence[float], share: float) -> float:
     """The sample below which that share of all lies."""
@@ -58,6 +68,8 @@ class Results:
         self._figures[measurement] = figures
         for figure in figures:
             print(figure.line(), flush=True)
+            if figure.peer:
+                print(f"  {figure.name}: {figure.spread()}", file=sys.stderr, flush=True)
 
     def write(self, folder: Path) -> Path:
         """One JSON file named by the time, in a folder that git ignores."""

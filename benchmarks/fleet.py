@@ -1,28 +1,35 @@
 """Nodes and agents for the operator's measurements, in one process: it binds pods, says that they run, and speaks for
 each of them with the coordinator, over TLS and with the pod's own token, as an agent does. There are no ranks.
 
-Started by `benchmarks/scale.py`: `python -m benchmarks.fleet KUBECONFIG NAMESPACE PORT CA SECONDS`. A word a line on
-standard input: `break N` ends one rank each of N jobs; a JSON object a line on standard output answers.
+Started by `benchmarks/scale.py`: `python -m benchmarks.fleet KUBECONFIG NAMESPACE PORT CA SECONDS PID`, the last being
+the operator's. A word a line on standard input: `break N` ends one rank each of N jobs; a JSON object a line on
+standard output answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import random
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from support.kube_world import PODS, Watch, set_status
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control.http_post import PostConnection, PostError, trust
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, Manifest
+from trainjob_operator.cluster import ClusterError, Conflict, Manifest
 from trainjob_operator.k8s.kubeapi import Api
-from trainjob_operator.memory import ChangeType
+from trainjob_operator.memory import ChangeType, ObjectChange
 
+NODE = "node-1"
 AT_ONCE = 16
 """Pods that come up side by side."""
 RETRY_S = 1.0
@@ -158,32 +165,39 @@ class Agent:
 class Fleet:
     """All pods of one namespace."""
 
-    def __init__(self, api: Api, namespace: str, endpoint: Endpoint, ca: str, report_s: float) -> None:
+    def __init__(
+        self, api: Api, namespace: str, endpoint: Endpoint, ca: str, report_s: float, operator_pid: int
+    ) -> None:
         self.endpoint = endpoint
         self.trust = trust(endpoint, ca)
         self.report_s = report_s
-        self.refused = self.failed = 0
+        self.refused = self.failed = self.watches_ended = 0
         self._api = api
         self._namespace = namespace
         self._room = asyncio.Semaphore(AT_ONCE)
         self._agents: dict[str, Agent] = {}
+        self._seen: set[str] = set()
+        """UIDs of pods that are brought up, or were."""
         self._tasks: set[asyncio.Future[None]] = set()
+        self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._operator_pid = operator_pid
         self._last_told = self._last_sync = 0.0
+        self._cpu_at_last_told = self._cpu_at_last_sync = 0.0
         self._runs = 0
         self._lags: list[float] = []
 
     async def run(self) -> None:
-        """Until standard input ends."""
+        """Until standard input ends. Raises what an agent, a node or the watch failed of."""
         told = asyncio.ensure_future(asyncio.to_thread(self._listen, asyncio.get_running_loop()))
-        watching = asyncio.ensure_future(self._follow())
-        await asyncio.wait({told, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            watching.result()
+        self._spawn(self._follow())
+        await asyncio.wait({told, self._fault}, return_when=asyncio.FIRST_COMPLETED)
+        if self._fault.done():
+            self._fault.result()
 
     def begun(self, agent: Agent) -> None:
         """It was told to run an attempt."""
         self._runs += 1
-        self._last_told = time.monotonic()
+        self._last_told, self._cpu_at_last_told = time.monotonic(), cpu_s(self._operator_pid)
         if agent.broke_at is not None:
             self._lags.append(time.monotonic() - agent.broke_at)
             agent.broke_at = None
@@ -198,8 +212,10 @@ class Fleet:
                 "runs": self._runs,
                 "refused": self.refused,
                 "failed": self.failed,
+                "watches_ended": self.watches_ended,
                 "lags": self._lags,
                 "to_run_s": (self._last_told - self._last_sync) if self._runs else None,
+                "to_run_cpu_s": (self._cpu_at_last_told - self._cpu_at_last_sync) if self._runs else None,
             }
             print(json.dumps(answer), flush=True)
 
@@ -216,37 +232,70 @@ class Fleet:
             await asyncio.sleep(0.1)
 
     async def _follow(self) -> None:
-        async for change in Watch(self._api, self._namespace).changes():
-            uid = change.object["metadata"]["uid"]
-            new = change.kind == "Pod" and change.type is ChangeType.ADDED
-            if new and "deletionTimestamp" not in change.object["metadata"]:
-                self._spawn(self._bring_up(change.object))
-            elif change.kind == "Pod" and change.type is ChangeType.DELETED:
-                self._agents.pop(uid, None)
+        """A watch that ends is opened again: the API server ends those that read too slowly."""
+        while True:
+            try:
+                async for change in Watch(self._api, self._namespace).changes():
+                    self._take(change)
+            except* (AssertionError, aiohttp.ClientError, ClusterError) as ended:
+                self.watches_ended += 1
+                print(f"the watch is opened again: {ended.exceptions}", file=sys.stderr, flush=True)
+            await asyncio.sleep(RETRY_S)
+
+    def _take(self, change: ObjectChange) -> None:
+        uid = change.object["metadata"]["uid"]
+        if change.kind != "Pod":
+            return
+        if change.type is ChangeType.DELETED:
+            self._agents.pop(uid, None)
+        elif uid not in self._seen and "deletionTimestamp" not in change.object["metadata"]:
+            self._seen.add(uid)
+            self._spawn(self._bring_up(change.object))
 
     async def _bring_up(self, pod: Manifest) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         async with self._room:
-            try:
-                token = await self._api.create(
-                    f"/api/v1/namespaces/{self._namespace}/serviceaccounts/default/token", _token_request(name, uid)
-                )
-                await self._api.create(f"{PODS.format(self._namespace)}/{name}/binding", _binding(name))
-                ready = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "ContainersReady", "Ready")]
-                running = [{"name": "trainer", "ready": True, "restartCount": 0, "state": {"running": {}}}]
-                status = {"phase": "Running", "conditions": ready, "containerStatuses": running}
-                await set_status(self._api, self._namespace, name, {**status, "containerStatuses": running})
-            except ClusterError as error:
-                print(f"{name}: {error}", file=sys.stderr)
-                return
-        agent = self._agents[uid] = Agent(self, pod, token["status"]["token"])
-        self._last_sync = time.monotonic()
+            token = await self._started(name, uid)
+        if token is None:
+            await asyncio.sleep(RETRY_S)
+            self._spawn(self._bring_up(pod))
+            return
+        agent = self._agents[uid] = Agent(self, pod, token)
+        self._last_sync, self._cpu_at_last_sync = time.monotonic(), cpu_s(self._operator_pid)
         self._spawn(agent.run())
+
+    async def _started(self, name: str, uid: str) -> str | None:
+        """The pod has a node and runs; its token. None: the API server did not do all of it."""
+        try:
+            path = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/default/token"
+            answer = await self._api.create(path, _token_request(name, uid))
+            with contextlib.suppress(Conflict):  # it has one
+                await self._api.create(f"{PODS.format(self._namespace)}/{name}/binding", _binding(name))
+            ready = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "ContainersReady", "Ready")]
+            running = [{"name": "trainer", "ready": True, "restartCount": 0, "state": {"running": {}}}]
+            status = {"phase": "Running", "conditions": ready, "containerStatuses": running}
+            await set_status(self._api, self._namespace, name, status)
+            return str(answer["status"]["token"])
+        except ClusterError as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            return None
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._fault.done():
+            self._fault.set_exception(error)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _token_request(name: str, uid: str) -> Manifest:
@@ -256,18 +305,23 @@ def _token_request(name: str, uid: str) -> Manifest:
 
 
 def _binding(name: str) -> Manifest:
-    target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
 
 
-async def _main(kubeconfig: str, namespace: str, port: int, ca: str, report_s: float) -> None:
+async def _main(kubeconfig: str, namespace: str, port: int, ca: str, report_s: float, operator_pid: int) -> None:
     api = await Api.connect(kubeconfig=kubeconfig)
     endpoint = Endpoint(True, "localhost", port, "")
     try:
-        await Fleet(api, namespace, endpoint, Path(ca).read_text(), report_s).run()
+        await Fleet(api, namespace, endpoint, Path(ca).read_text(), report_s, operator_pid).run()
+    except Exception:
+        # The thread that reads standard input would keep the process for ever, and nobody would learn of this.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     finally:
         await api.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], float(sys.argv[5])))
+    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], float(sys.argv[5]), int(sys.argv[6])))

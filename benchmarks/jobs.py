@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainjob_api import contract
+
 WORKLOADS = Path(__file__).parent / "workloads"
 RANKS = 2
+WORKERS = 2
 RESTARTS = 10
 PATIENCE_S = 90.0
 _STOP_S = 20.0
@@ -73,22 +76,23 @@ class Job:
         )  # type: ignore[arg-type]
 
 
-def trainjob(script: Path, *arguments: str, folder: Path) -> list[str]:
-    """The command line that runs the script under TrainJob."""
-    size = ["--workers", str(RANKS), "--max-failures", str(RESTARTS), "--storage", str(folder / "storage"), "--plain"]
-    return [sys.executable, "-m", "trainjob.cli", "run", str(script), *size, "--", *arguments]
+def trainjob(
+    script: Path, *arguments: str, folder: Path, ranks: int = RANKS, prefork: str = contract.PREFORK_NEVER
+) -> list[str]:
+    """The command line that runs the script under TrainJob, on two workers."""
+    size = ["--workers", str(WORKERS), "--processes-per-worker", str(ranks // WORKERS)]
+    options = ["--max-failures", str(RESTARTS), "--storage", str(folder / "storage"), "--plain", "--prefork", prefork]
+    return [sys.executable, "-m", "trainjob.cli", "run", str(script), *size, *options, "--", *arguments]
 
 
-def trainjob_forked(script: Path, *arguments: str, folder: Path) -> list[str]:
+def trainjob_forked(script: Path, *arguments: str, folder: Path, ranks: int = RANKS) -> list[str]:
     """The same with ranks that are forks of a process that has imported torch."""
-    words = trainjob(script, *arguments, folder=folder)
-    at = words.index("--")
-    return [*words[:at], "--prefork", "auto", *words[at:]]
+    return trainjob(script, *arguments, folder=folder, ranks=ranks, prefork=contract.PREFORK_AUTO)
 
 
-def torchrun(script: Path, *arguments: str, folder: Path) -> list[str]:
+def torchrun(script: Path, *arguments: str, folder: Path, ranks: int = RANKS) -> list[str]:
     """The same under torchrun on one node."""
-    size = ["--standalone", "--nproc-per-node", str(RANKS), "--max-restarts", str(RESTARTS)]
+    size = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(RESTARTS)]
     return [sys.executable, "-m", "torch.distributed.run", *size, str(script), *arguments]
 
 
@@ -96,12 +100,12 @@ Launcher = Callable[..., list[str]]
 
 
 @contextmanager
-def running(launcher: Launcher) -> Iterator[Job]:
-    """Start the steps workload; stop it and clean up at the end."""
+def running(launcher: Launcher, *imports: str, ranks: int = RANKS) -> Iterator[Job]:
+    """Start the steps workload, with what it imports beside torch; stop it and clean up at the end."""
     with tempfile.TemporaryDirectory(prefix="tj-bench-") as name:
         folder = Path(name)
         notes, log = folder / "notes", folder / "log"
-        command = launcher(WORKLOADS / "steps.py", str(notes), folder=folder)
+        command = launcher(WORKLOADS / "steps.py", str(notes), *imports, folder=folder, ranks=ranks)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT}

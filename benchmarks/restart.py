@@ -1,41 +1,67 @@
-"""How long training stands still when a rank is killed: SIGKILL of one rank to the next step of rank 0."""
+"""How long training stands still when a rank is killed: SIGKILL of one rank to the end of the first new step on all.
+
+Three ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, and torchrun; with 2 and
+with 4 ranks, and with a script that imports transformers and pandas where these are installed.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+import sys
 import time
+from collections.abc import Sequence
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import RANKS, Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
+from benchmarks.jobs import Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
 
-KILLS = 2
-STEPS_BEFORE = 30
+KILLS = 3
+STEPS_BEFORE = 60
+STEADY_S = 1.5
+"""From a job's step to the kill: what a way makes ready beside the training is ready."""
+LIBRARIES = ("transformers", "pandas")
+WAYS: tuple[tuple[str, Launcher], ...] = (("forked", trainjob_forked), ("plain", trainjob), ("torchrun", torchrun))
 
 
 def measure(rounds: int) -> list[Figure]:
-    """TrainJob, the same with forked ranks, and torchrun in turn, each with KILLS kills a round."""
-    ours: list[float] = []
-    forked: list[float] = []
-    theirs: list[float] = []
+    """KILLS kills of each way a round, with 2 and with 4 ranks."""
+    return [figure for ranks in (2, 4) for figure in _measured(f"restart_{ranks}", rounds, ranks)]
+
+
+def measure_libraries(rounds: int) -> list[Figure]:
+    """The same with 2 ranks that import more than torch. The first kill of each job is left out: what such a script
+    imports is learned while it runs.
+    """
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"skipped: restart_libraries ({', '.join(missing)} not installed)", file=sys.stderr)
+        return []
+    return _measured("restart_libraries_2", rounds, 2, ["transformers:BertModel", "pandas"], leave_out=1)
+
+
+def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = (), leave_out: int = 0) -> list[Figure]:
+    samples: dict[str, list[float]] = {way: [] for way, _ in WAYS}
     for _ in range(rounds):
-        ours += _down_times(trainjob)
-        forked += _down_times(trainjob_forked)
-        theirs += _down_times(torchrun)
+        for way, launcher in WAYS:
+            times = _down_times(launcher, ranks, imports)[leave_out:]
+            samples[way] += times
+            print(f"  {name} {way}: {' '.join(f'{each:.3f}' for each in times)} s", file=sys.stderr, flush=True)
+    forked, plain, theirs = (samples[way] for way, _ in WAYS)
     return [
-        Figure("restart", "s", ours, theirs, "torchrun --max-restarts"),
-        Figure("restart_forked", "s", forked, ours, "tj run with new interpreters"),
+        Figure(f"{name}_forked", "s", forked, theirs, "torchrun --max-restarts"),
+        Figure(f"{name}_plain", "s", plain, theirs, "torchrun --max-restarts"),
     ]
 
 
-def _down_times(launcher: Launcher) -> list[float]:
-    with running(launcher) as job:
-        return [_down_time(job, attempt) for attempt in range(1, KILLS + 1)]
+def _down_times(launcher: Launcher, ranks: int, imports: Sequence[str]) -> list[float]:
+    with running(launcher, *imports, ranks=ranks) as job:
+        return [_down_time(job, attempt, ranks) for attempt in range(1, KILLS + 1)]
 
 
-def _down_time(job: Job, attempt: int) -> float:
+def _down_time(job: Job, attempt: int, ranks: int) -> float:
     # One after the other: a worker that breaks twice without progress is replaced, which is another figure.
-    struck = attempt % RANKS
+    struck = attempt % ranks
 
     def victim(steps: list[Step]) -> Step | None:
         return next(
@@ -43,10 +69,18 @@ def _down_time(job: Job, attempt: int) -> float:
             None,
         )
 
-    def next_step(steps: list[Step]) -> Step | None:
-        return next((step for step in steps if step.attempt > attempt and step.rank == 0), None)
-
     pid = job.wait_for(f"step {STEPS_BEFORE} of attempt {attempt}", victim).pid
+    time.sleep(STEADY_S)
     killed_at = time.time()
     os.kill(pid, signal.SIGKILL)
-    return job.wait_for(f"the first step after kill {attempt}", next_step).time - killed_at
+
+    def back(steps: list[Step]) -> Step | None:
+        return last_first_step(steps, attempt, ranks)
+
+    return job.wait_for(f"the first step on all ranks after kill {attempt}", back).time - killed_at
+
+
+def last_first_step(steps: Sequence[Step], attempt: int, ranks: int) -> Step | None:
+    """The one with which all ranks have made a step since that attempt; None: some have not."""
+    first = {step.rank: step for step in reversed(steps) if step.attempt > attempt}
+    return max(first.values(), key=lambda step: step.time) if len(first) == ranks else None

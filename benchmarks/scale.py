@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import RESULTS, Figure, Results
+from benchmarks.fleet import NODE, cpu_s
 from cluster.apiserver import ApiServer
 from cluster.ports import free_port
 from support.operators import Installation, Replica
@@ -39,13 +40,22 @@ BREAKS = 30
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/{NAMESPACE}/{contract.PLURAL}"
 
 
+LAST_LINES, LINE_LIMIT = 15, 600
+"""Of each log that is shown when a measurement does not come through."""
+
+
+class Ended(RuntimeError):
+    """Something that the measurement needs has ended, or it does not come to its end; the message shows the logs."""
+
+
 class Stand:
     """API server, operator and fleet."""
 
-    def __init__(self, server: ApiServer, operator: Replica, fleet: subprocess.Popen[str]) -> None:
+    def __init__(self, server: ApiServer, operator: Replica, fleet: subprocess.Popen[str], fleet_log: Path) -> None:
         self.server = server
         self.operator = operator
         self._fleet = fleet
+        self._fleet_log = fleet_log
 
     def create(self, count: int, workers: int) -> None:
         for number in range(count):
@@ -53,26 +63,45 @@ class Stand:
             self.server.request("POST", JOBS, document(changes))
 
     def ask(self, words: str) -> dict[str, Any]:
-        """Something of the fleet."""
+        """Something of the fleet. Raises Ended."""
         assert self._fleet.stdin is not None and self._fleet.stdout is not None
-        self._fleet.stdin.write(f"{words}\n")
-        self._fleet.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._fleet.stdout.readline())
+        try:
+            self._fleet.stdin.write(f"{words}\n")
+            self._fleet.stdin.flush()
+        except BrokenPipeError:
+            raise Ended(self.how_all_are()) from None
+        line = self._fleet.stdout.readline()
+        if not line:
+            raise Ended(self.how_all_are())
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def until_runs(self, count: int) -> dict[str, Any]:
-        """So many agents were told to run."""
+        """So many agents were told to run. Raises Ended."""
         deadline = time.monotonic() + PATIENCE_S
         while (answer := self.ask("how"))["runs"] < count:
-            assert time.monotonic() < deadline, f"after {PATIENCE_S:.0f} s: {answer}"
-            assert self._fleet.poll() is None and self.operator.process.poll() is None
+            if time.monotonic() >= deadline or self.operator.process.poll() is not None:
+                raise Ended(f"{answer['runs']} of {count} agents run: {answer}\n{self.how_all_are()}")
             time.sleep(0.2)
         return answer
 
+    def how_all_are(self) -> str:
+        """Every process: whether it lives, its exit code, and the end of its log."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._fleet.wait(1.0)
+        logs = {"operator": self.operator.log, "fleet": self._fleet_log}
+        processes = {"operator": self.operator.process, "fleet": self._fleet, **self.server.processes()}
+        said = []
+        for name, process in processes.items():
+            code, log = process.poll(), logs.get(name, self.server.folder / f"{name}.log")
+            lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
+            state = "lives" if code is None else f"ended with {code}"
+            said.append("\n".join([f"--- {name} {state}", *(line[:LINE_LIMIT] for line in lines)]))
+        return "\n".join(said)
+
     def cpu_s(self) -> float:
         """Processor time of the operator."""
-        words = Path(f"/proc/{self.operator.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.operator.process.pid)
 
     def most_mib(self) -> float:
         """The most memory that it has had."""
@@ -94,6 +123,8 @@ def stand(report_s: float) -> Iterator[Stand]:
         account = {"metadata": {"name": "default"}}
         server.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "operator"}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        server.request("POST", "/api/v1/nodes", {"metadata": {"name": NODE}, "status": ready})
         ports = [{"name": "https", "port": contract.COORDINATOR_PORT}]
         service = {"metadata": {"name": contract.COORDINATOR_SERVICE}, "spec": {"ports": ports}}
         server.request("POST", "/api/v1/namespaces/operator/services", service)
@@ -105,15 +136,18 @@ def stand(report_s: float) -> Iterator[Stand]:
         secret = server.request("GET", f"/api/v1/namespaces/operator/secrets/{contract.COORDINATOR_SECRET}")
         ca = Path(folder) / "coordinator.crt"
         ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
-        words = [str(server.kubeconfig), NAMESPACE, str(port), str(ca), str(report_s)]
-        fleet = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.fleet", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        words = [str(server.kubeconfig), NAMESPACE, str(port), str(ca), str(report_s), str(operator.process.pid)]
+        log = Path(folder) / "fleet.log"
+        with open(log, "wb") as stream:
+            fleet = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.fleet", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+            )
         try:
-            yield Stand(server, operator, fleet)
+            yield Stand(server, operator, fleet, log)
         finally:
             fleet.kill()
             fleet.wait()
@@ -168,6 +202,7 @@ def large(plan: argparse.Namespace) -> list[Figure]:
         time.sleep(plan.seconds)
         return [
             Figure(f"large_to_run_{at}", "s", [answer["to_run_s"]]),
+            Figure(f"large_to_run_cpu_{at}", "s", [answer["to_run_cpu_s"]]),
             Figure(f"large_created_to_running_{at}", "s", [took]),
             Figure(f"large_cpu_{at}", "s", [spent]),
             Figure(f"large_idle_cpu_{at}", "% of a core", [100 * (now.cpu_s() - cpu) / (time.monotonic() - idle)]),

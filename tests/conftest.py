@@ -12,8 +12,12 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import steady_examples
-from support.apiserver import api_namespace, apiserver, build_before
+from support import prefork
+
+prefork.apply()
+
+from support import steady_examples  # noqa: E402
+from support.apiserver import api_namespace, apiserver, build_before  # noqa: E402
 
 __all__ = ["api_namespace", "apiserver"]
 

@@ -88,6 +88,39 @@ RULES = (
         ".processesPerWorker",
     ),
     Rule(
+        ("spec",),
+        f"!has(self.elastic) || !({_PLAIN_MODE})",
+        "elastic must be left out with runtime.agent Disabled: without the agent nobody tells when a group of another "
+        "size may begin",
+        ".elastic",
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.elastic) || (self.elastic.minWorkers <= self.workers && self.workers <= self.elastic.maxWorkers)",
+        "workers must be from elastic.minWorkers to elastic.maxWorkers: it is the wished number of workers, usually "
+        "maxWorkers",
+        ".workers",
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.elastic) || !has(self.elastic.allowedSizes) || size(self.elastic.allowedSizes) == 0 || self.workers "
+        "in self.elastic.allowedSizes",
+        "workers must be one of elastic.allowedSizes",
+        ".workers",
+    ),
+    Rule(
+        ("spec", "elastic"),
+        "self.minWorkers <= self.maxWorkers",
+        "minWorkers must be at most maxWorkers",
+        ".minWorkers",
+    ),
+    Rule(
+        ("spec", "elastic"),
+        "!has(self.allowedSizes) || self.allowedSizes.all(n, self.minWorkers <= n && n <= self.maxWorkers)",
+        "allowedSizes must be from minWorkers to maxWorkers",
+        ".allowedSizes",
+    ),
+    Rule(
         ("spec", "processesPerWorker"),
         "type(self) == int ? self >= 1 : self == 'auto'",
         "must be a whole number of at least 1, or auto",

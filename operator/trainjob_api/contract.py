@@ -6,7 +6,7 @@ generated from it. Nothing here decides anything.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, TypedDict
+from typing import Any, Dict, Final, List, Literal, Optional, TypedDict
 
 # --- The API group -------------------------------------------------------------------------------------------------
 GROUP = "trainjob.dev"
@@ -39,6 +39,8 @@ restart` writes the time).
 """
 RESTART_TOKEN_LIMIT = 128
 """Characters of ANNOTATION_RESTART that count."""
+ANNOTATION_AUTHORITY = "trainjob.dev/coordinator-ca"
+"""On a worker's pod: the CA that its agent is to believe (PEM). Whoever may change a pod may change what runs in it."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Passed from the TrainJob's labels to its pods."""
 
@@ -70,6 +72,8 @@ its own.
 TOKEN_DIR = "/var/run/secrets/trainjob.dev"
 """Where the projected token is mounted."""
 TOKEN_FILE = f"{TOKEN_DIR}/token"
+AUTHORITY_FILE = f"{TOKEN_DIR}/ca.pem"
+"""What ANNOTATION_AUTHORITY says, a minute or two after it was changed."""
 WORK_DIR = "/var/lib/trainjob"
 """Where the pod's own volume is mounted (staging, TMPDIR of the ranks, logs, sockets)."""
 S3_CA_DIR = "/etc/trainjob/s3-ca"
@@ -119,6 +123,8 @@ ENV_PARENT_FD = "TRAINJOB_PARENT_FD"
 """Local backend: a pipe's read end; end of file means that the launcher died."""
 ENV_COORDINATOR_CA = "TRAINJOB_COORDINATOR_CA"
 """The CA of the coordinator's certificate, as PEM text; absent: the system's (https) or none (http)."""
+ENV_COORDINATOR_CA_FILE = "TRAINJOB_COORDINATOR_CA_FILE"
+"""A file with the CA as it is now; read when the one that is believed is not the coordinator's any more."""
 ENV_TOKEN_FILE = "TRAINJOB_TOKEN_FILE"
 """A file whose content the agent sends as `Authorization: Bearer ...` with each sync, read anew each time (tokens
 rotate); absent: no header.
@@ -147,6 +153,11 @@ ENV_MASTER_ADDR = "MASTER_ADDR"
 """Address under which rank 0 is reached."""
 ENV_MASTER_PORT = "MASTER_PORT"
 """Port on which rank 0 of this attempt listens."""
+ENV_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""Torch's own name. `True`: a process beside rank 0 serves its store at that address, and rank 0 only connects. A rank
+takes it out of its environment: what it starts has stores of its own."""
+ENV_LEARN = "TRAINJOB_LEARN"
+"""A file in which a rank of each worker lists, at its first step, what its script has imported. Empty: it need not."""
 ENV_TMP_MARK = "TRAINJOB_TMP_MARK"
 """What the names contain that Python's tempfile makes up for ranks of this worker and attempt: what killed ranks leave
 is known by it, and removed. Everything else in TMPDIR stays for the next attempt."""
@@ -247,6 +258,9 @@ METRICS_LIMIT = 16
 """Metrics kept in status.progress."""
 NAME_LIMIT = 52
 """Longest job name: `<job>-<slot>` must fit 63 characters with a ten digit slot."""
+ELSEWHERE_FILE = ".elsewhere.json"
+"""Of a checkpoint whose files user code has put where they stay (UPLOAD_NONE): all that is stored, a note of the place.
+"""
 STACK_SIGNAL_NAME = "SIGUSR2"
 STACK_FILE = "stack-{rank}"
 """In ENV_STACK_FOLDER. By rank, not by process: under a launcher many ranks share what the agent gave to one."""
@@ -401,10 +415,16 @@ UPLOAD_ASYNC = "ASYNC"
 UPLOAD_SYNC = "SYNC"
 UPLOAD_NONE = "NO_UPLOAD"
 UPLOAD_MODES = (UPLOAD_ASYNC, UPLOAD_SYNC, UPLOAD_NONE)
-PREFORK_AUTO = "auto"
+PREFORK_AUTO: Final = "auto"
 """Of AgentSpec.prefork: ranks are forks of a parent that has imported torch, where there is no accelerator."""
 PREFORK_ALWAYS = "Always"
 PREFORK_NEVER = "Never"
+PREFORK_DEFAULT: Literal["auto", "Always", "Never"] = "Never"
+"""Of a spec, an agent or a trainer that does not say."""
+WARM = "--warm"
+"""Given to a rank's boot: it is the parent that ranks are forked from. What the command line of such a process has, and
+that of no rank.
+"""
 CONTINUE = "Continue"
 """spec.checkpoint.onUploadFailure: training goes on, status says it."""
 FAIL = "Fail"
@@ -474,11 +494,15 @@ REASON_STARTUP_DEADLINE = "StartupDeadlineExceeded"
 REASON_SUSPENDED = "Suspended"
 """spec.suspend is true."""
 REASON_CANCELLED = "Cancelled"
-"""`tj cancel` stopped the job: it is suspended, and marked with ANNOTATION_CANCELLED; `tj resume` takes it back."""
+"""`tj cancel` stopped the job: it is suspended, and marked with the annotation trainjob.dev/cancelled; `tj
+resume` takes it back.
+"""
 REASON_INVALID_SPEC = "InvalidSpec"
 """The spec cannot run; the condition's message names each field and what would be right."""
 REASON_SCALED = "Scaled"
 """The number of workers changed."""
+REASON_RESIZED = "Resized"
+"""An elastic job goes on with more workers, which are up now; nothing is counted."""
 REASON_PREEMPTED = "Preempted"
 """The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in
 status.failures.preemptions alone.
@@ -565,9 +589,13 @@ REASON_CHECKPOINT_FAILING = "CheckpointFailing"
 """Checkpoints do not reach storage, for now or for good; training goes on, the message says why."""
 REASON_UNREACHABLE = "CoordinatorUnreachable"
 """No agent is heard while pods run: training goes on, nothing is acted upon."""
+REASON_BELOW_TARGET = "BelowTarget"
+"""An elastic job trains with fewer workers than spec.workers; the message says why the others are missing."""
+REASON_AT_TARGET = "AtTarget"
+"""An elastic job trains with as many workers as spec.workers, or does not train now."""
 REASON_CHECKING = "CheckingCompletion"
-"""All workers vanished without a word when the budget was used up: the job fails unless a fresh worker finds that
-training had completed.
+"""All workers vanished without a word when the budget was used up, or when the next ones are to have no agents: the job
+fails, or these begin, unless a fresh worker finds that training had completed.
 """
 REASON_NOT_FINISHED = "NotFinished"
 """The job is neither complete nor failed."""
@@ -597,7 +625,7 @@ class AgentSpec(TypedDict, total=False):
     prefork: str
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]
-    """Modules that the warm parent imports; None: what a script needs that speaks of torch."""
+    """Modules that the warm parent imports; None: what a script needs that imports torch."""
 
 
 class RankError(TypedDict, total=False):
@@ -621,6 +649,10 @@ class RankReport(TypedDict, total=False):
     kind: str
     exit_code: Optional[int]
     signal: Optional[int]
+    raised_at: Optional[float]
+    """When it told what ends it: its exception, or an exit code other than 0 of its script. By that clock too; from
+    then on, also while clean-up keeps its process.
+    """
     ended_at: Optional[float]
     """Seconds since the epoch by the agent's clock."""
     error: Optional[RankError]
@@ -698,6 +730,17 @@ class EffortReport(TypedDict, total=False):
     """For how long no step came beyond the usual, so far."""
 
 
+class ForksReport(TypedDict, total=False):
+    """How an agent started its ranks of the attempt."""
+
+    ranks: int
+    """As forks of its warm parent."""
+    why: Optional[str]
+    """Why the others started in new interpreters; None: there are none."""
+    learned: List[str]
+    """Packages that the next start will not import again, beyond those that were imported ahead at first."""
+
+
 class AgentReport(TypedDict, total=False):
     """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
 
@@ -726,10 +769,15 @@ class AgentReport(TypedDict, total=False):
     ranks: List[RankReport]
     begin: Optional[BeginReport]
     """How the attempt began here."""
+    forks: Optional[ForksReport]
     lost_peers: List[int]
     """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
     unreached_s: float
     """For how long one of them has not been reached, the longest of them; 0: there are none."""
+    boundary: Optional[str]
+    """The wish for a boundary that is reached: all ranks wait in report() behind a saved checkpoint; from the agent of
+    rank 0 alone.
+    """
     draining: bool
     """SIGTERM arrived: this pod is going away."""
     uploads: int
@@ -765,6 +813,8 @@ class Instruction(TypedDict, total=False):
     """host:port of the agent of rank 0."""
     secret: str
     """Of this job's attempt: agents prove to each other that they know it, and never send it."""
+    boundary: str
+    """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
     grace_s: float
     exit_code: int
     reason: str

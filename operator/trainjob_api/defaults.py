@@ -75,6 +75,21 @@ def processes_per_worker(spec: TrainJobSpec) -> int:
     return 1
 
 
+def sizes(spec: TrainJobSpec) -> Sequence[int]:
+    """Numbers of workers that the job may train with, the smallest first, the wished one last."""
+    elastic, wished = spec.elastic, spec.workers
+    if elastic is None:
+        return (wished,)
+    allowed: Sequence[int] = sorted(elastic.allowed_sizes) or range(elastic.min_workers, elastic.max_workers + 1)
+    fitting = [size for size in allowed if elastic.min_workers <= size <= min(wished, elastic.max_workers)]
+    return fitting or (wished,)
+
+
+def largest_size(spec: TrainJobSpec, workers: int) -> int | None:
+    """With how many of so many workers the job may train; None: they are too few."""
+    return next((size for size in reversed(sizes(spec)) if size <= workers), None)
+
+
 def rendezvous_backend(spec: TrainJobSpec) -> str:
     """gloo | nccl. auto: nccl where the trainer has GPUs (also ROCm's name for its own), so that all ranks agree
     without looking.

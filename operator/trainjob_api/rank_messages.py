@@ -196,6 +196,8 @@ class Released(NamedTuple):
     checkpoint: Optional[Saved] = None
     warnings: Tuple[str, ...] = ()
     blob: bytes = b""
+    requested: bool = False
+    """A planned change waits for the next checkpoint: now would be a good time for one."""
 
 
 class Failed(NamedTuple):

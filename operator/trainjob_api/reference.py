@@ -67,7 +67,7 @@ def _docstring(node: ast.stmt | None) -> str:
 
 
 def documented(prefix: str, module: ModuleType = contract) -> list[Constant]:
-    """The constants of one kind: ENV_, LABEL_, EXIT_, CLI_, REASON_."""
+    """The constants of one kind: ENV_, LABEL_, ANNOTATION_, EXIT_, CLI_, REASON_."""
     return [constant for constant in constants(module) if constant.name.startswith(prefix)]
 
 
@@ -87,6 +87,8 @@ def contract_page() -> str:
     parts += [
         "## Labels\n",
         table(("Label", "What it holds"), [(f"`{c.value}`", c.text) for c in documented("LABEL_")]),
+        "## Annotations\n",
+        table(("Annotation", "What it says"), [(f"`{c.value}`", c.text) for c in documented("ANNOTATION_")]),
     ]
     parts += [
         "## Exit codes of the trainer container\n",
@@ -133,6 +135,8 @@ OTHERS = {
     "CUDA_VISIBLE_DEVICES": "The GPUs that jobs of this machine may use, as numbers or UUIDs; absent: all. Each worker "
     "is given its own.",
     "OMP_NUM_THREADS": "Threads of a rank's CPU operations; absent: this machine's cores, divided among the ranks.",
+    "ACCELERATE_USE_CPU": "Accelerate's own; absent: ranks of a worker without accelerators get `true`, without which "
+    "each would train alone.",
     "TMPDIR": "Where temporary folders lie. A rank's own lies beside the staging area, so that files are moved, not "
     "copied.",
     "XDG_STATE_HOME": "The records of this machine's jobs are in `trainjob/jobs` below it; absent: `~/.local/state`.",

@@ -174,23 +174,50 @@ class Runtime(Model):
         "served.",
     )
     prefork: Literal["auto", "Always", "Never"] = Field(
-        "Never",
+        contract.PREFORK_DEFAULT,
         description="Start ranks as forks of a process in each pod that has imported torch already; a killed rank is "
-        "then back without importing it again. auto: where the pod has no accelerator. For `python script.py` and "
-        "`python -m module` alone.",
+        "then back without importing it again. auto: where the pod has no accelerator and nothing speaks against "
+        "it. For `python script.py` and `python -m module` alone.",
     )
     preload: list[Annotated[str, Field(max_length=200, pattern=_MODULE)]] | None = Field(
         None,
         max_length=64,
         description="Modules that this process imports, for example [torch, torch._dynamo, transformers]. Absent: "
-        "torch and what its first step needs, if the script speaks of it.",
+        "torch and what its first step needs, if the script imports it.",
+    )
+
+
+class Elastic(Model):
+    """Which other sizes than the wished one (workers) the job may train at."""
+
+    min_workers: int = Field(ge=1, le=10000, description="Fewer workers do not train: the job waits for more.")
+    max_workers: int = Field(ge=1, le=10000, description="The most that workers may be set to.")
+    allowed_sizes: list[Annotated[int, Field(ge=1, le=10000)]] = Field(
+        default_factory=list,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="The only numbers of workers that train, for example [2, 4, 8]. Absent: each from minWorkers to "
+        "maxWorkers.",
+    )
+    shrink_after_seconds: int = Field(
+        30,
+        ge=0,
+        description="How long a lost worker's successor is waited for before training goes on with fewer. Without room "
+        "on any node for it after a preemption: not at all.",
+    )
+    grow_after_seconds: int = Field(
+        60, ge=0, description="How long further workers must have been up before training goes on with them."
     )
 
 
 class TrainJobSpec(Model):
     """What is to run and how it comes back."""
 
-    workers: int = Field(1, ge=1, le=10000, description="Worker pods.")
+    workers: int = Field(1, ge=1, le=10000, description="Worker pods. With elastic the wished number, and the most.")
+    elastic: Elastic | None = Field(
+        None,
+        description="Train with fewer workers while not all that are wished can be had. Absent: with just as many.",
+    )
     processes_per_worker: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="Ranks in each pod. auto: the trainer container's GPU limit for a plain python command, else 1.",
@@ -203,7 +230,9 @@ class TrainJobSpec(Model):
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
     suspend: bool = Field(
-        False, description="true: no pods; training goes on from the newest checkpoint once it is false again."
+        False,
+        description="true: no pods, from the next report() with a checkpoint on (see boundaryTimeoutSeconds); training "
+        "goes on from the newest checkpoint once it is false again.",
     )
     managed_by: str | None = Field(
         None,
@@ -218,6 +247,12 @@ class TrainJobSpec(Model):
     )
     active_deadline_seconds: int | None = Field(
         None, ge=1, description="Longest time that the job may be active; suspended time does not count."
+    )
+    boundary_timeout_seconds: int = Field(
+        60,
+        ge=0,
+        description="How long a planned change (another size, a restart, a suspension) waits for the next report() "
+        "with a checkpoint before it stops the ranks; 0: not at all.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None, ge=0, description="Delete the TrainJob this long after it finished."
@@ -266,6 +301,23 @@ class PartsMs(StatusModel):
     first_step: int | None = Field(None, ge=0, description="Until the first report() or log().")
 
 
+class Forks(StatusModel):
+    """How the attempt's ranks were started, as far as its members' agents have told."""
+
+    ranks: int = Field(0, ge=0, description="As forks of a process that had imported torch already.")
+    reason: str | None = Field(
+        None,
+        max_length=contract.MESSAGE_LIMIT,
+        description="Why others started in new interpreters; absent: there are none.",
+    )
+    learned: list[Annotated[str, Field(max_length=253)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Packages that scripts had imported by their first step, which the next start does not import "
+        "again.",
+    )
+
+
 class Attempt(StatusModel):
     """One start of the ranks; the number rises with each start, restart, resize and resume."""
 
@@ -279,6 +331,7 @@ class Attempt(StatusModel):
         None, description="Digest of the members' pod UIDs: a pod of a member's name that came later is no member."
     )
     workers: int = Field(ge=1, description="Number of members.")
+    wished: int | None = Field(None, description="spec.workers when it began.")
     world_size: int = Field(ge=1, description="Number of ranks.")
     cause: str = Field(description="Why it began.")
     end_cause: str | None = Field(None, description="Why it ended.")
@@ -286,13 +339,23 @@ class Attempt(StatusModel):
     succeeded: str = Field("", description="Without the agent: slots whose trainer has ended with success, as ranges.")
     run: int | None = Field(None, description="The run that it belongs to.")
     parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
+    forks: Forks | None = Field(None, description="How its ranks were started.")
     make: str | None = Field(
         None,
         max_length=63,
         description="What it was made of: digests of the template and of checkpoint, rendezvous, processesPerWorker "
         "and runtime when it began, as on its pods' label trainjob.dev/make. Edits take effect at the next start.",
     )
-    stored: bool | None = Field(None, description="Its checkpoints go to checkpoint.storage as it was then.")
+    storage: str | None = Field(
+        None,
+        max_length=PATH_LIMIT,
+        description="Where its checkpoints go: checkpoint.storage as it was when it began; empty: nowhere.",
+    )
+    open_end: bool | None = Field(
+        None,
+        description="It ended while nobody was left who knew whether training had completed: a worker with an agent "
+        "looks before workers without agents begin.",
+    )
 
 
 class WorkersStatus(StatusModel):
@@ -405,10 +468,13 @@ class Failure(StatusModel):
 
 
 class Verdict(StatusModel):
-    """How the job ends unless a fresh worker finds that its run had completed."""
+    """What becomes of the job unless a fresh worker finds that its run had completed."""
 
-    reason: str = Field(description="Reason of the condition Failed.")
+    reason: str | None = Field(
+        None, description="Reason of the condition Failed. Absent: the job goes on, with workers without agents."
+    )
     message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Its message.")
+    since: datetime | None = Field(None, description="When the look was called for.")
 
 
 class HistoryEntry(StatusModel):
@@ -452,6 +518,22 @@ class Goodput(StatusModel):
     settled_at: datetime = Field(description="When an attempt, a suspension or the job ended last.")
 
 
+class Growth(StatusModel):
+    """More workers of an elastic job are up than train: it goes on with them once growAfterSeconds are over. Before a
+    start: enough are up, and it waits a moment for those that are coming up.
+    """
+
+    workers: int = Field(ge=1, description="As many as it could go on with when this began.")
+    since: datetime = Field(description="Since when it could go on with more than it has.")
+
+
+class Boundary(StatusModel):
+    """A planned change that waits for the next report() with a checkpoint."""
+
+    cause: str = Field(description="Why the attempt is to end.")
+    since: datetime = Field(description="When that was wished; boundaryTimeoutSeconds later it waits no longer.")
+
+
 class TrainJobStatus(StatusModel):
     """What is. Written by the operator alone."""
 
@@ -473,6 +555,10 @@ class TrainJobStatus(StatusModel):
     next_slot: int = Field(0, ge=0, description="The next unused slot number.")
     attempt: Attempt | None = Field(None, description="The newest attempt.")
     workers: WorkersStatus = Field(WorkersStatus(), description="Workers, counted.")
+    boundary: Boundary | None = Field(
+        None, description="A planned change waits for the next report() with a checkpoint."
+    )
+    growth: Growth | None = Field(None, description="An elastic job is about to begin, or to go on with more workers.")
     failures: Failures = Field(Failures(), description="The budget, spent.")
     timing: Timing = Field(Timing(), description="What deadlines and back-off are measured by.")
     progress: Progress = Field(Progress(), description="Where training stands.")

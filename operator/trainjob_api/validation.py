@@ -13,6 +13,7 @@ from typing import Any
 
 from trainjob_api import contract, defaults, quantity, shape
 from trainjob_api.command import launcher_of
+from trainjob_api.elastic_rules import elastic_problems
 from trainjob_api.plain_json import plain
 from trainjob_api.pod_schema import pod_problems
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
@@ -49,6 +50,7 @@ def validate_spec(spec: TrainJobSpec, name: str) -> list[Problem]:
         *_name_problems(name),
         *template_problems(spec),
         *_process_problems(spec),
+        *elastic_problems(spec),
         *_checkpoint_problems(spec.checkpoint),
         *_rule_problems(spec.failure_policy),
     ]

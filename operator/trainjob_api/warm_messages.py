@@ -15,7 +15,6 @@ from trainjob_api.typed import BadMessage, Vocabulary
 PACKET_LIMIT = 64 * 1024
 TEXT_LIMIT = 2000
 """Characters of a reason."""
-MODULE = "trainjob.session.warm"
 ENV_ROOM = "TRAINJOB_ROOM"
 """A variable of the parent's that its forks write their own variables over, where others read them
 (/proc/<pid>/environ). No program sees it.
@@ -33,6 +32,14 @@ class Begin(NamedTuple):
     folder: str
     optional: bool = False
     """What is not installed is left out without a word."""
+    learned: str = ""
+    """A file with a list of more modules, as JSON: what scripts had imported by their first step. They are imported
+    while ranks train, slowly, and there is no word about those that cannot be. Empty: there is none.
+    """
+    without: Tuple[str, ...] = ()
+    """Packages of the list that are left out."""
+    tmp: str = ""
+    """TMPDIR of the ranks, where modules that are imported put their caches; empty: as the environment has it."""
 
 
 class Fork(NamedTuple):
@@ -54,6 +61,8 @@ class Refused(NamedTuple):
     """There will be no forks: of this parent, or (a gate's own word) of this one. The parent ends."""
 
     why: str
+    package: str = ""
+    """Of the learned ones, which is to blame."""
 
 
 # --- A gate and the agent ---------------------------------------------------------------------------------------------
@@ -67,6 +76,16 @@ class Here(NamedTuple):
 
 class Go(NamedTuple):
     """Become the rank that the order names. Descriptors: the file of the order, stdout and stderr in one."""
+
+
+class Host(NamedTuple):
+    """Become no rank: serve torch's store on this port until the agent closes the line."""
+
+    port: int
+
+
+class Hosts(NamedTuple):
+    """It does."""
 
 
 class Plain(NamedTuple):
@@ -87,13 +106,13 @@ class Order(NamedTuple):
 
 ToParent = Union[Begin, Fork]
 FromParent = Union[Ready, Refused]
-ToGate = Union[Go]
-FromGate = Union[Here, Plain, Refused]
+ToGate = Union[Go, Host]
+FromGate = Union[Here, Hosts, Plain, Refused]
 
 TO_PARENT: Vocabulary[ToParent] = Vocabulary({"begin": Begin, "fork": Fork})
 FROM_PARENT: Vocabulary[FromParent] = Vocabulary({"ready": Ready, "refused": Refused})
-TO_GATE: Vocabulary[ToGate] = Vocabulary({"go": Go})
-FROM_GATE: Vocabulary[FromGate] = Vocabulary({"here": Here, "plain": Plain, "refused": Refused})
+TO_GATE: Vocabulary[ToGate] = Vocabulary({"go": Go, "host": Host})
+FROM_GATE: Vocabulary[FromGate] = Vocabulary({"here": Here, "hosts": Hosts, "plain": Plain, "refused": Refused})
 ORDERS: Vocabulary[Order] = Vocabulary({"order": Order})
 
 

@@ -31,6 +31,7 @@ from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.lease import Leadership, first_transition
 from trainjob_operator.k8s.rights import missing_rights, needed_rights
 from trainjob_operator.k8s.served import fields_not_served, knows_trainjobs
+from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.loop.recorder import Recorder, recorded
 from trainjob_operator.process.health import Health, HealthServer
@@ -203,13 +204,10 @@ class Operator:
         installation = self._installation(trust, rules)
         claims = Claims(api, f"{settings.pod_namespace}/{settings.lease}", clock)
         reconciler = Reconciler(
-            recorded(cluster, recorder),
-            coordinator,
+            Means(cluster=recorded(cluster, recorder), agents=coordinator, clock=clock),
             installation,
-            clock,
             workers=settings.workers,
-            on_job=self._metrics.job,
-            on_turn=self._metrics.turn,
+            hears=Hears(on_job=self._metrics.job, on_turn=self._metrics.turn),
             claims=claims,
         )
         await point_here(api, settings.pod_namespace, settings.service, settings.pod_ip, port)

@@ -101,6 +101,10 @@ class Cluster(Protocol):
         """Raises NotFound."""
         ...
 
+    async def patch_pod(self, namespace: str, name: str, uid: str, patch: Manifest) -> Manifest:
+        """JSON merge patch of exactly this pod: Conflict or Rejected when another has its name. Raises NotFound."""
+        ...
+
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """Delete with a UID precondition; NotFound and a failing precondition (Conflict) are raised."""
         ...

@@ -61,8 +61,13 @@ def read_job(manifest: Manifest) -> TrainJob:
 
 def owned_by(manifest: Manifest, uid: str) -> bool:
     """Whether the controlling owner reference names that UID."""
+    return owner_of(manifest) == uid
+
+
+def owner_of(manifest: Manifest) -> str | None:
+    """UID of the controlling owner; None: there is none."""
     owners = manifest["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == uid and owner.get("controller") is True for owner in owners)
+    return next((owner.get("uid") for owner in owners if owner.get("controller") is True), None)
 
 
 def serves(manifest: Manifest, job: str, uid: str) -> bool:
@@ -97,6 +102,7 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
     over = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     doubt, doubt_since = _doubt(manifest, trainer, conditions) if phase is PodPhase.RUNNING else (None, None)
     word = last_word_in(ended) if over else None
+    authority, follows = _authority(manifest)
     return PodView(
         slot=_slot(metadata, job),
         name=metadata["name"],
@@ -104,7 +110,8 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
         phase=phase,
         owned=owned_by(manifest, job_uid),
         make=bounded((metadata.get("labels") or {}).get(contract.LABEL_MAKE)),
-        authority=_authority(manifest),
+        authority=authority,
+        authority_follows=follows,
         deleting="deletionTimestamp" in metadata,
         gone_by=time_of(metadata.get("deletionTimestamp")),
         scheduled=_scheduled(manifest, phase, conditions),
@@ -135,11 +142,14 @@ def authority_digest(ca: str) -> str:
     return hashlib.sha256(ca.encode()).hexdigest()[:16]
 
 
-def _authority(manifest: Manifest) -> str | None:
+def _authority(manifest: Manifest) -> tuple[str | None, bool]:
+    """Digest of the CA that its agent trusts, and whether it takes another one while it runs."""
     containers = (manifest.get("spec") or {}).get("containers") or ()
-    entries = (entry for container in containers for entry in container.get("env") or ())
-    told = next((entry.get("value") for entry in entries if entry.get("name") == contract.ENV_COORDINATOR_CA), None)
-    return authority_digest(told) if isinstance(told, str) and told else None
+    env = {entry.get("name"): entry.get("value") for container in containers for entry in container.get("env") or ()}
+    follows = contract.ENV_COORDINATOR_CA_FILE in env
+    now = (manifest["metadata"].get("annotations") or {}).get(contract.ANNOTATION_AUTHORITY) if follows else None
+    told = now or env.get(contract.ENV_COORDINATOR_CA)
+    return (authority_digest(told) if isinstance(told, str) and told else None), follows
 
 
 def _slot(metadata: Manifest, job_name: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from support.agent_rig import Rig, processes_with
 from support.cut_proxy import CutProxy
+from support.tuned_agent import entry
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.reading.runs import write_end
 from trainjob.checkpoint.stores.opening import open_store
@@ -339,3 +340,23 @@ def test_a_fresh_agent_looks_for_the_end_record_and_starts_nothing(tmp_path: Pat
         assert (report["completed"], report["run"]) == (completed, 1)
         assert (report["ranks"], report["attempt"], report["quiet"]) == ([], 0, True)
         assert "user code" not in rig.text(0)
+
+
+def test_a_restart_takes_few_words(tmp_path: Path) -> None:
+    """Each is a turn of the operator, which has other jobs, and on one machine has the ranks' processor. What can wait
+    waits for long here.
+    """
+    with Rig(tmp_path, script=FOREVER, agents=2, processes=2, entry=entry(control__sync__QUIET_CHANGE_S=300.0)) as rig:
+        rig.run(1)
+        rig.wait(lambda: all(rig.text(slot).count("up") == 2 for slot in (0, 1)))
+        rig.wait(lambda: len(rig.ranks(1)) == 4, "that they were started")
+        spoke = rig.report(0)["seq"]
+        os.kill(rig.ranks(1)[3]["pid"], signal.SIGKILL)
+        rig.wait(lambda: rig.ended(3, attempt=1), "a break cannot")
+        rig.wait(lambda: rig.report(0)["seq"] > spoke, "nor what rank 0's agent knows of progress then")
+        before = {slot: rig.report(slot)["seq"] for slot in (0, 1)}
+        rig.run(2)
+        rig.wait(lambda: all(rig.text(slot).count("up") == 4 for slot in (0, 1)))
+        rig.wait(lambda: len(rig.ranks(2)) == 4)
+        words = {slot: rig.report(slot)["seq"] - before[slot] for slot in (0, 1)}
+        assert words == {0: 2, 1: 2}, "that they know what to do, and that they have done it"

@@ -12,10 +12,11 @@ import pytest
 from trainjob.agent.attempts import master_port
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError
-from trainjob.agent.wire import handshake, peers
+from trainjob.agent.wire import handshake, leader_link, peers
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_member import FromMember, Persisted
-from trainjob.agent.wire.peers import LeaderLink, PeerServer
+from trainjob.agent.wire.leader_link import LeaderLink
+from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import wire
 
 PATIENCE_S = 10.0
@@ -169,7 +170,7 @@ def test_nothing_is_told_to_one_that_is_not_of_this_attempt() -> None:
         said: list[str] = []
         listening = await asyncio.start_server(stranger, "127.0.0.1", 0)
         link = LeaderLink(
-            peers.Caller("right", 2, 1),
+            leader_link.Caller("right", 2, 1),
             lambda: heard.append({"up": True}),
             lambda word: heard.append({"word": word}),
             lambda lost: None,
@@ -277,13 +278,13 @@ def test_a_leader_that_takes_connections_and_says_nothing_is_missed(monkeypatch:
     """It is frozen: its kernel answers for it."""
     monkeypatch.setattr(peers, "WAITING_S", 0.05)
     monkeypatch.setattr(peers, "STRANGER_S", 0.05)
-    monkeypatch.setattr(peers, "LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(leader_link, "LOST_AFTER_S", 0.0)
     since: list[float | None] = []
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
         link = LeaderLink(
-            peers.Caller("right", 1, 1),
+            leader_link.Caller("right", 1, 1),
             lambda: None,
             lambda word: None,
             since.append,
@@ -321,8 +322,8 @@ def test_an_agent_of_another_version_is_told_what_to_do() -> None:
 
 def test_a_leader_of_an_older_version_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """It closes the connection without a word: it does not find the secret in our hello."""
-    monkeypatch.setattr(peers, "RETRY_S", 0.001)
-    monkeypatch.setattr(peers, "RETRY_CAP_S", 0.001)
+    monkeypatch.setattr(leader_link, "RETRY_S", 0.001)
+    monkeypatch.setattr(leader_link, "RETRY_CAP_S", 0.001)
     said: list[tuple[str, bool]] = []
 
     async def test() -> None:
@@ -332,7 +333,7 @@ def test_a_leader_of_an_older_version_is_named_after_a_while(monkeypatch: pytest
 
         listening = await asyncio.start_server(older, "127.0.0.1", 0)
         link = LeaderLink(
-            peers.Caller("right", 1, 1),
+            leader_link.Caller("right", 1, 1),
             lambda: None,
             lambda word: None,
             lambda lost: None,

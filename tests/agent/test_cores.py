@@ -37,3 +37,12 @@ def test_the_quota_counts_for_the_agent_the_launcher_and_doctor(
     job = TrainJob.model_validate(document({"spec.workers": 2}))
     assert backend._threads({}, job)["OMP_NUM_THREADS"] == threads
     assert backend._threads({"OMP_NUM_THREADS": "7"}, job)["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize(("quota", "found"), [("250000", 2.5), ("-1", 16.0), ("", 16.0)])
+def test_the_quota_of_an_older_kernel_s_groups_counts_too(container: Path, quota: str, found: float) -> None:
+    folder = container.parent / "cpu"
+    folder.mkdir()
+    (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert cores.cores() == found

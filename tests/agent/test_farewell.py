@@ -138,9 +138,11 @@ def test_an_agent_that_nobody_hears_leaves_the_first_cause(tmp_path: Path) -> No
     with Rig(
         tmp_path,
         script=script,
-        entry=[*QUICK, "0.5"],
+        entry=[*QUICK, "3"],
         agents=1,
         env={TERMINATION_LOG: str(log), contract.ENV_PARENT_FD: ""},
+        # Half a second alone without a rank is its end: nothing is imported in between.
+        spec={"prefork": contract.PREFORK_NEVER},
     ) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0))

@@ -204,6 +204,38 @@ def test_names_in_shared_memory_go_with_the_rank_however_it_ends(tmp_path: Path,
         rig.wait(lambda: processes_with(f"{contract.ENV_POD_UID}={rig.pod_uid(0)}") == [rig.agents[0].process.pid])
 
 
+SHARES = """
+import os, signal, sys, time, torch, torch.multiprocessing, trainjob
+if __name__ == "__main__":
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    tensor = torch.zeros(1024)
+    tensor.share_memory_()
+    name = tensor.untyped_storage()._share_filename_cpu_()[1].decode()
+    print("named", name.lstrip("/"), flush=True)
+    trainjob.barrier()
+    if sys.argv[1] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_tensors_that_torch_shares_by_name_go_with_the_rank(tmp_path: Path, how: str) -> None:
+    with Rig(tmp_path, script=SHARES, agents=1, command=[sys.executable, "train.py", how]) as rig:
+        rig.run(1)
+        rig.wait_text(0, "| named torch_")
+        (line,) = [line for line in rig.text(0).splitlines() if "| named " in line]
+        name = f"/dev/shm/{line.split()[-1]}"
+        if how == "stopped":
+            assert os.path.exists(name)
+        else:
+            rig.wait(lambda: rig.ended(0), "ended")
+        rig.hold()
+        rig.wait(lambda: rig.ended(0), "ended")
+        rig.wait(lambda: not os.path.exists(name), f"{name} is gone")
+        rig.wait(lambda: processes_with(f"{contract.ENV_POD_UID}={rig.pod_uid(0)}") == [rig.agents[0].process.pid])
+
+
 def test_who_only_calls_itself_a_tracker_is_killed_all_the_same(tmp_path: Path) -> None:
     script = (
         "import os, subprocess, sys, trainjob\n"

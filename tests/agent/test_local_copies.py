@@ -10,6 +10,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.checkpoint import read_tree
+from trainjob import Checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,11 @@ stays = {
 one = tempfile.mkdtemp()
 for i in range(8, 12):
     given(i, one)
+os.mkdir("mine")
+stays["NO_UPLOAD of a folder of one's own"] = given(12, "mine", checkpoint_upload_mode="NO_UPLOAD")
+made = trainjob.Checkpoint.from_dict({"step": 13})
+trainjob.report({}, checkpoint=made, checkpoint_upload_mode="NO_UPLOAD")
+del made
 pathlib.Path("stays").write_text(json.dumps(stays))
 """
 
@@ -60,11 +66,14 @@ def test_by_mode_the_directory_goes_or_stays_and_no_later_save_changes_a_saved_o
             "SYNC": True,
             "SYNC, delete": False,
             "NO_UPLOAD": True,
+            "NO_UPLOAD of a folder of one's own": True,
         }
-    for i in range(1, 12):
-        files = {
-            path: data
-            for path, data in read_tree(store / "checkpoints" / f"1-1-{i}").items()
-            if not path.startswith(".trainjob")
-        }
-        assert files == {"m": b"%d" % i * 1000}
+    for i in range(1, 13):
+        tree = read_tree(store / "checkpoints" / f"1-1-{i}")
+        files = {path: data for path, data in tree.items() if not path.startswith(".trainjob")}
+        if i == 12:  # a note of the place, and no copy
+            assert list(files) == [".elsewhere.json"]
+        else:
+            assert files == {"m": b"%d" % i * 1000}
+    last = Checkpoint(str(store / "checkpoints" / "1-1-13"))
+    assert last.to_dict() == {"step": 13}, "what NO_UPLOAD was said of, and no place of the user's holds"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,30 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("version", "none"), [(1, str((1 << 63) - 4096)), (2, "max")])
-def test_the_limit_is_the_groups_or_none(root: Path, version: int, none: str) -> None:
-    assert memory.limit() is None
+@pytest.mark.parametrize(
+    ("version", "none", "used", "cached"),
+    [
+        (1, str((1 << 63) - 4096), "memory.usage_in_bytes", "total_inactive_file"),
+        (2, "max", "memory.current", "inactive_file"),
+    ],
+)
+def test_what_is_left_is_the_smaller_of_the_groups_and_the_machines(
+    root: Path, version: int, none: str, used: str, cached: str
+) -> None:
+    assert memory.room() is None
     tree = Tree(root, version, str(3 * GIB))
-    assert memory.limit() == 3 * GIB
+    assert memory.room() == 3 * GIB
     tree.limited(none)
-    assert memory.limit() is None
+    assert memory.room() is None, "no limit, and the machine says nothing"
+    tree.limited(str(3 * GIB))
+    folder = root / "sys/fs/cgroup" / ("memory" if version == 1 else "")
+    (folder / used).write_text(f"{2 * GIB}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{cached} {GIB}\n")
+    assert memory.room() == 2 * GIB
+    (root / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1024 kB\n")
+    assert memory.room() == 1 << 20
+    tree.limited(none)
+    assert memory.room() == 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -96,6 +114,59 @@ def test_v1s_controller_counts_where_both_are_mounted(root: Path, version: int) 
     kills = memory.OomKills()
     tree.count(1)
     assert kills.claim() is not None
+
+
+LOADER = """
+import os, signal, time, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, at):
+        print("up", flush=True)
+        while not os.path.exists("go"):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGKILL)
+for batch in torch.utils.data.DataLoader(Data(), num_workers=1):
+    pass
+"""
+POOL = """
+import concurrent.futures, os, signal, subprocess, sys, time
+def die():
+    print("up", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "pool":
+    concurrent.futures.ProcessPoolExecutor(1).submit(die).result()
+else:
+    print("up", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    subprocess.run(["sh", "-c", "kill -9 $$"], check=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["loader", "pool", "subprocess"])
+@pytest.mark.parametrize("counted", [True, False], ids=["for its memory", "by somebody"])
+def test_a_rank_whose_loader_the_kernel_killed_says_so(tmp_path: Path, how: str, counted: bool) -> None:
+    """The counter tells the kernel's kill from another's, after which it stays the exception that it is."""
+    tree = Tree(tmp_path / "root", 2, str(2 * GIB))
+    tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
+    command = [sys.executable, "train.py", how]
+    with Rig(tmp_path, script=LOADER if how == "loader" else POOL, agents=1, command=command, entry=tuned) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        tree.count(int(counted))
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.ended(0), "the rank has ended")
+        rank = rig.rank(0)
+        if not counted:
+            assert rank["kind"] == contract.END_EXCEPTION
+            return
+        assert (rank["kind"], rank["exit_code"], rank["error"]["type"]) == (contract.END_OOM, 1, "OutOfMemory")
+        assert "its memory limit of 2 GiB" in rank["error"]["message"] and "fewer loader" in rank["error"]["message"]
+        assert "What it raised for that" in rank["error"]["message"]
+        assert "Traceback" in rank["error"]["traceback"]
 
 
 FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(3600)\n"

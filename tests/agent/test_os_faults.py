@@ -38,7 +38,14 @@ for i in range(start + 1, 4):
 ATTEMPTS = 8
 FOR_EVER_ATTEMPTS = 2
 PATIENCE_S = 45.0
-ENDED = (contract.END_EXCEPTION, contract.END_EXIT, contract.END_SIGNAL, contract.END_START, contract.END_STORAGE)
+ENDED = (
+    contract.END_EXCEPTION,
+    contract.END_EXIT,
+    contract.END_SIGNAL,
+    contract.END_START,
+    contract.END_STORAGE,
+    contract.END_FULL,
+)
 OURS = {0, *range(80, 90)}
 CHANCE = re.compile(r"\.\d{3,}|-\d{3,}|(?<=/)tmp[a-z0-9_]{8}")
 """What of a name is another one each time: the number of a process, a temporary name."""
@@ -75,7 +82,8 @@ SOME = [
     OsFaults("fork", "EAGAIN", "processes/starter.py", times=FOR_EVER),
     OsFaults("fork", "EAGAIN", "storing/storage.py"),
     OsFaults("fork", "EAGAIN", "storing/storage.py", times=FOR_EVER),
-    OsFaults("epoll", "ENOSPC", "processes/output.py"),
+    OsFaults("epoll", "ENOSPC", "processes/console.py"),
+    OsFaults("socket", "EMFILE", "wire/peers.py", times=FOR_EVER),
     OsFaults("thread", "EAGAIN", "", after=1),
     OsFaults("unlink", "EIO", "/a2.sock"),
 ]

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.agent.processes import output
-from trainjob.agent.processes.output import LINE_LIMIT, Console, LineSplitter, LogFile, RankOutput
+from trainjob.agent.processes.console import Console
+from trainjob.agent.processes.lines import LINE_LIMIT, LineSplitter
+from trainjob.agent.processes.output import LogFile, RankOutput
 
 
 def lines(*chunks: bytes) -> list[bytes]:
@@ -92,7 +94,7 @@ def test_a_reader_that_stops_reading_fills_the_console_but_never_blocks_us() -> 
 def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "STUCK_S", 300.0)
+    monkeypatch.setattr("trainjob.agent.processes.console.STUCK_S", 300.0)
 
     async def run() -> None:
         reading, writing = os.pipe()
@@ -118,7 +120,7 @@ def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(
 def test_a_console_that_nobody_reads_holds_no_rank_up_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "STUCK_S", 0.05)
+    monkeypatch.setattr("trainjob.agent.processes.console.STUCK_S", 0.05)
 
     async def run() -> None:
         reading, writing = os.pipe()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import PATIENCE_S, Rig
-from trainjob_api import contract, warm_messages
+from support.warm_parents import parents_of
+from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
 
@@ -22,20 +23,6 @@ print("rank", context.get_world_rank(), "is a", how, "in attempt", os.environ["T
 trainjob.barrier()
 time.sleep(600)
 """
-
-
-def parents_of(rig: Rig, slot: int = 0) -> list[int]:
-    """Warm parents of an agent, and forks of them that wait."""
-    mark = f"{contract.ENV_POD_UID}={rig.pod_uid(slot)}".encode()
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_parent(pid, mark)]
-
-
-def _is_parent(pid: int, mark: bytes) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return warm_messages.MODULE.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
 
 
 def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
@@ -55,11 +42,26 @@ def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
         assert parents_of(rig) == []
 
 
+def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0, 1, attempt=1))
+        rig.wait(lambda: len(parents_of(rig)) == 3, "the parent, and two forks that wait")
+        waited = parents_of(rig)
+        os.kill(rig.ranks(1)[1]["pid"], signal.SIGKILL)
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, 1, attempt=2))
+        assert {rank["pid"] for rank in rig.ranks(2).values()} <= set(waited)
+        rig.exit()
+        assert rig.exit_code(0) == contract.EXIT_OK
+        assert parents_of(rig) == []
+
+
 def test_a_parent_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
     with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
-        (parent,) = parents_of(rig)
+        parent = min(parents_of(rig))
         os.kill(parent, signal.SIGKILL)
         rig.wait(lambda: parent not in parents_of(rig), "it is gone")
         assert rig.running(0, 1, attempt=1)

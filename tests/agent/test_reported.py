@@ -4,6 +4,7 @@ its way.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.bare_site import bare_site
+from trainjob.agent.committing.commits import Commits
 from trainjob.launch.outcome.result import Result
 
 pytestmark = pytest.mark.slow
@@ -67,3 +70,46 @@ def test_without_storage_the_newest_is_told(tmp_path: Path) -> None:
         rig.run(1)
         rig.wait(rig.completed, "completed")
         assert told(rig, 0) == [[["1-1-2", 2, {"loss": 0.5, "eval": {"acc": 2}}, ["part-0"]]]]
+
+
+def test_a_validation_that_was_told_over_is_over_for_the_list_and_for_retention() -> None:
+    """Its end may be what storage refused. One that is taken up again is open again."""
+    asked: dict[str, list[Any]] = {"reported": [], "retain": []}
+
+    class Storage:
+        async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
+            asked[op].append(request.get("over"))
+            return {"checkpoints": [], "count": 1}
+
+    async def story() -> None:
+        made = Commits(bare_site(Storage(), None), lambda index, word: None, 1, 1, ())
+        made.validated("1-1-1", False)
+        await made.reported(0)
+        made.validated("1-1-1", True)
+        await made.until_drained(10)
+        await made.reported(0)
+        made.validated("1-1-1", False)
+        await made.reported(0)
+        made.close()
+
+    asyncio.run(story())
+    assert asked == {"reported": [[], ["1-1-1"], []], "retain": [["1-1-1"]]}
+
+
+def test_validations_of_checkpoints_that_retention_removed_are_forgotten() -> None:
+    asked: list[list[str]] = []
+
+    class Storage:
+        async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
+            asked.append(request["over"])
+            return {"deleted": request["over"][:-1], "count": 1}
+
+    async def story() -> None:
+        made = Commits(bare_site(Storage(), None), lambda index, word: None, 1, 1, ())
+        for number in range(1, 5):
+            made.validated(f"1-1-{number}", True)
+            await made.until_drained(10)
+        made.close()
+
+    asyncio.run(story())
+    assert asked == [["1-1-1"], ["1-1-1", "1-1-2"], ["1-1-2", "1-1-3"], ["1-1-3", "1-1-4"]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,31 +15,37 @@ from typing import Any
 
 import pytest
 
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import OnEnd, Reaper
 from trainjob.agent.processes.starter import FORK_TRIES
+from trainjob.agent.warm import learning
 from trainjob.agent.warm.starter import WarmStarter
 from trainjob_api import contract
 
 
 class Noting(Reaper):
-    """Notes that a child was reaped."""
+    """Notes that all children were reaped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.gone = asyncio.Event()
+        self._left = 0
 
     def watch(self, pid: int, on_end: OnEnd, *, group: bool) -> None:
         def ended(status: int) -> None:
             on_end(status)
-            self.gone.set()
+            self._left -= 1
+            if not self._left:
+                self.gone.set()
 
+        self._left += 1
+        self.gone.clear()
         super().watch(pid, ended, group=group)
 
 
-def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *errors: int) -> tuple[bool, list[str]]:
-    """Whether a starter has a parent after begin(), of which the first forks fail with these, and what it says."""
-    left, said, real = list(errors), [], subprocess.Popen._execute_child  # type: ignore[attr-defined]
+def fail(monkeypatch: pytest.MonkeyPatch, *errors: int) -> None:
+    """The next forks of this process end so."""
+    left, real = list(errors), subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
     def execute(*arguments: Any, **fields: Any) -> Any:
         if left:
@@ -47,6 +54,12 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *erro
         return real(*arguments, **fields)
 
     monkeypatch.setattr(subprocess.Popen, "_execute_child", execute)
+
+
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *errors: int) -> tuple[bool, list[str]]:
+    """Whether a starter has a parent after begin(), of which the first forks fail with these, and what it says."""
+    said: list[str] = []
+    fail(monkeypatch, *errors)
 
     async def scene() -> bool:
         console = Console(os.open(os.devnull, os.O_WRONLY))
@@ -80,3 +93,56 @@ def test_an_interpreter_that_cannot_be_executed_is_said_once(tmp_path: Path, mon
     program.chmod(0o755)
     there, said = begun(tmp_path, monkeypatch, [str(program), "-m", "json.tool"])
     assert not there and len(said) == 1 and "cannot be " in said[0], said
+
+
+def learns(folder: Path, monkeypatch: pytest.MonkeyPatch, packages: list[str], *errors: int) -> tuple[bool, list[str]]:
+    """Whether the parent that was begun lives once the agent has said something, and what. The script's first rank has
+    listed `packages`; the first forks of a parent that imports them fail with `errors`.
+    """
+    monkeypatch.chdir(folder)
+    Path("train.py").write_text("")
+    said: list[str] = []
+    spoke = asyncio.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        spoke.set()
+
+    async def scene() -> bool:
+        console = Console(os.open(os.devnull, os.O_WRONLY))
+        console.say = say  # type: ignore[method-assign]
+        reaper, words = Noting(asyncio.get_running_loop()), [sys.executable, "train.py"]
+        log, listed = str(folder / "logs" / "warm.log"), folder / "imported.json"
+        starter = WarmStarter(reaper, console, words, 1, contract.PREFORK_ALWAYS, None, log, str(listed))
+        starter.begin()
+        parent = starter.parent
+        assert parent is not None and await asyncio.wait_for(parent.ready, 60)
+        listed.write_text(json.dumps([*(f"no{number}" for number in range(learning.LEAST)), *packages]))
+        fail(monkeypatch, *errors)
+        starter.learn()
+        await asyncio.wait_for(spoke.wait(), 60)
+        lives = starter.parent is parent and parent.lives
+        starter.close()
+        parent.close()
+        await asyncio.wait_for(reaper.gone.wait(), 60)
+        console.close(1)
+        return lives
+
+    return asyncio.run(scene()), said
+
+
+def test_a_parent_that_cannot_be_started_to_learn_costs_nothing_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, said = learns(tmp_path, monkeypatch, [], *[errno.EAGAIN] * FORK_TRIES)
+    assert lives and len(said) == 1 and os.strerror(errno.EAGAIN) in said[0], said
+
+
+def test_an_import_that_hangs_ends_the_learning_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "env" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "hangs.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *filter(None, sys.path)]))
+    monkeypatch.setattr(learning, "LEARN_S", 1.0)
+    lives, said = learns(tmp_path, monkeypatch, ["hangs"])
+    assert lives and len(said) == 1 and "after 1 s" in said[0], said

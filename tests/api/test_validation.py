@@ -155,7 +155,7 @@ def test_wrong_types_and_ranges(changes: dict[str, Any], field: str, value: Any,
         ({"workers": 2}, "workers", "it belongs at spec.workers"),
         ({"spec.replicas": 2}, "spec.replicas", "here it is spec.workers"),
         ({"spec.backoffLimit": 2}, "spec.backoffLimit", "here it is spec.failurePolicy.maxFailures"),
-        ({"spec.quux": 2}, "spec.quux", "this version knows here: workers, processesPerWorker"),
+        ({"spec.quux": 2}, "spec.quux", "this version knows here: workers, elastic, processesPerWorker"),
         (
             {"spec.failurePolicy.rules": [{"exitCodes": [1], "action": "Fail", "code": 1}]},
             "spec.failurePolicy.rules[0].code",

@@ -151,7 +151,6 @@ def test_cluster_wide_rights_are_enough_and_not_more(
         ("create", "pods/exec", ""),
         ("update", contract.PLURAL, contract.GROUP),
         ("patch", contract.PLURAL, contract.GROUP),
-        ("patch", "pods", ""),
         ("delete", "services", ""),
         ("impersonate", "users", ""),
         ("create", "rolebindings", "rbac.authorization.k8s.io"),

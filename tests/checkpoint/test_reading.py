@@ -13,9 +13,13 @@ import pytest
 
 from support.reading import committed, overwrite
 from trainjob import Checkpoint
+from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child.operations import OPERATIONS
 from trainjob.checkpoint.stores.store import Store
+from trainjob.launch.outcome import result
+from trainjob.session import elsewhere
 from trainjob.session.errors import CheckpointError
 
 FILES = {
@@ -163,3 +167,55 @@ def test_metadata_and_dicts_need_their_own_file_alone(
     assert checkpoint.get_metadata() == {"a": 1}
     assert checkpoint.to_dict() == {"epoch": 3}
     assert "large.bin" not in brought(own_temporary_folder)
+
+
+def _noted(store: Store, tmp_path: Path, place: str) -> str:
+    """The URI of a checkpoint whose files user code has put to `place`."""
+    folder = tmp_path / "note"
+    folder.mkdir()
+    elsewhere.write(str(folder), place)
+    return committed(store, tmp_path / "staged note", {elsewhere.FILE: ((folder / elsewhere.FILE).read_bytes(), 0)})
+
+
+def test_a_note_that_could_not_be_read_is_read_again(any_store: Store, tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "model.pt").write_bytes(b"weights")
+    uri = _noted(any_store, tmp_path, str(place))
+    manifest = any_store.read("checkpoints/1-1-1/.trainjob/manifest.json")
+    overwrite(uri, ".trainjob/manifest.json", b"torn")
+    checkpoint = Checkpoint(uri)
+    with pytest.raises(CheckpointError):
+        checkpoint.files()
+    overwrite(uri, ".trainjob/manifest.json", manifest)
+    assert checkpoint.files() == ["model.pt"] and checkpoint.path == str(place)
+
+
+def test_a_copy_in_another_process_of_one_whose_files_are_in_a_bucket_elsewhere(
+    any_store: Store, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint(_noted(any_store, tmp_path, "s3://bucket/mine"))
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="were put to s3://bucket/mine by your own code"):
+            checkpoint.files()
+        assert checkpoint.path == "s3://bucket/mine"
+        checkpoint = pickle.loads(pickle.dumps(checkpoint))
+
+
+def test_handles_of_a_result_and_of_the_list_know_the_place_of_files_elsewhere(
+    any_store: Store, tmp_path: Path
+) -> None:
+    uri = _noted(any_store, tmp_path, "s3://bucket/mine")
+    of_result = result.handle(uri.rpartition("/checkpoints/")[0], catalogue.read_manifest(uri))
+    (row,) = OPERATIONS["reported"].run(any_store, {"run": 1}, lambda total: None)["checkpoints"]
+    for checkpoint in (of_result, Checkpoint.from_restored(row)):
+        assert pickle.loads(pickle.dumps(checkpoint)).path == "s3://bucket/mine"
+        assert checkpoint.path == "s3://bucket/mine" and checkpoint.uri == uri
+
+
+def test_the_path_of_one_that_lies_in_a_bucket_asks_nobody(bucket_store: Store, tmp_path: Path) -> None:
+    uri = committed(bucket_store, tmp_path / "staged", FILES)
+    checkpoint = result.handle(uri.rpartition("/checkpoints/")[0], catalogue.read_manifest(uri))
+    for path in (".trainjob/manifest.json", "model.pt"):
+        overwrite(uri, path, None)
+    assert checkpoint.path == uri

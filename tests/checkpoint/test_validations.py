@@ -17,6 +17,7 @@ from trainjob.checkpoint.reading import validations
 from trainjob.checkpoint.reading.validations import Validation
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child.operations import OPERATIONS
 from trainjob.checkpoint.stores.store import Store
 
 
@@ -83,6 +84,16 @@ def test_one_whose_validation_an_earlier_attempt_left_open_stays(job: Job) -> No
     assert [str(id_) for id_ in retainer.retain(Policy(1, "loss"), set()).removed] == ["1-1-2"]
     measure(job, 1, validations.FAILED)
     assert [str(id_) for id_ in retainer.retain(Policy(1), set(), validates=True).removed] == ["1-1-1"]
+
+
+def test_one_whose_end_could_not_be_written_is_over_for_retention_and_for_the_list(job: Job) -> None:
+    measure(job, 1, validations.PENDING)
+    measure(job, 3, validations.PENDING)
+    over = {"run": 1, "over": ["1-1-1"]}
+    listed = OPERATIONS["reported"].run(job.store, over, lambda total: None)["checkpoints"]
+    assert [row.get("validation") for row in listed] == [validations.FAILED, None, validations.PENDING]
+    done = Retainer(job.store, 1).retain(Policy(1), set(), validates=True, over={CheckpointId(1, 1, 1)})
+    assert [str(id_) for id_ in done.removed] == ["1-1-1", "1-1-2"]
 
 
 def test_a_validation_that_is_over_is_read_once(job: Job, any_store: Store) -> None:

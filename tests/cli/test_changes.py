@@ -168,3 +168,16 @@ def test_a_loss_that_is_no_number_is_said_once_with_its_first_step() -> None:
         Change(Kind.FAILURE, "warning: val.loss became NaN at step 3 (1 value so far)")
     ]
     assert texts(at_count(1), at_count(12)) == []
+
+
+def test_a_planned_change_that_waits_is_said_once() -> None:
+    def waits(**boundary: str) -> TrainJob:
+        more = {"boundary": {"since": at(9), **boundary}} if boundary else {}
+        return job({"attempt": attempt(), **more}, boundaryTimeoutSeconds=45)
+
+    asked = "at the next report() with a checkpoint, at the latest after 45 s (spec.boundaryTimeoutSeconds)"
+    said = Change(Kind.STATE, f"attempt 1 is to end [Scaled], {asked}")
+    assert between(waits(), waits(cause="Scaled")) == [said]
+    assert texts(waits(cause="Scaled"), waits(cause="Scaled")) == []
+    assert texts(waits(cause="Scaled"), waits(cause="Suspended")) == [said.text.replace("Scaled", "Suspended")]
+    assert texts(waits(cause="Scaled"), waits()) == []

@@ -28,7 +28,7 @@ STATUS = TrainJobStatus(
             cause="Started",
             end_cause="KilledBySignal",
             started_at=AT,
-            world_size=2,
+            world_size=4,
             parts_ms=PartsMs(decided=100, first_step=1900),
         )
     ],
@@ -46,10 +46,10 @@ STATUS = TrainJobStatus(
 def test_each_start_has_a_row_and_a_bar_drawn_to_the_same_scale() -> None:
     shown = clock.lines(STATUS)
     assert shown[0].split() == [
-        *("ATTEMPT", "BEGAN", "BY", "DETECTED", "WAITED", "DECIDED", "STOPPED", "JOINED", "FORKED"),
+        *("ATTEMPT", "BEGAN", "BY", "RANKS", "DETECTED", "WAITED", "DECIDED", "STOPPED", "JOINED", "FORKED"),
         *("GROUP", "RESTORED", "STEP", "TOTAL"),
     ]
-    assert shown[2].split()[:4] == ["2", "KilledBySignal", "100", "ms"]
+    assert shown[2].split()[:5] == ["2", "KilledBySignal", "2", "100", "ms"]
     assert shown[2].endswith("1000 ms")
     bars = [line for line in shown if "|" in line]
     assert bars == ["      1   |" + "e" * 2 + "1" * 38, "      2   |ddeessjjgggg11111111"]
@@ -78,6 +78,7 @@ def test_the_largest_loss_comes_first_and_suspended_time_last() -> None:
 def test_the_same_as_json() -> None:
     first, second, books = clock.as_json(STATUS)
     assert (first["attempt"], first["totalMs"], second["partsMs"]["firstStep"]) == (1, 2000, 400)
+    assert (first["worldSize"], second["worldSize"]) == (4, 2), "it went on smaller"
     assert (books["kind"], books["largestLoss"], books["seconds"]["down"]) == ("goodput", "down", 12.0)
 
 

@@ -262,6 +262,36 @@ def test_scale(user: User) -> None:
     assert "already" in user.tj("scale", "digits", "3").out
 
 
+WAIT = "at the next report() with a checkpoint, at the latest after 45 s (spec.boundaryTimeoutSeconds)"
+
+
+@pytest.mark.parametrize("verb", [["suspend"], ["restart"], ["scale"]], ids=" ".join)
+def test_a_planned_change_says_what_it_waits_for(user: User, verb: list[str]) -> None:
+    running(user, **{"spec.boundaryTimeoutSeconds": 45})
+    workers = ["1"] if verb == ["scale"] else []
+    assert WAIT in user.tj(*verb, "digits", *workers).out
+    user.create({"metadata.name": "silent", "spec.boundaryTimeoutSeconds": 45})
+    user.status("silent", attempt=attempt(1, "0-1", 2))
+    running(user, "hurried", **{"spec.boundaryTimeoutSeconds": 0})
+    for name in ("silent", "hurried"):
+        assert "report()" not in user.tj(*verb, name, *workers).out, "it has not reported, or does not wait"
+
+
+def test_a_larger_size_waits_for_the_new_workers_first(user: User) -> None:
+    running(user, **{"spec.boundaryTimeoutSeconds": 45})
+    said = user.tj("scale", "digits", "3").out
+    assert said.index("once the new workers are up") < said.index(WAIT)
+
+
+def test_a_job_that_only_waited_to_be_suspended_trains_on(user: User) -> None:
+    running(user, **{"spec.checkpoint": {"storage": "/ckpt"}})
+    user.tj("suspend", "digits")
+    user.status(boundary={"cause": "Suspended", "since": "2026-01-01T00:00:00Z"})
+    said = user.tj("resume", "digits").out
+    assert "was not suspended yet: training goes on" in said and "from checkpoint" not in said
+    assert user.get()["spec"]["suspend"] is False
+
+
 @pytest.mark.parametrize("verb", ["suspend", "resume", "restart", "cancel"])
 def test_a_job_that_is_over_does_not_change(user: User, verb: str) -> None:
     running(user)

@@ -16,6 +16,7 @@ NOT_A_FAILURE = {
     contract.REASON_SUSPENDED,
     contract.REASON_CANCELLED,
     contract.REASON_SCALED,
+    contract.REASON_RESIZED,
     contract.REASON_RESTART_REQUESTED,
 }
 

@@ -110,3 +110,34 @@ def test_a_state_folder_that_cannot_be_written_costs_a_line_and_no_job(machine: 
     assert code == contract.CLI_OK and "starts at 0" in out
     assert err.count("`tj list` cannot be told of this job") == 1
     assert "count completed" in err
+
+
+APART = """
+import time, trainjob
+
+def load_batch():
+    time.sleep(600)
+
+rank = trainjob.get_context().get_world_rank()
+print("rank", rank, "is there", flush=True)
+if rank == 1:
+    load_batch()
+trainjob.barrier()
+"""
+
+
+def test_where_ranks_stand_is_shown_and_who_stands_elsewhere(machine: Machine) -> None:
+    (machine.folder / "train.py").write_text(APART)
+    code, _, err = machine.tj("run", "train.py", "--name", "apart", "--storage", "store", "--workers", "3", "--detach")
+    assert code == contract.CLI_OK, err
+    wait_until(lambda: "rank 1 stands elsewhere" in machine.tj("stack", "apart")[1])
+    code, out, err = machine.tj("stack", "apart")
+    assert code == contract.CLI_OK, err
+    assert "2 of 3 ranks (ranks 0, 2): in " in out and "called in <module> (train.py:11)" in out
+    assert "\nrank 1: in load_batch (train.py:5)\n" in out
+    code, out, err = machine.tj("stack", "apart", "--rank", "1")
+    assert code == contract.CLI_OK and out.startswith("rank 1:\n") and 'train.py", line 5 in load_batch' in out
+    assert machine.tj("stack", "apart", "--rank", "7")[0] == contract.CLI_NOT_FOUND
+    assert machine.status("apart") == "Running", "being asked does nothing to it"
+    assert machine.tj("stop", "apart")[0] == contract.CLI_OK
+    assert machine.tj("stack", "apart")[0] == contract.CLI_ERROR, "it does not run"

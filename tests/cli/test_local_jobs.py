@@ -131,7 +131,16 @@ def test_a_name_that_is_stored_twice_is_no_guess(here: Shell) -> None:
 
 def test_an_unknown_name_says_what_is_near_and_how_a_cluster_is_meant(here: Shell) -> None:
     remember(here)
-    for words in (["status"], ["logs"], ["history"], ["attach"], ["stop"], ["rm", "-y"], ["checkpoints", "list"]):
+    for words in (
+        ["status"],
+        ["logs"],
+        ["history"],
+        ["attach"],
+        ["stop"],
+        ["stack"],
+        ["rm", "-y"],
+        ["checkpoints", "list"],
+    ):
         refused = here.tj(*words, "digit")
         assert refused.code == contract.CLI_NOT_FOUND, words
         assert "there is no job digit on this machine; near it: digits" in refused.err
@@ -203,6 +212,26 @@ def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_
     assert "`tj rm digits`" in refused.err and "`tj stop digits`" in refused.err
     for option in (["-n", "team"], ["--context", "x"]):
         assert "there is no kubeconfig" in here.tj("delete", "digits", *option).err, "that means a cluster"
+
+
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        (["suspend", "digits"], "`tj stop digits` ends it; the same command goes on from what it saved"),
+        (["resume", "digits"], "the command that started it goes on from what it saved: `tj status digits` shows it"),
+        (["restart", "digits"], "`tj stop digits`, then the same command again"),
+        (["scale", "digits", "3"], "`tj stop digits`, then the same command with --workers 3"),
+        (["cancel", "digits"], "`tj stop digits` ends it and keeps what it saved"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_only_a_clusters_job_takes_names_what_this_machines_job_has(
+    here: Shell, words: list[str], way_out: str
+) -> None:
+    remember(here)
+    refused = here.tj(*words)
+    assert refused.code == contract.CLI_NO_ACCESS
+    assert "digits is a job of this machine" in refused.err and way_out in refused.err
 
 
 def test_a_job_is_removed_with_its_data_and_asks_first(here: Shell) -> None:

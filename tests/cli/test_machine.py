@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from trainjob.agent.processes import memory
 from trainjob.cli.finding import Level
 from trainjob.cli.local import machine
 from trainjob.cli.local.machine import GIB, Machine
@@ -26,11 +28,25 @@ GOOD = Machine(
     storage="/home/anna/trainjob_results",
     disk=100 * GIB,
     writable=True,
+    accelerators=False,
 )
 
 
 def test_a_good_machine_needs_nothing() -> None:
-    assert [(finding.level, finding.mend) for finding in machine.judge(GOOD)] == [(Level.OK, "")] * 7
+    assert [(finding.level, finding.mend) for finding in machine.judge(GOOD)] == [(Level.OK, "")] * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, "in new interpreters; `--prefork auto` would fork them from a process that has imported torch"),
+        ({"accelerators": True}, "in new interpreters; `--prefork auto` would not fork them: this worker has accel"),
+        ({"memory": 300 << 20}, "in new interpreters; `--prefork auto` would not fork them: this worker has 300 MiB"),
+    ],
+)
+def test_how_ranks_start_is_said(change: dict[str, Any], found: str) -> None:
+    (said,) = [each for each in machine.judge(replace(GOOD, **change)) if each.check == "starts"]
+    assert (said.level, said.mend) == (Level.OK, "") and found in said.found
 
 
 @pytest.mark.parametrize(
@@ -61,6 +77,23 @@ def test_gpus_are_those_that_jobs_may_use() -> None:
     seen = machine.look({"CUDA_VISIBLE_DEVICES": "3,5"})
     assert (seen.devices, seen.hidden) == (2, True)
     assert "tj run SCRIPT --gpus 2" in machine.judge(replace(GOOD, devices=2))[2].found
+
+
+def test_memory_is_what_jobs_can_still_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the agent sees it, who forks ranks or not: a container's processes take of its limit."""
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "proc/meminfo").write_text(f"MemAvailable: {GIB >> 10} kB\n")
+    monkeypatch.setattr(memory, "ROOT", str(tmp_path))
+    assert machine.look({}).memory == GIB
+    (group / "memory.max").write_text(f"{3 * GIB}\n")
+    (group / "memory.current").write_text(f"{3 * GIB - (300 << 20)}\n")
+    seen = machine.look({})
+    assert seen.memory == 300 << 20
+    (said,) = [each for each in machine.judge(seen) if each.check == "starts"]
+    assert "would not fork them: this worker has 300 MiB of memory left" in said.found
 
 
 def test_the_command_looks_at_this_machine_and_needs_no_cluster(

@@ -39,10 +39,10 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--wrokers", "2", "x.py"], "no option --wrokers; did you mean --workers?", "`tj run --help`"),
         (
             ["run", "train.py", "--workers", "0"],
-            "argument --workers: 0 is too small; the least is 1",
+            "argument --workers: '0' is no number of workers: give 4, or 2-8 for 2 to 8; at least 1",
             "`tj run --help`",
         ),
-        (["run", "train.py", "--workers", "two"], "'two' is not a whole number", "`tj run --help`"),
+        (["run", "train.py", "--workers", "two"], "'two' is no number of workers: give 4, or 2-8", "`tj run --help`"),
         (["run", "train.py", "--max-failures", "-2"], "-2 is too small; the least is -1", "`tj run --help`"),
         (["run", "train.py", "--env", "JUST_A_NAME"], "'JUST_A_NAME' is not NAME=VALUE", "`tj run --help`"),
         (["run", "train.py", "--epochs", "3"], "unknown: --epochs 3", "tj run train.py ... -- --epochs 3"),

@@ -84,6 +84,21 @@ def test_a_valid_manifest_is_summed_up(write, capsys: pytest.CaptureFixture[str]
     )
 
 
+@pytest.mark.parametrize(
+    ("elastic", "said"),
+    [
+        ("{minWorkers: 1, maxWorkers: 4}", "1 to 2 workers (elastic) with 1 process each"),
+        ("{minWorkers: 1, maxWorkers: 8, allowedSizes: [1, 2, 8]}", "1 to 2 workers (elastic) with 1 process each"),
+        ("{minWorkers: 2, maxWorkers: 2}", "2 workers with 1 process each"),
+    ],
+)
+def test_an_elastic_manifest_is_summed_up_with_its_sizes(
+    write, capsys: pytest.CaptureFixture[str], elastic: str, said: str
+) -> None:
+    assert main(["validate", "-f", write(GOOD.replace("workers: 2", f"workers: 2\n  elastic: {elastic}"))]) == CLI_OK
+    assert f"; {said}; " in capsys.readouterr().out
+
+
 def test_everything_that_is_wrong_is_said_at_once(write, capsys: pytest.CaptureFixture[str]) -> None:
     bad = GOOD.replace("workers: 2", "workers: 0\n  wrokers: 3").replace("digits}", "Digits_1}")
     assert main(["validate", "-f", write(f"{bad}---\n{GOOD}")]) == CLI_ERROR

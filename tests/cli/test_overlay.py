@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
+from trainjob.cli.argument_types import workers
 from trainjob.cli.errors import CommandError
 from trainjob.cli.overlay import Options, overlay, parse
 from trainjob_api import contract
@@ -174,3 +176,55 @@ def test_what_a_container_leaves_empty_costs_no_option(empty: dict[str, Any]) ->
     assert found["env"] == [{"name": "A", "value": "9"}]
     assert found["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
     assert containers[1] == {"name": "trainer", **empty}, "the document itself stays"
+
+
+def test_a_range_of_workers_is_an_elastic_job() -> None:
+    spec = overlay(document(), Options(workers=workers("2-8")))["spec"]
+    assert (spec["workers"], spec["elastic"]) == (8, {"minWorkers": 2, "maxWorkers": 8})
+    assert type(spec["workers"]) is int, "what YAML and JSON can write"
+    assert str(workers("2-8")) == "2-8" and "elastic" not in overlay(document(), Options(workers=workers("4")))["spec"]
+
+
+@pytest.mark.parametrize("text", ["0-4", "2-", "-3", "a-b", "0", "2..8", "2:8", "0-2", "", "two"])
+def test_what_is_no_number_of_workers_is_refused_with_the_way_out(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        workers(text)
+    assert str(refused.value) == f"{text!r} is no number of workers: give 4, or 2-8 for 2 to 8; at least 1"
+
+
+def test_a_range_begins_with_the_smaller_number() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'8-2': the smaller number comes first, as in 2-8"):
+        workers("8-2")
+
+
+def elastic_job(**sizes: Any) -> dict[str, Any]:
+    made = runnable()
+    made["spec"] |= {"workers": 3, "elastic": {"minWorkers": 1, "maxWorkers": 3, **sizes}}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "size", "left"),
+    [("1-6", [1, 2, 4, 8], 4, [1, 2, 4]), ("2-8", [1, 2, 4, 8], 8, [2, 4, 8]), ("1-2", [1, 3], 1, [1])],
+)
+def test_a_range_takes_of_a_manifests_sizes_those_within_it(
+    text: str, allowed: list[int], size: int, left: list[int]
+) -> None:
+    original = elastic_job(maxWorkers=8, allowedSizes=allowed)
+    options = Options(workers=workers(text))
+    spec = parse(overlay(original, options), options, command="run", file="job.yaml").spec
+    assert spec.elastic is not None and (spec.workers, list(spec.elastic.allowed_sizes)) == (size, left)
+    assert original["spec"]["elastic"]["allowedSizes"] == allowed
+
+
+def test_a_range_without_any_of_a_manifests_sizes_is_refused_by_both_names() -> None:
+    error = refused(elastic_job(allowedSizes=[1, 3]), Options(workers=workers("5-8")), file="job.yaml")
+    assert "--workers (spec.elastic.allowedSizes[0]): must be from minWorkers to maxWorkers, 5 to 8" in str(error)
+
+
+def test_a_number_beyond_a_manifests_bounds_says_how_to_move_them() -> None:
+    said = str(refused(elastic_job(), Options(workers=workers("5")), file="job.yaml"))
+    assert "--workers (spec.workers): must be from spec.elastic.minWorkers to maxWorkers, 1 to 3" in said
+    assert "--workers 1-5 moves the bounds" in said
+    below = str(refused(elastic_job(minWorkers=2), Options(workers=workers("1")), file="job.yaml"))
+    assert "--workers 1-3 moves the bounds" in below

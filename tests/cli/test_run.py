@@ -217,6 +217,12 @@ def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(
     )
 
 
+def test_the_first_line_says_that_a_job_is_elastic() -> None:
+    assert "digits: 1 to 3 workers (elastic) with 1 process each; " in running.opening(
+        job(workers=3, elastic={"minWorkers": 1, "maxWorkers": 3})
+    )
+
+
 def test_nothing_is_said_before_something_happens(capsys: pytest.CaptureFixture[str]) -> None:
     show = Show(PlainDisplay(sys.stdout, sys.stderr, clock=lambda: 0.0), job(checkpoint={"storage": "/ckpt"}))
     assert capsys.readouterr().err == ""

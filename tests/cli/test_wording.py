@@ -79,3 +79,14 @@ def test_nouns_agree_with_their_count() -> None:
 def test_unknown_signals_keep_their_number() -> None:
     assert wording.signal_name(9) == "SIGKILL"
     assert wording.signal_name(250) == "signal 250"
+
+
+def test_the_sizes_of_an_elastic_job() -> None:
+    told = [wording.sizes(found, "rank") for found in ((3,), (1, 2, 3), (2, 4), (2, 4, 8), range(2, 9))]
+    assert told == [
+        "3 ranks",
+        "1 to 3 ranks (elastic)",
+        "2 or 4 ranks (elastic)",
+        "2, 4 or 8 ranks (elastic)",
+        "2 to 8 ranks (elastic)",
+    ]

@@ -166,6 +166,10 @@ class ApiServer:
         """A kubeconfig with the rights of a service account: what RBAC allows it, and nothing more."""
         return self.kubeconfig_for(self.service_account_token(namespace, name), f"{namespace}-{name}")
 
+    def processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        """What was started and not stopped, by name; the log of each is NAME.log in `folder`."""
+        return {name: found.running for name, found in self._processes.items() if found.running is not None}
+
     def stop_server(self) -> None:
         """The API server goes (etcd and its objects stay)."""
         self._processes["kube-apiserver"].stop()

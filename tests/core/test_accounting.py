@@ -128,6 +128,15 @@ def test_time_alone_is_no_reason_to_write() -> None:
     assert is_steady(world)
 
 
+def test_what_breaks_at_its_imports_has_lost_no_steps() -> None:
+    """Nothing is known of a script that no rank has got through yet: soon after the start that are its imports."""
+    world = World.of(workers=1).run().tick(4)
+    world.break_rank(0, ended(0, contract.END_SIGNAL, signal=9, at=world.now))
+    world.turn()
+    assert "lost" not in books(world)
+    assert books(world)["starting"] == 4.0
+
+
 def test_a_script_that_never_reports_works_from_the_start_of_its_ranks() -> None:
     world = World.of(workers=1).run()
     world.tick(100)

@@ -251,6 +251,18 @@ def test_pods_that_end_before_the_start_are_one_failure_a_write() -> None:
     assert cause(world) == contract.REASON_START_FAILED
 
 
+def test_an_image_in_which_no_agent_can_run_is_not_tried_again() -> None:
+    """No Python in it, say: the next pod is of the same image."""
+    world = World.of(workers=2, failure_policy={"maxFailures": 3})
+    world.turn()
+    world.start_pods()
+    world.fail_pod(1, contract.EXIT_BAD_CONFIG, message="agent | No Python 3.9 or newer was found in this image")
+    world.turn()
+    reason, message = failed(world)
+    assert (reason, world.status.next_slot) == (contract.REASON_START, 2)
+    assert "No Python 3.9 or newer was found in this image" in message and "a restart cannot help" in message
+
+
 def test_a_preempted_pod_is_replaced_and_not_counted() -> None:
     world = World.of(workers=2, failure_policy={"maxFailures": 0}).run().tick(60)
     world.set_pod(1, deleting=True, disrupted=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from support.core import World, raised, seconds
 from trainjob_api import contract
+from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.size.start import DOUBTED_LOOK_S, EXIT_WAIT_S
 
 STORED = {"checkpoint": {"storage": "/checkpoints"}}
@@ -17,7 +18,7 @@ def test_no_deadline_fails_a_job_while_the_cause_of_a_broken_rank_is_waited_for(
     world.sync(0)
     decision = world.tick(1.5).turn()
     assert not decision.status.finished and "waiting for that peer's own word" in decision.why
-    assert world.tick(1).turn().status.holds("Failed")
+    assert world.tick(COMMUNICATION_WAIT_S).turn().status.holds("Failed")
 
 
 def test_nothing_else_is_decided_while_completion_waits_for_rank_0s_last_word() -> None:

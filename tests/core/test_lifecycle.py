@@ -6,6 +6,7 @@ import pytest
 
 from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
+from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, PodPhase
 
 
@@ -61,10 +62,10 @@ def test_a_suspension_waits_for_the_cause_of_what_has_broken_before(told: bool) 
     decision = world.turn()
     assert (world.attempt.state, world.status.slots, decision.actions) == ("Running", "0-2", ())
     assert (world.status.phase, world.status.holds("Suspended")) == ("Running", False)
-    assert decision.requeue_after is not None and decision.requeue_after <= seconds(2)
+    assert decision.requeue_after is not None and decision.requeue_after <= seconds(COMMUNICATION_WAIT_S)
     if told:
         world.break_rank(1, raised(1, "ValueError", "loss is nan", at=broke))
-    world.tick(2).turn()
+    world.tick(COMMUNICATION_WAIT_S).turn()
     failure = world.status.last_failure
     assert failure is not None and world.status.failures.counted == 1
     assert failure.rank == (1 if told else 2)
@@ -232,7 +233,7 @@ def test_active_time_adds_up_over_suspensions() -> None:
 
 
 def test_the_newest_progress_is_kept_when_the_job_is_suspended() -> None:
-    world = World.of(workers=1).run()
+    world = World.of(workers=1, boundary_timeout_seconds=0).run()
     world.report(1)
     world.turn()
     world.tick(1).report(2)

@@ -131,11 +131,26 @@ def test_the_runtime_comes_by_an_init_container_in_front_of_the_templates() -> N
 def test_the_token_and_the_authority() -> None:
     pod = make_pod()
     source = {"serviceAccountToken": {"audience": contract.TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}}
-    assert volume(pod, "trainjob-token") == {"name": "trainjob-token", "projected": {"sources": [source]}}
+    field = {"fieldPath": "metadata.annotations['trainjob.dev/coordinator-ca']"}
+    authority = {"downwardAPI": {"items": [{"path": "ca.pem", "fieldRef": field}]}}
+    assert volume(pod, "trainjob-token") == {"name": "trainjob-token", "projected": {"sources": [source, authority]}}
     mount = mounts_of(trainer_of(pod))[contract.TOKEN_DIR]
     assert mount["readOnly"] is True
     assert env_of(pod)[contract.ENV_TOKEN_FILE] == f"{mount['mountPath']}/{source['serviceAccountToken']['path']}"
     assert env_of(pod)[contract.ENV_COORDINATOR_CA] == CLUSTER.coordinator_ca
+    assert env_of(pod)[contract.ENV_COORDINATOR_CA_FILE] == f"{mount['mountPath']}/ca.pem"
+    assert pod["metadata"]["annotations"][contract.ANNOTATION_AUTHORITY] == CLUSTER.coordinator_ca
+
+
+def test_no_template_says_whom_agents_believe() -> None:
+    job = make_job(TrainJobStatus(slots="0"))
+    theirs = {"annotations": {contract.ANNOTATION_AUTHORITY: "somebody's", "mine": "kept"}}
+    template = {**job.spec.template, "metadata": theirs}
+    pod = worker_pod(make_job(TrainJobStatus(slots="0"), template=template), 0, CLUSTER)
+    assert pod["metadata"]["annotations"] == {
+        contract.ANNOTATION_AUTHORITY: CLUSTER.coordinator_ca,
+        "mine": "kept",
+    }
 
 
 @pytest.mark.parametrize(
@@ -404,5 +419,5 @@ def test_the_users_fields_survive(
     assert pod["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
     assert trainer_of(pod)["volumeMounts"][0] == {"name": "data", "mountPath": "/data"}
     assert [entry["name"] for entry in trainer_of(pod)["env"] if entry["name"] in variables] == variables
-    assert pod["metadata"]["labels"]["team"] == "vision" and pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["metadata"]["labels"]["team"] == "vision" and pod["metadata"]["annotations"]["note"] == "x"
     assert duplicates(pod) == []

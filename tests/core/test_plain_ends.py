@@ -13,7 +13,7 @@ from trainjob_api.v1alpha1 import CheckpointSpec
 from trainjob_operator.core import groups
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
-from trainjob_operator.core.model import CreatePod, PodPhase
+from trainjob_operator.core.model import CreatePod, PodPhase, PodView
 from trainjob_operator.core.turn import Turn
 
 LOST_PEER = (
@@ -144,3 +144,17 @@ def test_an_attempt_that_begins_in_the_turn_of_a_failure_gets_its_pod_in_that_tu
     decision = world.turn()
     assert (world.attempt.number, world.attempt.state) == (2, "Running")
     assert [action.slot for action in decision.actions if isinstance(action, CreatePod)] == [1]
+
+
+def test_a_name_that_another_pod_bears_costs_nothing_and_the_next_group_has_other_names() -> None:
+    """Members are committed before their pods are made: one whose name somebody took never was."""
+    world = World.of(workers=2, runtime={"agent": "Disabled"}, failurePolicy={"maxFailures": 0})
+    decision = world.turn()
+    assert world.attempt.members == "0-1" and CreatePod(1) in decision.actions
+    world.pods["digits-1"] = PodView(slot=-1, name="digits-1", uid="another", owned=False, phase=PodPhase.RUNNING)
+    decision = world.turn()
+    assert (world.status.failures.counted, world.status.failures.early_in_row) == (0, 1)
+    assert world.status.last_failure.message == "digits-1 could not be made: another pod has its name"  # type: ignore[union-attr]
+    del world.pods["digits-0"]
+    world.tick(30).run()
+    assert world.attempt.number == 2 and world.attempt.members == "2-3"

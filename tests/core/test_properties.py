@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.core import T0, World, ended, make_spec, raised
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import (
     Attempt,
+    Boundary,
     CheckpointSpec,
     Condition,
     Failures,
+    Growth,
     HistoryEntry,
     Metadata,
     Progress,
@@ -26,7 +28,7 @@ from trainjob_api.v1alpha1 import (
     Verdict,
     WorkersStatus,
 )
-from trainjob_operator.core import make
+from trainjob_operator.core import boundaries, make
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, CreatePod, DeletePod, Observed, PodPhase, PodView, ServiceView
@@ -153,6 +155,7 @@ attempts = built(
     ended_at=st.none() | moments,
     members=slot_texts,
     workers=st.integers(1, 4),
+    wished=st.none() | st.integers(1, 4),
     world_size=st.integers(1, 8),
     cause=st.just("Started"),
     end_cause=st.none()
@@ -197,6 +200,8 @@ statuses = built(
         Progress, position=st.integers(0, 5), last_report_time=st.none() | moments, written_at=st.none() | moments
     ),
     workers=built(WorkersStatus, ready=st.integers(0, 4), counted_at=st.none() | moments),
+    boundary=st.none() | built(Boundary, cause=st.just(contract.REASON_SCALED), since=moments),
+    growth=st.none() | built(Growth, workers=st.integers(1, 4), since=moments),
     verdict=st.none() | built(Verdict, reason=st.just("R"), message=st.just("m")),
     restart=st.none() | st.just("old"),
     history=st.lists(
@@ -214,6 +219,15 @@ statuses = built(
 specs = st.builds(
     make_spec,
     workers=st.integers(1, 4),
+    elastic=st.none()
+    | st.builds(
+        dict,
+        minWorkers=st.integers(1, 3),
+        maxWorkers=st.integers(1, 4),
+        allowedSizes=st.sampled_from([[], [1, 3], [9]]),
+        shrinkAfterSeconds=st.sampled_from([0, 30, 10**30]),
+        growAfterSeconds=st.sampled_from([0, 60, 10**30]),
+    ),
     suspend=st.booleans(),
     runtime=st.sampled_from([{}, {"agent": "Disabled"}]),
     failure_policy=st.sampled_from(
@@ -225,6 +239,7 @@ specs = st.builds(
         ]
     ),
     active_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
+    boundary_timeout_seconds=st.sampled_from([0, 60, 10**30]),
     startup_deadline_seconds=st.none() | st.sampled_from([1, 10**30]),
     ttl_seconds_after_finished=st.none() | st.sampled_from([0, 10**30]),
     pod_cleanup=st.sampled_from(["Running", "All", "None"]),
@@ -295,6 +310,8 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
     if status.attempt is not None and status.attempt != old.attempt and status.attempt.state == "Running":
         members = parse_slots(status.attempt.members)
         assert len(set(members)) == len(members)
+        if observed.job.spec.elastic is not None and status.attempt.number != (old.attempt and old.attempt.number):
+            assert len(members) in defaults.sizes(observed.job.spec)
     if old.finished:
         assert status == old
     assert (status.attempt.number if status.attempt else 0) >= (old.attempt.number if old.attempt else 0)
@@ -335,7 +352,7 @@ def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
 # --- Random histories -------------------------------------------------------------------------------------------------
 
 FAULTS = ["rank", "comm", "ok", "lose", "fail", "crash", "delete", "disrupt", "forget"]
-EVENTS = ["turn", "start", "sync", "report", "gone", "tick", "wait", *["go on"] * 6, *FAULTS]
+EVENTS = ["turn", "start", "sync", "report", "save", "reach", "gone", "tick", "wait", *["go on"] * 6, *FAULTS]
 
 
 def histories(*more: str) -> st.SearchStrategy[list[tuple[str, int]]]:
@@ -368,7 +385,9 @@ def happen(world: World, event: str, n: int) -> int:
     elif event in ("suspend", "resume"):
         world.change_spec(suspend=event == "suspend")
     elif event == "scale":
-        world.change_spec(workers=1 + n % 4)
+        elastic = world.job.spec.elastic
+        least = elastic.min_workers if elastic is not None else 1
+        world.change_spec(workers=least + n % (5 - least))
     elif event == "store":
         world.change_spec(checkpoint=CheckpointSpec(storage=f"/{n % 3}"))
     elif event == "template":
@@ -387,12 +406,19 @@ def happen(world: World, event: str, n: int) -> int:
 
 
 def _to_pod(world: World, pod: PodView, event: str, n: int) -> int:
-    if event in ("rank", "comm", "ok", "report"):
+    if event in ("rank", "comm", "ok", "report", "save", "reach"):
         view = world.agents.get(pod.slot)
         if view is None or view.pod_uid != pod.uid or view.attempt == 0:
             return 0
         if event == "report":
             world.sync(pod.slot, progress={"position": n, "step": n})
+            return 0
+        if event == "save":
+            world.sync(pod.slot, latest={"id": str(n), "time": world.now.timestamp(), "bytes": 1})
+            return 0
+        if event == "reach":
+            wish = world.status.boundary
+            world.sync(pod.slot, boundary=boundaries.token(wish) if wish is not None else None)
             return 0
         report = {
             "rank": raised(pod.slot, "E", at=world.now),
@@ -426,6 +452,8 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
             counted_starts["counted"] = status.failures.counted
     if attempt is not None and attempt.state == "Running" and not status.finished:
         assert set(parse_slots(attempt.members)) <= set(parse_slots(status.slots))
+        if world.job.spec.elastic is not None and (last is None or attempt.number != last.number):
+            assert attempt.workers in defaults.sizes(world.job.spec)
         made = {
             world.pods[f"digits-{slot}"].make for slot in parse_slots(attempt.members) if f"digits-{slot}" in world.pods
         }
@@ -443,10 +471,15 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
 
 
 @settings(max_examples=150)
-@given(histories(), st.integers(-1, 2), st.booleans(), st.integers(1, 3))
-def test_random_histories(history: list[tuple[str, int]], limit: int, plain: bool, workers: int) -> None:
+@given(
+    histories("unschedulable"), st.integers(-1, 2), st.sampled_from(["agents", "plain", "elastic"]), st.integers(1, 3)
+)
+def test_random_histories(history: list[tuple[str, int]], limit: int, kind: str, workers: int) -> None:
     world = World.of(
-        workers=workers, failure_policy={"maxFailures": limit}, runtime={"agent": "Disabled"} if plain else {}
+        workers=workers,
+        failure_policy={"maxFailures": limit},
+        runtime={"agent": "Disabled"} if kind == "plain" else {},
+        elastic={"minWorkers": 1, "maxWorkers": 4} if kind == "elastic" else None,
     )
     incidents, books = 0, Counter[str]()
     world.run()
@@ -461,14 +494,20 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, plain: boo
 
 
 @settings(max_examples=150)
-@given(histories("suspend", "resume", "scale", "restart", "unschedulable", "store", "template", "mode"), st.booleans())
-def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain: bool) -> None:
-    """Whatever happened before: when the faults stop, the job runs."""
+@given(
+    histories("suspend", "resume", "scale", "restart", "unschedulable", "store", "template", "mode"),
+    st.sampled_from(["agents", "plain", "elastic"]),
+)
+def test_every_history_can_still_end_well(history: list[tuple[str, int]], kind: str) -> None:
+    """Whatever happened before: when the faults stop, the job runs, and with as many workers as it should have."""
     world = World.of(
         workers=2,
         failure_policy={"maxFailures": -1, "noProgressAttempts": 0},
-        runtime={"agent": "Disabled"} if plain else {},
+        runtime={"agent": "Disabled"} if kind == "plain" else {},
+        elastic={"minWorkers": 2, "maxWorkers": 4} if kind == "elastic" else None,
     )
+    if kind == "elastic":
+        history = [(event, n) for event, n in history if event != "mode"]
     books = Counter[str]()
     for event, n in history:
         before = world.status
@@ -477,7 +516,9 @@ def test_every_history_can_still_end_well(history: list[tuple[str, int]], plain:
     if world.status.finished:
         return
     world.change_spec(suspend=False)
-    for _ in range(12):
+    for look in range(12):
+        if look == 6 and kind == "elastic":
+            world.ask_restart("at last")  # an elastic job whose spec was edited grows at no other start
         world.tick(500)
         world.finish_deletions()
         world.sync_all()

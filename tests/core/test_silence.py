@@ -10,6 +10,7 @@ import pytest
 from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core import groups
+from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.silence import LOOK_EVERY_S, SILENT_S
 from trainjob_operator.core.model import Decision, DeletePod, PodPhase
@@ -264,7 +265,7 @@ def test_a_communication_error_stands_once_the_peer_has_spoken() -> None:
     world.break_rank(0, raised(0, "DistBackendError", communication=True, at=world.now))
     world.sync(0, lost_peers=(1,))
     world.tick(1).sync(1)
-    assert incident(world.tick(1)).reason == contract.REASON_COMMUNICATION
+    assert incident(world.tick(COMMUNICATION_WAIT_S)).reason == contract.REASON_COMMUNICATION
 
 
 # --- While no attempt runs --------------------------------------------------------------------------------------------

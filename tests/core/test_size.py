@@ -9,6 +9,7 @@ import pytest
 
 from support.core import World, is_steady, raised
 from trainjob_api import contract
+from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
@@ -130,7 +131,7 @@ def test_without_everyone_the_end_is_written_first() -> None:
 def test_a_member_that_its_peers_lost_speaks_for_itself_first() -> None:
     world = World.of(workers=3).run().tick(60)
     world.sync(0, lost_peers=(2,), ranks=(raised(0, "DistBackendError", communication=True, at=world.now),))
-    world.tick(3).sync(2)
+    world.tick(COMMUNICATION_WAIT_S).sync(2)
     world.turn()
     assert world.attempt.state == "Ended"
     world.sync(1, quiet=True)

@@ -6,8 +6,10 @@ import pytest
 
 from support.core import World, ended, raised
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import CheckpointSpec, Runtime
 from trainjob_operator.core.ends.verdict import LOOK_TRIES
 from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.make import as_made, is_plain, of_job
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
 
@@ -60,11 +62,40 @@ def test_a_start_that_fails_after_the_only_workers_vanished_does_not_fail_the_jo
 
 
 def test_a_container_that_was_started_again_while_others_trained_fails_the_job_at_once() -> None:
-    world = World.of(workers=2, **STORED).run().tick(60)
+    world = World.of(workers=2, **STORED).run().tick(60).tick(1)
+    world.set_pod(0, restarts=1)
+    world.sync(0, boot=2, quiet=True, ranks=(ended(0, contract.END_LOST),))
+    world.sync(1)
+    world.turn()
+    assert world.status.holds("Failed")
+
+
+def test_a_container_that_was_started_again_before_the_others_were_heard_is_no_failure_of_the_job_yet() -> None:
+    """All ranks may have ended well by then: the word of the last one is on its way."""
+    world = World.of(workers=2, **STORED).run().tick(60).tick(1)
     world.set_pod(0, restarts=1)
     world.sync(0, boot=2, quiet=True, ranks=(ended(0, contract.END_LOST),))
     world.turn()
-    assert world.status.holds("Failed")
+    assert not world.status.finished and world.status.verdict is not None
+    world.sync(1, quiet=True, ranks=(ended(1, contract.END_OK, exit_code=0),), checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_the_look_of_another_does_not_count_while_rank_0s_agent_may_still_write_the_end_record() -> None:
+    world = World.of(workers=3, **STORED).run().tick(60)
+    well = {slot: {"quiet": True, "ranks": (ended(slot, contract.END_OK, exit_code=0),)} for slot in (0, 2)}
+    for slot, said in well.items():
+        world.sync(slot, **said)
+    world.lose_pod(1)
+    world.turn()
+    assert world.status.verdict is not None
+    world.sync(2, **well[2], checked=1, run=1)
+    world.turn()
+    assert not world.status.finished
+    world.sync(0, **well[0], checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
 
 
 DEADLINE = {**STORED, "active_deadline_seconds": 100, "failure_policy": {"maxFailures": 3}}
@@ -212,3 +243,175 @@ def test_a_ranks_own_end_is_a_word() -> None:
     world.fail_pod(0, 1)
     world.turn()
     assert world.status.holds("Failed")
+
+
+def test_an_edit_to_plain_mode_does_not_take_the_worker_away_that_is_to_look() -> None:
+    """Without an agent nobody could look, and the job stood at CheckingCompletion for ever."""
+    world = vanished()
+    world.change_spec(runtime=Runtime(agent="Disabled"))
+    world.settle()
+    (slot,) = parse_slots(world.status.slots)
+    assert not is_plain(of_job(world.job))
+    world.set_pod(slot, phase=PodPhase.RUNNING, make=of_job(world.job))
+    world.sync(slot, checked=1)
+    world.turn()
+    assert world.status.holds("Failed")
+
+
+def test_the_look_reads_the_storage_to_which_the_attempt_had_saved() -> None:
+    """An edit of it is for the next start, and there an end record stands on no account."""
+    world = vanished()
+    before = of_job(world.job)
+    world.change_spec(checkpoint=CheckpointSpec(storage="/elsewhere"))
+    world.settle()
+    assert as_made(world.job).spec.checkpoint.storage == "/checkpoints" and of_job(world.job) == before
+
+
+def test_an_edit_of_the_storage_while_the_attempt_ran_does_not_lead_the_look_astray() -> None:
+    world = World.of(workers=1, **STORED).run().tick(60)
+    world.change_spec(checkpoint=CheckpointSpec(storage=None))
+    world.lose_pod(0)
+    world.turn()
+    assert world.status.verdict is not None and as_made(world.job).spec.checkpoint.storage == "/checkpoints"
+
+
+def test_a_deadline_that_a_late_start_meets_is_looked_into_however_long_ago_the_attempt_ended() -> None:
+    world = World.of(workers=1, **{**DEADLINE, "active_deadline_seconds": 5000}).run().tick(60)
+    world.lose_pod(0)
+    world.turn()
+    world.tick(5000).turn()
+    assert world.status.verdict is not None
+    assert not world.tick(1).turn().status.finished
+
+
+# --- Before a group without agents begins -----------------------------------------------------------------------------
+
+PLAIN = Runtime(agent="Disabled")
+BUDGET = {**STORED, "failure_policy": {"maxFailures": 3}}
+
+
+def edited_to_plain(*, lost: tuple[int, ...] = (0, 1)) -> World:
+    """The attempt has ended, and who could tell how is gone; the next one is to have no agents."""
+    world = World.of(workers=2, **BUDGET).run().tick(60)
+    world.change_spec(runtime=PLAIN)
+    for slot in lost:
+        world.lose_pod(slot)
+    world.turn()
+    return world
+
+
+def test_a_worker_looks_before_a_group_without_agents_would_train_anew_what_may_be_complete() -> None:
+    world = edited_to_plain()
+    world.tick(60).settle()
+    assert world.attempt.number == 1 and not is_plain(of_job(world.job))
+    degraded = world.status.condition("Degraded")
+    assert degraded is not None and (degraded.status, degraded.reason) == ("True", contract.REASON_CHECKING)
+    slot = world.only()
+    world.start_pods()
+    world.sync(slot)
+    word, why = instruct(world.job, world.agents, slot, world.pod(slot).uid)
+    assert word == {"do": contract.DO_CHECK, "attempt": 1} and "without agents" in why
+    world.sync(slot, checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_where_it_had_not_completed_the_group_without_agents_begins() -> None:
+    world = edited_to_plain()
+    world.tick(60).settle()
+    world.start_pods()
+    world.sync_all()
+    world.turn()
+    assert world.status.verdict is None and world.status.failures.counted == 1
+    world.finish_deletions()
+    world.turn()
+    assert world.attempt.number == 2 and is_plain(world.attempt.make)
+    assert world.status.verdict is None and not world.status.holds("Failed")
+
+
+def test_a_member_that_this_leader_has_not_heard_yet_is_asked_before_it_is_taken_down() -> None:
+    """It may know that training is over: the one that knew better is gone, and the leader is new."""
+    world = World.of(workers=2, **BUDGET).run().tick(60)
+    world.change_spec(runtime=PLAIN)
+    world.agents.clear()
+    world.listening_since = world.now
+    world.fail_pod(0, 137)
+    world.turn()
+    assert not world.pod(1).deleting and world.status.slots == "1"
+    world.sync(1, attempt=1, quiet=True, checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_an_edit_after_the_end_of_the_attempt_is_looked_into_too() -> None:
+    world = World.of(workers=1, **BUDGET).run().tick(60)
+    world.lose_pod(0)
+    world.tick(60).settle()
+    world.change_spec(runtime=PLAIN)
+    world.settle()
+    assert world.attempt.number == 1 and world.status.verdict is not None
+
+
+@pytest.mark.parametrize("cause", ["a member denies it", "a rank's own end", "no storage", "suspended while it ran"])
+def test_what_had_not_completed_for_certain_is_not_looked_into(cause: str) -> None:
+    world = World.of(workers=2, **(BUDGET | ({"checkpoint": {}} if cause == "no storage" else {}))).run().tick(60)
+    world.change_spec(runtime=PLAIN)
+    if cause == "a rank's own end":
+        world.break_rank(0, raised(0, "ValueError"))
+    elif cause == "suspended while it ran":
+        world.change_spec(suspend=True)
+        world.turn()
+        world.finish_deletions()
+        world.change_spec(suspend=False)
+    else:
+        world.lose_pod(0)
+    for _ in range(8):
+        world.turn()
+        world.finish_deletions()
+        world.tick(10)
+        assert world.status.verdict is None
+    assert world.attempt.number == 2 and is_plain(world.attempt.make)
+
+
+def test_back_to_agents_the_join_looks_and_nobody_else() -> None:
+    world = edited_to_plain()
+    world.change_spec(runtime=Runtime())
+    world.tick(60).settle()
+    assert world.status.verdict is None and len(parse_slots(world.status.slots)) == 2
+
+
+def test_a_suspension_puts_the_look_off() -> None:
+    world = edited_to_plain()
+    world.change_spec(suspend=True)
+    world.settle()
+    assert world.status.verdict is None and world.status.slots == ""
+    world.tick(3600)
+    world.change_spec(suspend=False)
+    world.finish_deletions()
+    world.settle()
+    assert world.status.verdict is not None and world.attempt.number == 1
+
+
+def test_where_no_worker_can_look_the_group_without_agents_begins_all_the_same() -> None:
+    """Its agent may be why the user edits: the image may not take one."""
+    world = edited_to_plain()
+    for _ in range(LOOK_TRIES):
+        world.tick(60).turn()
+        world.start_pods()
+        world.fail_pod(world.only(), 1)
+        world.turn()
+    for _ in range(3):
+        world.finish_deletions()
+        world.tick(60).turn()
+    assert world.attempt.number == 2 and is_plain(world.attempt.make) and world.status.verdict is None
+
+
+def test_a_worker_that_never_comes_up_holds_the_group_for_ten_minutes() -> None:
+    world = edited_to_plain()
+    world.tick(1).settle()
+    due = world.turn().requeue_after
+    assert due is not None and world.attempt.number == 1
+    world.tick(600).turn()
+    world.finish_deletions()
+    world.tick(1).turn()
+    assert world.attempt.number == 2 and is_plain(world.attempt.make)

@@ -32,8 +32,11 @@ def as_it_was() -> Iterator[None]:
 
 
 def may(user: str, verb: str, what: str, namespace: str) -> bool:
+    """`what`: a resource, or resource/subresource (which kubectl would take for a resource's name)."""
+    resource, _, part = what.partition("/")
+    words = [verb, resource, *([f"--subresource={part}"] if part else [])]
     try:
-        return e2e.kubectl("auth", "can-i", verb, what, "-n", namespace, f"--as={user}").strip() == "yes"
+        return e2e.kubectl("auth", "can-i", *words, "-n", namespace, f"--as={user}").strip() == "yes"
     except e2e.KubectlError:
         return False
 
@@ -185,7 +188,8 @@ def test_the_operator_itself_holds_few_rights() -> None:
     for verb, what in (
         ("list", "secrets"),
         ("get", "secrets"),
-        ("patch", "pods"),
+        ("update", "pods"),
+        ("create", "pods/exec"),
         ("update", contract.PLURAL),
         ("delete", "services"),
         ("list", "nodes"),

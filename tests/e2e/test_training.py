@@ -153,6 +153,26 @@ def test_a_failed_job_still_tells_its_first_cause(namespace: str) -> None:
     assert "the data of step 3 cannot be read" in e2e.kubectl("describe", "tj", "count", "-n", namespace)
 
 
+LARGE = """
+import os, tempfile, trainjob
+folder = tempfile.mkdtemp(dir="/tmp")
+with open(os.path.join(folder, "weights"), "wb") as file:
+    file.write(os.urandom(40 * 2**20))
+trainjob.report({"loss": 1.0}, checkpoint=trainjob.Checkpoint.from_directory(folder))
+"""
+
+
+def test_a_checkpoint_that_the_staging_volume_cannot_hold_has_a_cause_of_its_own(namespace: str) -> None:
+    """40 MB into 30 MiB of memory: the volume is full, whatever the script makes of it."""
+    staging = {"medium": "Memory", "sizeLimit": "30Mi"}
+    limits = {"checkpoint": {"staging": staging}, "failurePolicy": {"maxFailures": 1}}
+    e2e.apply(e2e.training_job("large", namespace, workers=1, command=["python", "-c", LARGE], spec=limits))
+    failed = e2e.wait_for_condition("large", namespace, "Failed")
+    failure = e2e.job("large", namespace)["status"]["lastFailure"]
+    assert (failed["reason"], failure["reason"]) == (contract.REASON_LIMIT, contract.REASON_STAGING_FULL)
+    assert failure["pod"] == "large-0" and "spec.checkpoint.staging.sizeLimit" in failure["message"]
+
+
 def owners(name: str, namespace: str) -> set[str]:
     return {owner["uid"] for pod in e2e.pods(name, namespace) for owner in pod["metadata"].get("ownerReferences", [])}
 

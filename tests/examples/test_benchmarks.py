@@ -32,6 +32,15 @@ def test_a_figure_is_one_line(figure: str, line: str) -> None:
     assert run(f"from benchmarks.figures import Figure; print({figure}.line())").strip() == line
 
 
+def test_a_recovery_is_over_with_the_last_ranks_first_step() -> None:
+    code = (
+        "from benchmarks.jobs import Step\nfrom benchmarks.restart import last_first_step\n"
+        "steps = [Step(0, 1, 1, 9, 1.0), Step(0, 3, 2, 1, 5.0), Step(0, 3, 2, 2, 8.0), Step(1, 4, 2, 1, 7.0)]\n"
+        "print(last_first_step(steps[:3], 1, 2), last_first_step(steps, 1, 2).time)"
+    )
+    assert run(code).split() == ["None", "7.0"]
+
+
 def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "help", "--rounds", "1", "--results", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": "tests"}

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.virtual_time import VirtualClock
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import HistoryEntry, PartsMs, TrainJob
-from trainjob_operator.loop.reconciler import Turn
+from trainjob_operator.loop.means import Turn
 from trainjob_operator.process.health import Health
 from trainjob_operator.process.metrics import Metrics, resource_of
 

@@ -82,6 +82,10 @@ def test_a_trainjob_becomes_pods(installation: Installation, team: Team) -> None
     metadata = team.job()["metadata"]
     assert "finalizers" not in metadata and "annotations" not in metadata
     assert any(line.get("job") == f"{team.namespace}/digits" for line in operator.lines())
+    eventually(
+        lambda: operator.metric("trainjob_jobs", phase=team.job()["status"]["phase"]) == 1.0,
+        "the metrics know the job as it was committed",
+    )
 
 
 def test_a_deleted_pod_is_seen_and_a_job_that_was_there_before_too(installation: Installation, team: Team) -> None:

@@ -29,6 +29,7 @@ from trainjob_operator.core.model import Installation
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.rights import RULES, Where
+from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
 
 pytestmark = [on_apiserver, pytest.mark.slow]
@@ -116,14 +117,11 @@ async def bed_in(server: ApiServer, namespace: str, pace: Pace) -> AsyncIterator
     log = logging.getLogger("operator")
     installation = Installation(coordinator_url="http://coordinator")
     reconciler = Reconciler(
-        cluster,
-        coordinator,
+        Means(cluster=cluster, agents=coordinator, clock=clock, rng=random.Random(1), log=log),
         installation,
-        clock,
-        rng=random.Random(1),
-        log=log,
-        on_job=lambda job: setattr(bed, "job", job),
-        on_turn=lambda _: setattr(bed, "looks", bed.looks + 1),
+        hears=Hears(
+            on_job=lambda job: setattr(bed, "job", job), on_turn=lambda _: setattr(bed, "looks", bed.looks + 1)
+        ),
     )
     bed = Bed(admin, namespace, world, reconciler)
     api.on_call = lambda method, path, status, seconds: bed.calls.append((method, path, status))
@@ -169,9 +167,12 @@ def test_in_a_steady_state_nothing_is_written(apiserver: ApiServer, api_namespac
             await until(bed.trains, "attempt 1 trains")
             await until(
                 lambda: (
-                    bed.job is not None and bed.job.status.attempt is not None and bed.job.status.attempt.running_at
+                    bed.job is not None
+                    and bed.job.status.attempt is not None
+                    and bed.job.status.attempt.running_at
+                    and bed.job.status.holds("WorkersReady")
                 ),
-                "status says that it runs",
+                "status says that it runs, and that all are ready: what is merely shown may be written later",
             )
             for _ in range(SETTLING_ROUNDS):  # what the start has left on its way comes in at the server's own pace
                 bed.calls.clear()

@@ -19,11 +19,20 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
-from trainjob import ClusterRun, Kubernetes, RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback
+from trainjob import (
+    Checkpoint,
+    ClusterRun,
+    Kubernetes,
+    RunConfig,
+    ScalingConfig,
+    TorchTrainer,
+    TrainingFailedError,
+    UserCallback,
+)
 from trainjob.cli.cluster import connect
 from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import Api, ApiError
-from trainjob.launch.errors import LaunchError
+from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover.returned import new_key, sealed
 from trainjob_api import contract
 
@@ -83,15 +92,23 @@ def operator(apiserver: ApiServer, api_namespace: str) -> Iterator[Operator]:
         yield Operator(apiserver, api_namespace, kubelet)
 
 
-def trainer(operator: Operator, **run: Any) -> TorchTrainer:
-    backend = Kubernetes(
-        image="x", namespace=operator.namespace, kubeconfig=str(operator.server.kubeconfig), volumes={"/data": "claim"}
+def backend_of(operator: Operator, folder: str | Path = "/data", **more: Any) -> Kubernetes:
+    """Its cluster, and a volume at `folder`."""
+    return Kubernetes(
+        image="x",
+        namespace=operator.namespace,
+        kubeconfig=str(operator.server.kubeconfig),
+        volumes={str(folder): "claim"},
+        **more,
     )
+
+
+def trainer(operator: Operator, **run: Any) -> TorchTrainer:
     return TorchTrainer(
         lambda: None,
         scaling_config=ScalingConfig(num_workers=1),
         run_config=RunConfig(**{"name": "digits", **run}),
-        backend=backend,
+        backend=backend_of(operator),
     )
 
 
@@ -244,6 +261,35 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
     assert "this machine does not see" not in capsys.readouterr().err, "it has no storage at all"
 
 
+@pytest.mark.parametrize("of_another_job", [False, True], ids=["no seal", "another job's seal"])
+def test_fit_refuses_a_return_value_that_somebody_forged_in_storage(
+    operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str], of_another_job: bool
+) -> None:
+    from trainjob.checkpoint.reading import runs
+    from trainjob.checkpoint.stores.opening import open_store
+
+    body = cloudpickle.dumps(Trap(tmp_path))
+
+    def forge() -> None:
+        folder = tmp_path / "runs" / operator.namespace / "digits"
+        folder.mkdir(parents=True)
+        runs.claim(open_store(str(folder)), operator.job()["metadata"]["uid"], "none", [])
+        (folder / "runs" / "1.returned.pkl").write_bytes(sealed(new_key(), body) if of_another_job else body)
+
+    made = TorchTrainer(
+        lambda: None,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(name="digits", storage_path=str(tmp_path / "runs")),
+        backend=backend_of(operator, tmp_path),
+    )
+    thread = meanwhile(operator.run, forge, lambda: operator.end("Complete", checkpoint=CHECKPOINT))
+    result = made.fit()
+    thread.join(30)
+    assert (result.error, result.return_value) == (None, None)
+    assert "is not read: it does not come from this job's ranks" in capsys.readouterr().err
+    assert not (tmp_path / "sprung").exists(), "a stranger's code ran"
+
+
 class TokenServer:
     """Before an API server: takes one token at a time, and counts the requests that it refused."""
 
@@ -359,3 +405,83 @@ def test_fit_that_loses_its_access_says_that_the_job_goes_on(
     said = capsys.readouterr().err
     assert f"goes on: trainjob.ClusterRun.attach('digits', namespace='{operator.namespace}')" in said
     assert operator.job()["metadata"]["name"] == "digits"
+
+
+def test_a_run_on_the_cluster_is_restored_there(operator: Operator, tmp_path: Path) -> None:
+    """By its folder on a storage that this machine sees too, without saying again where and what it was."""
+    storage = tmp_path / "runs"
+    storage.mkdir()
+    backend = backend_of(operator, storage)
+    first = TorchTrainer(
+        lambda config: None,
+        train_loop_config={"lr": 0.5},
+        scaling_config=ScalingConfig(num_workers=3),
+        run_config=RunConfig(name="digits", storage_path=storage),
+        backend=backend,
+    )
+    folder = storage / operator.namespace / "digits"
+    assert not TorchTrainer.can_restore(folder)
+    run = first.submit()
+    assert TorchTrainer.can_restore(folder, backend=backend)
+    with pytest.raises(LaunchError, match=r"digits is .* in namespace .*follows it"):
+        TorchTrainer.restore(folder).submit()  # it still runs
+    uid = operator.job()["metadata"]["uid"]
+    operator.run()
+    operator.end("Failed")
+
+    again = TorchTrainer.restore(folder).submit()
+    assert (again.namespace, again.name) == (run.namespace, run.name)
+    made = operator.job()
+    assert made["metadata"]["uid"] != uid, "a new object of the same name, which goes on from the same storage"
+    assert made["spec"]["workers"] == 3 and made["spec"]["checkpoint"]["storage"] == str(storage)
+    assert "resumeFrom" not in made["spec"]["checkpoint"], "auto: the newest checkpoint"
+
+    with pytest.raises(ConfigError, match="the run that is restored was in namespace"):
+        TorchTrainer.restore(folder, backend=Kubernetes(image="x", namespace="another"))
+    other = TorchTrainer.restore(folder, scaling_config=ScalingConfig(num_workers=1), backend=Kubernetes(image="y"))
+    assert other._backend is not None and (other._backend.image, other._backend.namespace) == ("y", operator.namespace)
+
+
+def test_what_restore_needs_holds_no_values_of_variables_and_is_that_of_a_job_that_there_is(
+    operator: Operator, tmp_path: Path
+) -> None:
+    storage = tmp_path / "runs"
+    storage.mkdir()
+    side: dict[str, Any] = {"name": "side", "image": "y", "env": [{"name": "LATER", "value": "hidden-2"}]}
+
+    def trainer(token: str) -> TorchTrainer:
+        return TorchTrainer(
+            lambda: None,
+            scaling_config=ScalingConfig(num_workers=1),
+            run_config=RunConfig(name="digits", storage_path=storage),
+            backend=backend_of(
+                operator,
+                storage,
+                env={"TOKEN": token},
+                template={"spec": {"containers": [{"name": "trainer"}, side]}},
+            ),
+        )
+
+    trainer("hidden-1").submit()
+    folder = storage / operator.namespace / "digits"
+    kept = (folder / "trainer.pkl").read_bytes()
+    assert b"hidden" not in kept
+    with pytest.raises(LaunchError, match=r"LATER, TOKEN.*backend=trainjob\.Kubernetes"):
+        TorchTrainer.restore(folder)
+    assert TorchTrainer.restore(folder, backend=Kubernetes(image="z"))._backend is not None
+    operator.run()
+    operator.end("Failed")
+    with pytest.raises(ApiError):
+        trainer("x" * 4_000_000).submit()  # more than the API server takes
+    assert (folder / "trainer.pkl").read_bytes() == kept
+
+
+def test_a_checkpoint_of_another_run_is_where_a_cluster_s_job_begins(operator: Operator, tmp_path: Path) -> None:
+    TorchTrainer(
+        lambda: None,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(name="finer", storage_path="/data"),
+        resume_from_checkpoint=Checkpoint("/data/team/digits/checkpoints/1-1-2"),
+        backend=backend_of(operator),
+    ).submit()
+    assert operator.job()["spec"]["checkpoint"]["resumeFrom"] == "/data/team/digits/checkpoints/1-1-2"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainjob.launch import trainer
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.callbacks import UserCallback
 from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
@@ -18,7 +19,10 @@ from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, Run
         (ScalingConfig, {"num_workers": -1}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"num_workers": True}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"num_workers": 1.5}, "ScalingConfig.num_workers"),
-        (ScalingConfig, {"num_workers": (1, 4)}, "ScalingConfig.num_workers"),
+        (ScalingConfig, {"num_workers": (4, 1)}, "ScalingConfig.num_workers"),
+        (ScalingConfig, {"num_workers": (0, 4)}, "ScalingConfig.num_workers"),
+        (ScalingConfig, {"num_workers": (1, 2, 4)}, "ScalingConfig.num_workers"),
+        (ScalingConfig, {"num_workers": (True, 4)}, "ScalingConfig.num_workers"),
         (ScalingConfig, {"use_gpu": "yes"}, "ScalingConfig.use_gpu"),
         (ScalingConfig, {"placement_strategy": "NEAR"}, "ScalingConfig.placement_strategy"),
         (ScalingConfig, {"accelerator_type": 100}, "ScalingConfig.accelerator_type"),
@@ -84,3 +88,8 @@ def test_callbacks_are_kept_in_their_order() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError):
         ScalingConfig().num_workers = 3  # type: ignore[misc]
+
+
+def test_the_first_line_of_fit_says_how_many_ranks_there_may_be() -> None:
+    said = [trainer.opening("digits", ScalingConfig(num_workers=number), "/s") for number in (2, (2, 8))]
+    assert said == ["digits: 2 ranks, results in /s", "digits: 2 to 8 ranks (elastic), results in /s"]

@@ -19,7 +19,7 @@ from trainjob.cli.run import retry
 from trainjob.launch import ConfigError
 from trainjob.launch import job as jobs
 from trainjob.launch.handover import payload
-from trainjob.screen.failure import Retry, advice
+from trainjob.screen.failure import Retry, advice, next_steps
 from trainjob.session import calls, context
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
@@ -137,6 +137,15 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
         (
             failure(
                 contract.REASON_USER_ERROR,
+                rank=1,
+                message="rank 1 raised RuntimeError: DataLoader worker (pid(s) 28785) exited unexpectedly",
+                traceback='File "/w/a.py", line 3',
+            ),
+            "its own error stands above in the output of rank 1. With the start method spawn",
+        ),
+        (
+            failure(
+                contract.REASON_USER_ERROR,
                 message="rank 0 raised RuntimeError: Error(s) in loading state_dict for Net: Missing key(s)",
                 traceback='File "/w/a.py", line 3',
             ),
@@ -146,6 +155,11 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
 )
 def test_advice_fits_what_happened(given: Failure, said: str) -> None:
     assert said in advice(given.reason, given, RETRY)
+
+
+def test_a_question_ends_as_one() -> None:
+    said = next_steps(contract.REASON_SIGNAL, failure(contract.REASON_SIGNAL, signal=11), RETRY, resumes=False)
+    assert said[0].endswith("driver?")
 
 
 def test_a_module_is_tried_as_a_module() -> None:

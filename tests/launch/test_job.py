@@ -66,6 +66,10 @@ def test_a_trainer_becomes_a_valid_train_job() -> None:
         (ScalingConfig(num_workers=8, use_gpu=True, gpus_per_pod=4), (2, 4)),
         (ScalingConfig(num_workers=2, use_gpu=True, gpus_per_pod=4), (1, 2)),
         (ScalingConfig(num_workers=4, use_gpu=True, resources_per_worker={"GPU": 2}), (4, 1)),
+        (ScalingConfig(num_workers=(2, 6)), (6, 1)),
+        (ScalingConfig(num_workers=(8, 32), use_gpu=True), (4, 8)),
+        (ScalingConfig(num_workers=(4, 6), use_gpu=True), (3, 2)),
+        (ScalingConfig(num_workers=(4, 8), use_gpu=True, gpus_per_pod=4), (2, 4)),
     ],
 )
 def test_ranks_are_packed_into_equal_pods(scaling: ScalingConfig, packed: tuple[int, int]) -> None:
@@ -77,6 +81,8 @@ def test_ranks_are_packed_into_equal_pods(scaling: ScalingConfig, packed: tuple[
 def test_a_size_that_cannot_be_packed_is_refused() -> None:
     with pytest.raises(ConfigError, match="gpus_per_pod"):
         jobs.pack(ScalingConfig(num_workers=6, use_gpu=True, gpus_per_pod=4))
+    with pytest.raises(ConfigError, match="gpus_per_pod"):
+        jobs.pack(ScalingConfig(num_workers=(2, 8), use_gpu=True, gpus_per_pod=4))
     with pytest.raises(ConfigError, match="gpus_per_pod"):
         jobs.pack(ScalingConfig(num_workers=2, use_gpu=True, gpus_per_pod=4, resources_per_worker={"GPU": 2}))
 
@@ -179,3 +185,10 @@ def test_the_trainers_restarts_are_as_many_as_it_was_told(most: int) -> None:
             )
         ).spec.failure_policy
         assert (policy.max_failures, policy.no_progress_attempts) == (most, kept)
+
+
+def test_a_pair_of_numbers_is_an_elastic_job() -> None:
+    spec = trainer(ScalingConfig(num_workers=(8, 32), use_gpu=True)).spec
+    assert spec.elastic is not None and (spec.workers, spec.processes_per_worker) == (4, 8)
+    assert (spec.elastic.min_workers, spec.elastic.max_workers) == (1, 4)
+    assert trainer(ScalingConfig(num_workers=2)).spec.elastic is None

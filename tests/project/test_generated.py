@@ -12,7 +12,7 @@ from rich import console
 from support.isolation import ROOT
 from trainjob_api import contract, crd, reference
 
-KINDS = ("ENV_", "LABEL_", "EXIT_", "CLI_", "REASON_")
+KINDS = ("ENV_", "LABEL_", "ANNOTATION_", "EXIT_", "CLI_", "REASON_")
 
 
 def test_the_crd_is_the_generated_one() -> None:

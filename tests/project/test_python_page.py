@@ -25,6 +25,21 @@ def test_every_public_name_stands_in_one_section() -> None:
     assert sorted(named) == sorted(trainjob.__all__)
 
 
+@pytest.mark.parametrize("module", python_page.MODULES)
+def test_names_of_a_module_of_its_own_have_a_text(module: str) -> None:
+    names = python_page.public(module)
+    assert names
+    text = python_page.page()
+    for name in names:
+        _, _, entry = text.partition(f"\n### trainjob.{module}.{name}\n\n```python\n")
+        shown, _, rest = entry.partition("\n```\n\n")
+        assert name in shown and rest.split("\n", 1)[0].strip(), name
+
+
+def test_a_default_is_shown_as_its_value() -> None:
+    assert python_page.fields(trainjob.RunConfig)["prefork"][1] == "'Never'"
+
+
 @pytest.mark.parametrize("name", trainjob.__all__)
 def test_nothing_public_lacks_a_text(name: str) -> None:
     thing = getattr(trainjob, name)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import trainjob
 from support.fake_agent import FakeAgent
 from trainjob import Checkpoint, CheckpointUploadMode, session
-from trainjob.session import calls, errors, link, rank_state
+from trainjob.session import alias, calls, errors, link, rank_state
 from trainjob_api import contract
 
 StartAgent = Callable[..., FakeAgent]
@@ -98,7 +100,6 @@ def test_a_report_carries_everything(start_agent: StartAgent) -> None:
         ({}, "ASYNC", False),
         ({"checkpoint_upload_mode": CheckpointUploadMode.ASYNC}, "ASYNC", True),
         ({"checkpoint_upload_mode": "SYNC"}, "SYNC", False),
-        ({"checkpoint_upload_mode": "no_upload", "delete_local_checkpoint_after_upload": True}, "NO_UPLOAD", True),
         (
             {"checkpoint_upload_mode": CheckpointUploadMode.ASYNC, "delete_local_checkpoint_after_upload": False},
             "ASYNC",
@@ -122,6 +123,56 @@ def test_the_upload_mode_says_whether_files_may_go(
         "metadata": {"epoch": 1},
     }
     assert folder.exists() is not delete
+
+
+@pytest.mark.parametrize("how", ["NO_UPLOAD", "a function of the user's"])
+def test_files_that_are_to_stay_where_they_are_are_offered_as_a_note_of_the_place(
+    start_agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    agent = start_agent()
+    offered: list[dict[str, Any]] = []
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for place in (str(tmp_path / "mine"), "s3://bucket/mine"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / "model.pt").write_text("weights")
+        checkpoint = Checkpoint(place)
+        if how == "NO_UPLOAD":
+            trainjob.report({}, checkpoint=checkpoint, checkpoint_upload_mode="NO_UPLOAD")
+        else:
+            upload = partial(lambda made, given, name: made, Checkpoint(place))
+            trainjob.report({}, checkpoint=Checkpoint(str(tmp_path)), checkpoint_upload_fn=upload)
+        offered.append(agent.reports[-1][0]["checkpoint"])
+        assert (tmp_path / "mine" / "model.pt").exists()
+    assert {offer["mode"] for offer in offered} == {"NO_UPLOAD"}
+    assert not {offer["path"] for offer in offered} & {str(tmp_path / "mine"), "s3://bucket/mine"}
+
+
+def test_files_that_could_not_stay_are_told_and_stored(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent()
+    with pytest.raises(errors.CheckpointError, match="there is no folder"):
+        trainjob.report({}, checkpoint=Checkpoint(str(tmp_path / "none")), checkpoint_upload_mode="NO_UPLOAD")
+    with tempfile.TemporaryDirectory() as folder, pytest.warns(UserWarning, match="which goes with the run"):
+        trainjob.report({}, checkpoint=Checkpoint(folder), checkpoint_upload_mode="NO_UPLOAD")
+        assert agent.reports[-1][0]["checkpoint"]["path"] == folder
+    made = Checkpoint.from_dict({"step": 1})
+    trainjob.report({}, checkpoint=made, checkpoint_upload_mode="NO_UPLOAD")
+    assert agent.reports[-1][0]["checkpoint"]["path"] == made.path, "the files of a handle of ours, not a note of them"
+
+
+def test_a_place_in_the_jobs_storage_does_not_go_with_the_run(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A laptop whose storage is below its temporary folder."""
+    agent = start_agent()
+    monkeypatch.setattr(tempfile, "tempdir", str(agent.root.parent))
+    place = trainjob.get_context().get_storage().build_checkpoint_path_from_name("one")
+    os.makedirs(place)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainjob.report({}, checkpoint=Checkpoint(place), checkpoint_upload_mode="NO_UPLOAD")
+    offered = agent.reports[-1][0]["checkpoint"]["path"]
+    assert offered != place
 
 
 def test_bad_arguments_are_refused_before_anything_is_sent(
@@ -151,13 +202,41 @@ def test_the_time_out_can_come_from_the_environment(start_agent: StartAgent, mon
     assert agent.reports[0][0]["timeout_s"] == 12.5
 
 
-def test_checkpoint_dir_name_is_accepted_with_one_warning(start_agent: StartAgent) -> None:
-    start_agent()
-    with pytest.warns(UserWarning, match="checkpoint_dir_name is ignored"):
-        trainjob.report({}, checkpoint_dir_name="best")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainjob.report({}, checkpoint_dir_name="best")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a/b", "without /"), ("", "without /"), (5, "without /"), ("runs", "another one"), (".x", "another")],
+)
+def test_a_name_that_no_checkpoint_can_have_is_refused(start_agent: StartAgent, name: Any, words: str) -> None:
+    agent = start_agent()
+    with pytest.raises(ValueError, match=f"checkpoint_dir_name={name!r} .*{words}"):
+        trainjob.report({}, checkpoint_dir_name=name)
+    assert agent.reports == []
+
+
+def test_names_are_links_that_go_with_their_checkpoints(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        alias.link(str(tmp_path), f"epoch_{number}", f"1-1-{number}")
+        if number == 4:
+            (tmp_path / "checkpoints" / "1-1-2").mkdir(parents=True)  # the one that is kept
+    names = [path.name for path in sorted(tmp_path.iterdir()) if path.is_symlink()]
+    assert names == ["epoch_2", "epoch_4", "epoch_5", "epoch_6", "epoch_7"], "1 and 3 were removed, 4-7 may yet come"
+    alias.link(str(tmp_path), "epoch_2", "1-2-1")
+    assert (tmp_path / "epoch_2").readlink() == Path("checkpoints/1-2-1")
+    (tmp_path / "mine").write_text("not a link")
+    with pytest.raises(FileExistsError, match="is no name of a checkpoint"):
+        alias.link(str(tmp_path), "mine", "1-2-2")
+    assert not alias.possible("s3://bucket/job") and not alias.possible(None)
+
+
+def test_a_name_of_the_attempt_before_stays_while_its_checkpoint_may_still_come(tmp_path: Path) -> None:
+    alias.link(str(tmp_path), "late", "1-1-9")
+    for number in range(1, 4):
+        alias.link(str(tmp_path), f"next_{number}", f"1-3-{number}")
+        assert (tmp_path / "late").is_symlink(), "its upload goes on"
+    alias.link(str(tmp_path), "next_4", "1-3-4")
+    assert not (tmp_path / "late").is_symlink(), "it did not come"
+    alias.link(str(tmp_path), "another run", "2-1-1")
+    assert not (tmp_path / "next_4").is_symlink()
 
 
 def test_the_agents_warnings_reach_the_user_once_each(start_agent: StartAgent) -> None:

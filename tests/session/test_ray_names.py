@@ -14,6 +14,11 @@ from trainjob.compat.ray_names import ABSENT, ANSWERED, way_out
 
 ray_table = module_at(ROOT / "docs" / "ray_table.py")
 NAMES: dict[str, list[str]] = ray_table.ray_names()
+NEEDS = {
+    "ray.train.lightning": ("lightning", "pytorch_lightning"),
+    "ray.train.huggingface.transformers": ("transformers",),
+}
+"""What stands on a library that is not ours, by one of its names."""
 
 
 def test_the_list_is_that_of_a_whole_ray() -> None:
@@ -24,6 +29,11 @@ def test_the_list_is_that_of_a_whole_ray() -> None:
 def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) -> None:
     for name in {*NAMES.get(module, ()), *ANSWERED.get(module, ())}:
         if module == "ray.train.torch" and name in ANSWERED[module] and importlib.util.find_spec("torch") is None:
+            continue
+        needed = NEEDS.get(module, ())
+        if needed and not any(map(importlib.util.find_spec, needed)) and name in ANSWERED[module]:
+            with pytest.raises(ImportError, match=f"{needed[0]} is not installed here: pip install '{needed[0]}"):
+                exec(f"from trainjob.compat.{module} import {name}", {})
             continue
         try:
             exec(f"from trainjob.compat.{module} import {name}", {})
@@ -39,8 +49,9 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("import trainjob.compat.ray.train.lightning", "TorchElasticEnvironment"),
-        ("from trainjob.compat.ray.train.huggingface.transformers import prepare_trainer", "transformers.Trainer"),
+        ("from trainjob.compat.ray.train.lightning import LightningTrainer", "RayDDPStrategy"),
+        ("from trainjob.compat.ray.train.huggingface import TransformersTrainer", "transformers.Trainer"),
+        ("from trainjob.compat.ray.train import get_preemption_info", "leave it out"),
         ("from trainjob.compat.ray import tune", "one job per trial"),
         ("from trainjob.compat.ray import data, train", "prepare_data_loader"),
         ("from trainjob.compat.ray.train import SyncConfig", "RunConfig(storage_path=...)"),
@@ -68,7 +79,7 @@ def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
 def test_a_question_for_an_attribute_is_answered_with_no() -> None:
     from trainjob.compat import ray
 
-    assert hasattr(ray.train, "report") and not hasattr(ray.train, "lightning") and not hasattr(ray, "tune")
+    assert hasattr(ray.train, "report") and not hasattr(ray.train, "tensorflow") and not hasattr(ray, "tune")
 
 
 def test_every_way_out_is_of_a_name_that_is_not_here() -> None:

@@ -19,7 +19,7 @@ from support.apiserver import on_apiserver
 from support.clusters import manifest, plain_pod
 from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_operator.cluster import Cluster, Conflict, Manifest, Mark, News, NotFound, Seen
+from trainjob_operator.cluster import Cluster, Conflict, Manifest, Mark, News, NotFound, Rejected, Seen
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import MemoryCluster
@@ -316,6 +316,24 @@ def test_a_pod_is_deleted_only_by_its_uid(bench: Bench) -> None:
             await bench.cluster.get_pod(bench.namespace, "digits-0")
         with pytest.raises(NotFound):
             await bench.cluster.delete_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], 0)
+
+    bench.run(main())
+
+
+def test_a_pod_is_patched_only_by_its_uid(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        patch = {"metadata": {"annotations": {"trainjob.dev/coordinator-ca": "PEM"}}}
+        with pytest.raises((Conflict, Rejected)):
+            await bench.cluster.patch_pod(bench.namespace, "digits-0", "00000000-0000-0000-0000-000000000000", patch)
+        found = await bench.cluster.get_pod(bench.namespace, "digits-0")
+        assert "annotations" not in found["metadata"]
+        patched = await bench.cluster.patch_pod(bench.namespace, "digits-0", pod["metadata"]["uid"], patch)
+        assert patched["metadata"]["annotations"] == patch["metadata"]["annotations"]
+        assert patched["metadata"]["labels"] == pod["metadata"]["labels"]
+        with pytest.raises(NotFound):
+            await bench.cluster.patch_pod(bench.namespace, "nobody", pod["metadata"]["uid"], patch)
 
     bench.run(main())
 

@@ -64,9 +64,14 @@ class Bench:
             **{"authenticate": bearer(TOKEN), **arguments},
         )
         self.progress: list[JobKey] = []
+        self.hurried = 0
         self.coordinator.listen(
-            lambda key, delay_s: self.turns.append((now(), key, delay_s)), lambda key: self.progress.append(key)
+            lambda key, delay_s: self.turns.append((now(), key, delay_s)), self.progress.append, self._hurries
         )
+
+    def _hurries(self, key: JobKey) -> None:
+        self.hurried += 1
+        self.turns.append((now(), key, 0.0))
 
     async def _find(self, key: JobKey) -> str | None:
         self.looks += 1
@@ -567,6 +572,7 @@ def test_rank_0s_agent_is_asked_to_speak_when_a_rank_of_another_breaks() -> None
         )
         await passes(1.0)
         assert not poll.done(), "it stopped its ranks because it was told to"
+        assert bench.hurried == 0
         await bench.told(
             slot=1,
             seq=2,
@@ -574,8 +580,10 @@ def test_rank_0s_agent_is_asked_to_speak_when_a_rank_of_another_breaks() -> None
             ranks=[{"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_SIGNAL, "signal": 9}],
         )
         await asyncio.wait_for(poll, 1.0)
+        assert bench.hurried == 1, "a failure waits for no progress"
         bench.turns.clear()
         bench.waiting(slot=0, seq=3, acknowledged=await bench.told(slot=0, seq=3, attempt=1), attempt=1)
+        assert bench.hurried == 2, "nor does that word"
         assert [delay for _, _, delay in bench.turns] == [0.0], (
             "a turn waits for that word, even if it says nothing new"
         )

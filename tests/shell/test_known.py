@@ -245,6 +245,52 @@ def test_which_missing_pods_were_deleted_and_which_only_lost_their_label() -> No
     assert bench.known.went(KEY) == set()
 
 
+@pytest.mark.parametrize("told", ["evicted", "ended"])
+def test_a_pod_that_was_deleted_by_force_is_not_taken_for_one_without_its_label(told: str) -> None:
+    bench = Bench("0")
+    pod = bench.pod()
+    bench.began(pod)
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    ended = {"name": "trainer", "state": {"terminated": {"exitCode": 3}}}
+    status = {"conditions": [target]} if told == "evicted" else {"phase": "Failed", "containerStatuses": [ended]}
+    last = bench.cluster.set_pod_status(NAMESPACE, "digits-0", status)
+    bench.cluster.remove_pod(NAMESPACE, "digits-0", 0)
+    assert "deletionTimestamp" not in last["metadata"], "its grace period was 0"
+    bench.tell(last, gone=True)
+    assert bench.known.went(KEY) == {"digits-0"}
+
+
+def running(bench: Bench, members: str) -> Manifest:
+    """The job with a running attempt of these members."""
+    attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": members, "workers": 2}
+    return bench.stored(slots=members, attempt={**attempt, "worldSize": 2, "cause": "Started"})
+
+
+def test_a_member_that_was_deleted_is_known_as_it_was_last_through_doubts_and_gaps() -> None:
+    bench = Bench("0-1")
+    bench.job = running(bench, "0-1")
+    stays, other = bench.pod(), bench.pod("digits-1")
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    bench.began(stays, other)
+    last = bench.cluster.set_pod_status(NAMESPACE, "digits-1", {"phase": "Running", "conditions": [target]})
+    last["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    bench.cluster.remove_pod(NAMESPACE, "digits-1", 0)
+    bench.known.doubt(KEY)
+    bench.tell(last, gone=True)
+    bench.known.begin()
+    bench.tell(bench.job, stays)
+    bench.known.complete(0.0)
+    with bench.known.reading(KEY) as reading:
+        reading.take(*bench.read(stays), 0.0)
+    sight = bench.known.with_departed(bench.read(stays)[0])
+    assert {slot: (pod.disrupted, pod.disruption) for slot, pod in sight.went.items()} == {
+        1: (True, "EvictionByEvictionAPI")
+    }
+    bench.known.written(read_job(running(bench, "0,2")))
+    bench.known.rest(KEY)
+    assert bench.known.went(KEY) == set(), "another slot took its place"
+
+
 def test_no_older_job_is_taken_after_a_doubt() -> None:
     """Agents act on our word of it: one that was told of slot 1 must not hear that there is none."""
     bench = Bench("")

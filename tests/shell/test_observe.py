@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from support.clusters import NAMESPACE, Recorder, manifest, plain_pod, stored_job
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
+from trainjob_api import contract
+from trainjob_api.last_word import LastWord, to_text
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.phrases import how_pod_ended
-from trainjob_operator.loop.observe import observe
-from trainjob_operator.manifests import UnreadableJob, pod_view, serves
+from trainjob_operator.loop.observe import complete, observe, read
+from trainjob_operator.manifests import UnreadableJob, pod_view, read_job, serves
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.pod_events import node_in
 
@@ -550,5 +552,27 @@ def test_what_a_member_said_before_its_pod_was_gone_is_seen() -> None:
         seen = await observe(cluster, job.key, lambda key: said, EPOCH, EPOCH + timedelta(seconds=1))
         assert {slot: view.pod_uid for slot, view in seen.parted.items()} == {1: "gone"}
         assert {slot: view.pod_uid for slot, view in seen.agents.items()} == {0: uid}
+
+    run_virtual(main())
+
+
+def test_the_last_word_of_a_member_whose_pod_is_gone_is_seen() -> None:
+    """Its rank broke, its agent ended, its pod was deleted: all before anyone looked."""
+
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": "0-1", "workers": 2}
+        status = {"slots": "0-1", "attempt": {**attempt, "worldSize": 2, "cause": "Started"}}
+        job = read_job(await cluster.patch_job_status(*job.key, job.metadata.resource_version, status))
+        on_a_node(cluster)
+        line = to_text(LastWord(attempt=1, code=81, rank=1, kind=contract.END_EXCEPTION, error="ValueError", run=1))
+        end = {"exitCode": 81, "finishedAt": EPOCH.isoformat(), "message": line}
+        pod = plain_pod("digits-1", owner=cluster.job(*job.key), slot=1)
+        pod["metadata"]["uid"] = "gone"
+        pod["status"] = {"phase": "Failed", "containerStatuses": [container("trainer", terminated=end)]}
+        sight, _ = await read(cluster, job)
+        seen = await complete(cluster, replace(sight, went={1: pod_view(pod, job)}), silent, EPOCH)
+        assert [rank["kind"] for rank in seen.parted[1].ranks] == [contract.END_EXCEPTION]
 
     run_virtual(main())

@@ -15,7 +15,9 @@ from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, Unavailable
 from trainjob_operator.core.model import Installation
+from trainjob_operator.loop import creates
 from trainjob_operator.loop import reconciler as module
+from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 
@@ -142,6 +144,39 @@ def test_a_turn_that_hangs_is_given_up() -> None:
     run_virtual(main())
 
 
+def test_a_job_of_many_workers_hears_of_an_edit_while_its_pods_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creates, "MOST_A_TURN", 20)
+
+    async def slowly(call: Call, moment: Moment) -> None:
+        if call.verb == "create_pod" and moment is Moment.BEFORE:
+            await asyncio.sleep(1.0)
+
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.on_call = slowly
+            sim.cluster.create_job(manifest(workers=64))
+            await asyncio.sleep(1.5)
+            sim.cluster.update_job_spec("team", "digits", {"suspend": True})
+            await asyncio.sleep(60.0)
+            assert sum(call.verb == "create_pod" and moment is Moment.BEFORE for call, moment in sim.calls) == 20
+            assert sim.cluster.pods() == []
+
+    run_virtual(main())
+
+
+def test_the_pods_that_a_turn_leaves_to_the_next_are_created_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creates, "MOST_A_TURN", 3)
+
+    async def main() -> None:
+        async with Simulation() as sim:
+            sim.cluster.create_job(manifest(workers=8))
+            await asyncio.sleep(0.1)
+            assert sorted(pod["metadata"]["name"] for pod in sim.cluster.pods()) == [f"digits-{n}" for n in range(8)]
+            await sim.until_finished()
+
+    run_virtual(main())
+
+
 def test_why_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with Simulation() as sim:
@@ -162,11 +197,9 @@ def test_the_launcher_sees_each_committed_job() -> None:
             assert sim.operator is not None
             seen: list[TrainJob] = []
             view = Reconciler(
-                sim.cluster,
-                sim.operator.coordinator,
+                Means(cluster=sim.cluster, agents=sim.operator.coordinator, clock=VirtualClock()),
                 Installation(coordinator_url="http://c"),
-                VirtualClock(),
-                on_job=seen.append,
+                hears=Hears(on_job=seen.append),
             )
             sim.cluster.create_job(manifest())
             await view.turn((NAMESPACE, "digits"))

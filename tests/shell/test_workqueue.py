@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_operator.clock import wait_until
-from trainjob_operator.loop.workqueue import TURNS_A_SECOND, TURNS_AT_ONCE, Backoff, Schedule, Share, WorkQueue
+from trainjob_operator.loop.workqueue import (
+    HURRIES_AT_ONCE,
+    TURNS_A_SECOND,
+    TURNS_AT_ONCE,
+    Backoff,
+    Schedule,
+    Share,
+    WorkQueue,
+)
 
 
 def queue(**backoff: float) -> WorkQueue[str]:
@@ -238,6 +246,41 @@ def test_a_key_that_is_asked_for_all_the_time_has_its_pace_and_others_do_not_wai
             turns += 1
             keys.done("busy")
         assert TURNS_AT_ONCE + 25 * TURNS_A_SECOND <= turns <= TURNS_AT_ONCE + 31 * TURNS_A_SECOND + 1
+
+    run_virtual(main())
+
+
+def test_news_of_a_break_waits_for_no_pace_of_other_turns() -> None:
+    async def main() -> None:
+        keys = queue()
+        for _ in range(TURNS_AT_ONCE):
+            keys.add("busy")
+            keys.done(await keys.get())
+        keys.add("busy")
+        keys.add("other")
+        keys.done(await keys.get())
+        assert now() == 0.0
+        for _ in range(HURRIES_AT_ONCE):
+            keys.hurry("busy")
+            keys.done(await keys.get())
+        assert now() == 0.0, "none of them waited"
+        keys.hurry("busy")
+        keys.done(await keys.get())
+        assert now() > 0.0, "nor may an agent have turns without end by breaking all the time"
+
+    run_virtual(main())
+
+
+def test_news_of_a_break_does_not_cut_the_rest_after_a_failed_turn_short() -> None:
+    async def main() -> None:
+        keys = queue(first_s=4.0)
+        keys.add("a")
+        assert await keys.get() == "a"
+        delay = keys.retry("a")
+        keys.done("a")
+        keys.hurry("a")
+        assert await keys.get() == "a"
+        assert now() == delay
 
     run_virtual(main())
 

@@ -16,7 +16,7 @@ from support.random_runs import Ran, Struck, plan_of, quiet_logs, run, shrink, t
 
 SEEDS = int(os.environ.get("TRAINJOB_SIM_SEEDS", "120"))
 ONLY = os.environ.get("TRAINJOB_SIM_SEED")
-BATCH = 20
+BATCH = 10
 
 
 def seeds() -> list[range]:

@@ -93,6 +93,23 @@ def test_an_eviction_is_not_counted() -> None:
     run_virtual(main())
 
 
+def test_a_pod_that_was_evicted_and_is_gone_before_any_look_is_a_preemption() -> None:
+    """Evicted without grace, from a node that stands well: nothing but the watch's last word tells of it."""
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.cluster.create_job(manifest(workers=3, failurePolicy={"maxFailures": 0}))
+            await trained_to(sim, 2)
+            sim.world.evict_pod(sim.agent(1), grace_s=0)
+            await sim.until_training(2, within_s=60.0)
+            job, ends = await finished(sim)
+            assert ends == ["Preempted", "AllRanksSucceeded"]
+            assert (job.status.failures.counted, job.status.failures.preemptions) == (0, 1)
+            assert "PreemptionByScheduler" in job.status.last_failure.message  # type: ignore[union-attr]
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("budget", [0, 2])
 def test_the_budget_is_spent_and_not_more(budget: int) -> None:
     async def main() -> None:

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from trainjob_api import contract, warm_messages
+from trainjob_api import contract
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.01
@@ -170,7 +170,7 @@ class Rig:
             "keep": None,
             "score_attribute": None,
             "score_order": "max",
-            "prefork": os.environ.get("PREFORK", contract.PREFORK_NEVER),
+            "prefork": contract.PREFORK_DEFAULT,
             **(spec or {}),
         }
 
@@ -346,7 +346,7 @@ def processes_with(marker: str) -> list[int]:
         if name.isdigit():
             try:
                 environ = Path(f"/proc/{name}/environ").read_bytes()
-                is_parent = f"\0{warm_messages.MODULE}\0".encode() in Path(f"/proc/{name}/cmdline").read_bytes()
+                is_parent = f"\0{contract.WARM}\0".encode() in Path(f"/proc/{name}/cmdline").read_bytes()
                 state = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[0]
             except OSError:
                 continue

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.background import no_fault
+from trainjob.agent.warm.stores import Stores
 
 
 def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
@@ -37,4 +38,9 @@ def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
         warn=lambda text: None,
         uri=lambda id_: f"/store/checkpoints/{id_}",
         on_fault=no_fault,
+        starter=SimpleNamespace(stores=Stores(_nobody, lambda why: None)),
     )
+
+
+async def _nobody(module: str) -> None:
+    """No warm parent."""

@@ -155,7 +155,7 @@ class World:
             assert name not in self.pods, f"{name} exists already"
             self.made += 1
             fresh: dict[str, Any] = {
-                "make": make.of(self.job.spec),
+                "make": make.of_job(self.job),
                 "phase": PodPhase.PENDING,
                 "scheduled": False,
                 "ready": False,

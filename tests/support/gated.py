@@ -19,6 +19,7 @@ LOOPS = e2e.ROOT / "tests/e2e/loops"
 FOLDER = "/checkpoints"
 """Where gates and notes are, beside the checkpoints."""
 _START = re.compile(r"rank (\d+) of (\d+) attempt (\d+): from step (\d+), acknowledged (-?\d+)")
+_BEGUN = re.compile(r"attempt (\d+) begins step (\d+) at ([\d.]+)")
 _STEP = re.compile(r"attempt (\d+) step (\d+) at ([\d.]+)")
 
 
@@ -36,7 +37,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Step:
-    """An acknowledged step, as rank 0 printed it."""
+    """A step as rank 0 printed it, begun or acknowledged."""
 
     attempt: int
     step: int
@@ -55,9 +56,15 @@ def looping(
 ) -> dict[str, Any]:
     """A TrainJob of the gated loop; each job has a folder of its own on storage, so that several fit into one
     namespace.
+
+    A planned change does not wait for a boundary, unless `spec` says so: a loop that stands at a gate reports nothing.
     """
+    at_once = {"boundaryTimeoutSeconds": 0}
     document = e2e.training_job(
-        name, namespace, command=command or ("python", "/code/gated.py", FOLDER, *arguments), **more
+        name,
+        namespace,
+        command=command or ("python", "/code/gated.py", FOLDER, *arguments),
+        **{**more, "spec": {**at_once, **(more.get("spec") or {})}},
     )
     spec = document["spec"]["template"]["spec"]
     for volume in spec["volumes"]:
@@ -118,6 +125,12 @@ def starts(name: str, namespace: str, attempt: int) -> list[Start]:
 def steps(name: str, namespace: str) -> list[Step]:
     """The steps that were acknowledged, in their order, as far as pods still tell."""
     found = {Step(int(attempt), int(step), float(at)) for attempt, step, at in _STEP.findall(said(name, namespace))}
+    return sorted(found, key=lambda entry: entry.at)
+
+
+def begun(name: str, namespace: str) -> list[Step]:
+    """Every step that rank 0 has begun, in order, as far as pods still tell: one that was begun twice stands here twice."""
+    found = (Step(int(attempt), int(step), float(at)) for attempt, step, at in _BEGUN.findall(said(name, namespace)))
     return sorted(found, key=lambda entry: entry.at)
 
 

@@ -11,8 +11,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from support.puppet_agent import PuppetAgent
 from support.simulation import NAMESPACE, Operator, Simulation
+from trainjob.checkpoint import errors
 from trainjob_operator.cluster import Rejected, Unavailable
+from trainjob_operator.core.pods.naming import parse_slots
 
 Blow = Callable[[Simulation, random.Random], None]
 
@@ -129,7 +132,12 @@ def ask_restart(sim: Simulation, rng: random.Random) -> None:
 
 
 def scale(sim: Simulation, rng: random.Random) -> None:
-    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": rng.randint(1, 4)})
+    elastic = sim.job().spec.elastic
+    least = elastic.min_workers if elastic is not None else 1
+    workers = rng.randint(least, 4)
+    if elastic is not None and elastic.allowed_sizes:
+        workers = max(size for size in elastic.allowed_sizes if size <= workers)  # the API server refuses others
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": workers})
 
 
 def edit(sim: Simulation, rng: random.Random) -> None:
@@ -184,6 +192,76 @@ def expire_watch(sim: Simulation, rng: random.Random) -> None:
     sim.cluster.watch_expires.set()
 
 
+def stop_watch(sim: Simulation, rng: random.Random) -> None:
+    """The watch stands still for a while, and then tells all that was."""
+    sim.cluster.watch_stands_until = asyncio.get_running_loop().time() + rng.uniform(1.0, 20.0)
+
+
+def lag_behind(sim: Simulation, rng: random.Random) -> None:
+    """410, and the list that the next watch begins with is of this moment, which is over then."""
+    sim.cluster.remember()
+    sim.world.spawn(_later(rng.uniform(0.5, 15.0), sim.cluster.watch_expires.set))
+
+
+def collect_pod(sim: Simulation, rng: random.Random) -> None:
+    """Somebody removes a pod that has ended."""
+    ended = [pod for pod in sim.cluster.pods(NAMESPACE) if pod["status"]["phase"] in ("Succeeded", "Failed")]
+    if ended:
+        metadata, attempt = rng.choice(ended)["metadata"], sim.job().status.attempt
+        known = parse_slots(attempt.succeeded) if attempt is not None else ()
+        sim.world.training("digits").word_lost |= int(metadata["labels"]["trainjob.dev/slot"]) not in known
+        sim.world.incidents += 1
+        sim.cluster.remove_pod(NAMESPACE, metadata["name"], 0)
+
+
+def change_mode(sim: Simulation, rng: random.Random) -> None:
+    """With agents or without, from the next attempt on."""
+    if sim.job().spec.elastic is not None:
+        return  # such a job has agents
+    mode = {"runtime": {"agent": rng.choice(["auto", "Disabled"])}, "processesPerWorker": 1}
+    sim.cluster.update_job_spec(NAMESPACE, "digits", mode)
+
+
+def refuse_storage(sim: Simulation, rng: random.Random) -> None:
+    """Storage does not answer, cannot be written, or is full; for a while."""
+    storage = sim.world.training("digits").storage
+    kind = rng.choice([errors.UNREADABLE, errors.UNREADABLE, errors.READ_ONLY, errors.FULL])
+    storage.refusal = (kind, f"storage is {kind}")
+    sim.world.spawn(_later(rng.uniform(0.5, 30.0), lambda: setattr(storage, "refusal", None)))
+
+
+def slow_storage(sim: Simulation, rng: random.Random) -> None:
+    """Storage takes its time."""
+    storage = sim.world.training("digits").storage
+    storage.slow = rng.choice([20.0, 200.0])
+    sim.world.spawn(_later(rng.uniform(1.0, 30.0), lambda: setattr(storage, "slow", 1.0)))
+
+
+def lose_replies(sim: Simulation, rng: random.Random) -> None:
+    """What storage did is not always heard of."""
+    storage = sim.world.training("digits").storage
+    storage.lost_replies = rng.choice([0.1, 0.6])
+    sim.world.spawn(_later(rng.uniform(1.0, 30.0), lambda: setattr(storage, "lost_replies", 0.0)))
+
+
+def fill_disk(sim: Simulation, rng: random.Random) -> None:
+    """The volume of one pod is full, for a while or as long as the pod lives."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        disk = sim.world.disk(agent.pod_uid)
+        disk.full = True
+        sim.world.spawn(_later(rng.choice([1.0, 20.0, 1000.0]), lambda: setattr(disk, "full", False)))
+
+
+def cut_link(sim: Simulation, rng: random.Random) -> None:
+    """One worker has no way to rank 0's for a while; in a join that is an end after two minutes."""
+    agent = _some_agent(sim, rng)
+    if isinstance(agent, PuppetAgent) and agent.group is not None and agent.index:
+        group, index = agent.group, agent.index
+        group.cut_link(index)
+        sim.world.spawn(_later(rng.uniform(0.2, 60.0), lambda: group.mend_link(index)))
+
+
 def change_agent_clock(sim: Simulation, rng: random.Random) -> None:
     """The clock of one worker's machine is set."""
     agent = _some_agent(sim, rng)
@@ -220,6 +298,15 @@ BLOWS: dict[str, Blow] = {
         throttle,
         expire_watch,
         change_agent_clock,
+        stop_watch,
+        lag_behind,
+        collect_pod,
+        change_mode,
+        refuse_storage,
+        slow_storage,
+        lose_replies,
+        fill_disk,
+        cut_link,
     )
 }
 
@@ -227,6 +314,12 @@ BLOWS: dict[str, Blow] = {
 def heal(sim: Simulation) -> None:
     """Nothing is broken any more; what was broken stays to be mended by the operator."""
     sim.obstacles.clear()
+    storage = sim.world.training("digits").storage
+    storage.refusal, storage.slow, storage.lost_replies = None, 1.0, 0.0
+    for disk in sim.world.disks.values():
+        disk.full = False
+    for group in sim.world.groups.values():
+        group.cut.clear()
     for node in sorted(sim.world.lost_nodes):
         sim.world.restore_node(node)
     if sim.operator is None:

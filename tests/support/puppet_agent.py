@@ -107,6 +107,7 @@ class PuppetAgent:
         self.member: Member | None = None
         self.leader: Leader | None = None
         self.link: Any = None
+        self.boundary: str | None = None
         self.held: tuple[Held, ...] = ()
         self.answer: Joined | None = None
         self._trainers = Ranks(self)
@@ -263,6 +264,9 @@ class PuppetAgent:
             case contract.DO_RUN:
                 assert instruction["secret"]
                 await self._begin(instruction["attempt"], instruction["index"], instruction["workers"])
+                self.boundary = instruction.get("boundary")
+                if self.leader is not None and instruction["attempt"] == self.attempt:
+                    self.leader.want_boundary(self.boundary)
             case contract.DO_HOLD:
                 await self._stop_ranks()
                 if self.group is None:
@@ -290,6 +294,8 @@ class PuppetAgent:
 
     async def _look(self, attempt: int) -> None:
         storage: Any = self.storage
+        own: Any = None if self.group is None else self
+        await finishing.settle(own, self.saving, STALL_S)
         found = await look(storage, self.job_uid, lambda text: None)
         self.found, self.checked = self.found or found.completed, attempt
         self.speak()
@@ -318,6 +324,7 @@ class PuppetAgent:
         if not self.alive or self.draining:
             return
         self._close_attempt()
+        self.boundary = None
         self.attempt, self.index, self.ranks, self.course, self.answer = attempt, index, [], Course(), None
         self.beginning = _Beginning(self)
         self.beginning.note(beginning.STOPPED)
@@ -366,6 +373,7 @@ class PuppetAgent:
         self.saving.to_leader = self._to_leader
         if self.index == 0:
             self.leader = Leader(self.site, attempt, self.group.workers, self.processes, self.member.take)
+            self.leader.want_boundary(self.boundary)
         self.group.come(self, self.index)
 
     async def _start(self, attempt: int) -> None:

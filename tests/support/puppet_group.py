@@ -90,13 +90,15 @@ class Group:
     def __init__(self, world: World, job: str, job_uid: str, attempt: int, workers: int) -> None:
         self._world, self.job, self.job_uid = world, job, job_uid
         self.attempt, self.workers = attempt, workers
-        self.members: dict[int, PuppetAgent] = {}
+        self.members: dict[int, Any] = {}
         self._leader: PuppetAgent | None = None
         self._leader_came = asyncio.Event()
         self.cut: set[int] = set()
         """Members that have no way to rank 0's agent for now."""
         self.calls: dict[int, int] = {}
         """By rank: the collective that it called last."""
+        self.began: float | None = None
+        """Without agents: when all scripts had come."""
         self.failing = False
         """Its ranks were refused a report for what their pods or storage did to it."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from support.puppet_agent import PuppetAgent
 
 OF_PEERS = (contract.FAIL_RANK_GONE, contract.FAIL_TIMEOUT)
-OF_STORING = (contract.FAIL_STAGING, contract.FAIL_STORAGE)
+OF_STORING = (contract.FAIL_STAGING, contract.FAIL_FULL, contract.FAIL_STORAGE)
 
 
 class Ranks:
@@ -78,6 +78,8 @@ class Ranks:
                 return  # it hangs in its step
             n, position = n + 1, position + 1
             agent.beginning.note(beginning.FIRST_STEP)
+            if rank == 0:
+                training.steps.append(position)
             saves = position % training.every == 0 or position == training.length
             offer = Offer(f"out/{rank}", training.mode) if saves else None
             call = Collective(

@@ -112,6 +112,11 @@ class Storage:
     """(kind, message): what whoever asks is told for now."""
     lost_replies: float = 0.0
     slow: float = 1.0
+    held: set[str] = field(default_factory=set)
+    """Requests that are not answered until `let_go`."""
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    bytes_s: float = 0.0
+    """How long a rank's files take, beside the requests."""
 
     @property
     def kept(self) -> list[ReleaseNote]:
@@ -184,7 +189,9 @@ class Child:
         self, op: str, asked: Mapping[str, Any], on_progress: Callable[[int], None] | None = None
     ) -> dict[str, Any]:
         storage = self._storage
-        await asyncio.sleep(storage.rng.uniform(*CALL_S) * storage.slow)
+        await asyncio.sleep(storage.rng.uniform(*CALL_S) * storage.slow + (storage.bytes_s if op == "share" else 0.0))
+        if op in storage.held:
+            await storage.let_go.wait()
         if storage.refusal is not None:
             raise StorageError(*storage.refusal)
         done: dict[str, Any] = getattr(storage, "look" if op == "ended" else op)(asked)

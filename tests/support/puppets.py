@@ -12,10 +12,11 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from support.puppet_agent import LOST_S, RESTART_S, Post, PuppetAgent
 from support.puppet_group import Group
+from support.puppet_plain import PlainScript
 from support.puppet_storage import Disk, Storage
 from support.virtual_time import VirtualClock
 from trainjob.agent.control import farewell
@@ -23,6 +24,7 @@ from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob_api import contract
 from trainjob_operator.clock import wait_until
 from trainjob_operator.cluster import Conflict, Manifest, NotFound
+from trainjob_operator.core.pods.objects import DEAD_NODE_SECONDS
 from trainjob_operator.memory import ChangeType, MemoryCluster, ObjectChange
 
 TOKEN = "puppet-token"
@@ -52,15 +54,21 @@ class Training:
     mode: str = contract.UPLOAD_ASYNC
     position: int = 0
     """Reports that the newest attempt was answered, those of the checkpoint that it resumed included."""
+    steps: list[int] = field(default_factory=list)
+    """Each step that rank 0 made, by its number: one that was lost is made again."""
     acknowledged: dict[str, ReleaseNote] = field(default_factory=dict)
     """Checkpoints that ranks were told are saved."""
     dropped: set[str] = field(default_factory=set)
     """Those that rank 0's agent gave up."""
+    word_lost: bool = False
+    """A pod that had ended was removed before status had it: nobody may know any more how it ended."""
+    plain_done_at: float | None = None
+    """When the last script of a group without agents ended with success."""
 
     @property
     def completed(self) -> bool:
-        """The run's end record is written."""
-        return self.storage.ended is not None
+        """The run's end record is written, or all scripts of a group without agents ended well."""
+        return self.storage.ended is not None or self.plain_done_at is not None
 
 
 class World:
@@ -72,8 +80,8 @@ class World:
         self.post = post
         self.rng = rng
         self.pace = pace or Pace()
-        self.agents: dict[str, PuppetAgent] = {}
-        """Living agents by pod UID."""
+        self.agents: dict[str, Any] = {}
+        """By pod UID: living agents, and scripts that run without one."""
         self.trainings: dict[str, Training] = {}
         """By job name."""
         self.groups: dict[tuple[str, int], Group] = {}
@@ -197,8 +205,10 @@ class World:
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
         )
 
-    def start_agent(self, pod: Manifest, boot: int) -> PuppetAgent:
-        agent = PuppetAgent(self, pod, boot)
+    def start_agent(self, pod: Manifest, boot: int) -> Any:
+        """What runs in the pod: an agent, or a script without one."""
+        env = {entry["name"] for entry in pod["spec"]["containers"][0]["env"]}
+        agent: Any = (PuppetAgent if contract.ENV_AGENT_SPEC in env else PlainScript)(self, pod, boot)
         self.agents[agent.pod_uid] = agent
         self.spawn(agent.run())
         return agent
@@ -316,6 +326,19 @@ class World:
                 self.cluster.set_pod_status(
                     pod["metadata"]["namespace"], pod["metadata"]["name"], {**pod["status"], "conditions": marked}
                 )
+        await asyncio.sleep(DEAD_NODE_SECONDS)
+        for pod in self.cluster.pods() if node in self.lost_nodes else []:
+            if self._on_lost_node(pod) and "deletionTimestamp" not in pod["metadata"]:
+                self._take_away(pod)
+
+    def _take_away(self, pod: Manifest) -> None:
+        """As the taint manager does it, once the node has been dead for longer than the pod tolerates."""
+        namespace, name, _ = _identity(pod)
+        self.evictions += 1
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+        conditions = [*(pod["status"].get("conditions") or []), target]
+        self.cluster.set_pod_status(namespace, name, {**pod["status"], "conditions": conditions})
+        self.cluster.remove_pod(namespace, name)
 
     def restore_node(self, node: str) -> None:
         """The node is back after a reboot: what was deleted goes, what had run has failed, what had not begun
@@ -355,14 +378,14 @@ class World:
         """The way from this worker to the coordinator is broken; it trains on."""
         agent.muted = True
 
-    def evict_pod(self, agent: PuppetAgent) -> None:
-        """Preemption: DisruptionTarget, then a graceful delete. Counted apart."""
+    def evict_pod(self, agent: PuppetAgent, grace_s: int | None = None) -> None:
+        """Preemption: DisruptionTarget, then a graceful delete; with grace 0 both in one moment. Counted apart."""
         self.evictions += 1
         status = running_status()
         status["conditions"].append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
         try:
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
-            self.cluster.remove_pod(agent.namespace, agent.pod_name)
+            self.cluster.remove_pod(agent.namespace, agent.pod_name, grace_s=grace_s)
         except NotFound:
             return
 
@@ -370,6 +393,9 @@ class World:
         """The container is started again in the same pod. The new agent knows nothing of the ranks but whether some
         were forked for the attempt that it is told to run.
         """
+        if isinstance(agent, PlainScript):
+            self.crash_container(agent)  # such pods are not started again
+            return
         was_running = any(rank["state"] == contract.RANK_RUNNING for rank in agent.ranks)
         self.incidents += agent.course.joined
         agent.die()
@@ -405,14 +431,22 @@ class World:
         report = cast(contract.AgentReport, agent.report())
         self._mark_ended(agent, exit_code, farewell.farewell(report, exit_code, why) if self.last_words else None)
 
-    def _mark_ended(self, agent: PuppetAgent, exit_code: int, message: str | None = None) -> None:
+    def script_ended(self, script: PlainScript, exit_code: int, message: str | None) -> None:
+        """A script without agent ended by itself."""
+        self._mark_ended(script, exit_code, message)
+        group = self.groups[script.job_uid, script.attempt]
+        if len(group.members) == group.workers and all(one.succeeded for one in group.members.values()):
+            training = self.training(script.job)
+            training.plain_done_at = training.plain_done_at or self.clock.monotonic()
+
+    def _mark_ended(self, agent: Any, exit_code: int, message: str | None = None) -> None:
         if self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid:
             status = ended_status(exit_code, self.clock.now().isoformat(), message=message)
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
     # --- Peers among themselves ---------------------------------------------------------------------------------------
 
-    def group(self, agent: PuppetAgent, attempt: int, workers: int) -> Group:
+    def group(self, agent: Any, attempt: int, workers: int) -> Group:
         """The members of an attempt."""
         return self.groups.setdefault((agent.job_uid, attempt), Group(self, agent.job, agent.job_uid, attempt, workers))
 

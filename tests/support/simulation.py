@@ -12,21 +12,24 @@ import contextlib
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support.puppets import TOKEN, Pace, World
 from support.virtual_time import MachineClock, VirtualClock
+from trainjob_api import defaults
 from trainjob_api.v1alpha1 import Seconds, TrainJob
 from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
 from trainjob_operator.core.model import Installation
 from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.loop.means import Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.manifests import UnreadableJob, read_job
 from trainjob_operator.memory import Call, ChangeType, MemoryCluster, Moment, ObjectChange
+from trainjob_operator.memory.store import ChangeFeed
 from trainjob_operator.steady_time import SLEW
 
 NAMESPACE = "team"
@@ -59,6 +62,10 @@ class FlakyCluster(MemoryCluster):
         super().__init__(*arguments, **named)
         self.late_pods: set[str] = set()
         self.watch_expires = asyncio.Event()
+        self.watch_stands_until = 0.0
+        """No event comes before then."""
+        self._old: tuple[ChangeFeed, int] | None = None
+        """(a feed, how much of it was there when it was opened): what a watch cache that lags behind would serve."""
         self._late: set[asyncio.Task[None]] = set()
 
     async def watch(self) -> Any:
@@ -70,7 +77,31 @@ class FlakyCluster(MemoryCluster):
                     self.watch_expires.clear()
                     raise Unavailable("410 Gone: too old resource version")
                 await asyncio.sleep(self.rng.uniform(0.0, self.longest_delay_s) if self.rng.random() < 0.2 else 0.0)
+                await asyncio.sleep(max(0.0, self.watch_stands_until - asyncio.get_running_loop().time()))
             yield key
+
+    def remember(self) -> None:
+        """The state of this moment is what the next watch begins with, and then it hears of all that came since."""
+        self._forget()
+        feed = self._store.open_feed()
+        self._old = feed, len(feed)
+
+    def _forget(self) -> None:
+        if self._old is not None:
+            self._store.close_feed(self._old[0])
+            self._old = None
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[tuple[ChangeFeed, int]]:
+        old, self._old = self._old, None
+        if old is None:
+            with super()._watched() as fresh:
+                yield fresh
+            return
+        try:
+            yield old
+        finally:
+            self._store.close_feed(old[0])
 
     async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
         if self._is_late():
@@ -118,9 +149,8 @@ class Operator:
             master_key=MASTER_KEY,
             transition=transition,
         )
-        self.reconciler = Reconciler(
-            cluster, self.coordinator, Installation(coordinator_url="http://coordinator"), clock, rng=rng, log=log
-        )
+        means = Means(cluster=cluster, agents=self.coordinator, clock=clock, rng=rng, log=log)
+        self.reconciler = Reconciler(means, Installation(coordinator_url="http://coordinator"))
         self._task = asyncio.ensure_future(self.reconciler.run())
         self._requests: set[asyncio.Future[Answer]] = set()
         self.alive = True
@@ -400,6 +430,9 @@ def _compare(before: TrainJob, after: TrainJob) -> None:
         assert new.attempt is not None and old.attempt.number <= new.attempt.number <= old.attempt.number + 1, (
             "attempts must rise one by one"
         )
+        if new.attempt.number != old.attempt.number and after.spec.elastic is not None:
+            sizes = defaults.sizes(after.spec)
+            assert new.attempt.workers in sizes, f"an attempt begins with {new.attempt.workers} workers, not {sizes}"
         if new.attempt.number == old.attempt.number:
             assert (old.attempt.members, old.attempt.world_size) == (new.attempt.members, new.attempt.world_size), (
                 "a committed attempt changed its members"

@@ -76,6 +76,7 @@ class RuleCase:
 
 _TRAINER = "spec.template.spec.containers.0"
 _S3 = {"endpointURL": "https://minio.storage:9000", "region": "eu-central-1", "credentialsSecret": "s3-keys"}
+_ELASTIC = {"minWorkers": 2, "maxWorkers": 8}
 _PLAIN = {"spec.runtime.agent": "Disabled"}
 _TWO = [{"name": "sidecar", "image": "x", "command": ["run"]}, {"name": "trainer", "image": "torch"}]
 
@@ -104,6 +105,26 @@ RULE_CASES = (
     RuleCase("processes", {"spec.processesPerWorker": 8}, None),
     RuleCase("no processes", {"spec.processesPerWorker": 0}, "spec.processesPerWorker"),
     RuleCase("processes in words", {"spec.processesPerWorker": "many"}, "spec.processesPerWorker"),
+    RuleCase("elastic", {"spec.workers": 4, "spec.elastic": {**_ELASTIC, "allowedSizes": [2, 4]}}, None),
+    RuleCase("elastic without the agent", {"spec.workers": 4, "spec.elastic": _ELASTIC, **_PLAIN}, "spec.elastic"),
+    RuleCase("too few workers", {"spec.workers": 1, "spec.elastic": _ELASTIC}, "spec.workers"),
+    RuleCase("too many workers", {"spec.workers": 9, "spec.elastic": _ELASTIC}, "spec.workers"),
+    RuleCase("elastic and no wish", {"spec.workers": REMOVED, "spec.elastic": _ELASTIC}, "spec.workers"),
+    RuleCase(
+        "a wish that is not allowed",
+        {"spec.workers": 3, "spec.elastic": {**_ELASTIC, "allowedSizes": [2, 4]}},
+        "spec.workers",
+    ),
+    RuleCase(
+        "least above most",
+        {"spec.workers": 4, "spec.elastic": {"minWorkers": 5, "maxWorkers": 4}},
+        "spec.elastic.minWorkers",
+    ),
+    RuleCase(
+        "a size beyond the most",
+        {"spec.workers": 4, "spec.elastic": {**_ELASTIC, "allowedSizes": [4, 16]}},
+        "spec.elastic.allowedSizes[1]",
+    ),
     RuleCase("restartPolicy Never", {"spec.template.spec.restartPolicy": "Never"}, None),
     RuleCase(
         "restartPolicy Always", {"spec.template.spec.restartPolicy": "Always"}, "spec.template.spec.restartPolicy"

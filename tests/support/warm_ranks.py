@@ -57,11 +57,14 @@ def run_warm(
     extra: Mapping[str, str] | None = None,
     rounds: int = 1,
     then: str = "pass",
+    tmp: str = "/tmp",
+    learn: str = "",
 ) -> Runs:
     """Ranks with these variables each run `command` to the end, all at once, `rounds` times after each other. `then`:
-    Python that runs in the process in between (with `starter`, and `await`) when all is prepared for a round.
+    Python that runs in the process in between (with `starter`, and `await`) when all is prepared for a round. `tmp`: TMPDIR of the
+    ranks. `learn`: a file where what a script imports is found.
     """
-    return _run(command, cwd, "Always", ranks, preload, flags, extra, rounds, then)
+    return _run(command, cwd, "Always", ranks, preload, flags, extra, rounds, then, tmp, learn)
 
 
 def run_plain(
@@ -86,6 +89,8 @@ def _run(
     extra: Mapping[str, str] | None,
     rounds: int,
     then: str,
+    tmp: str = "/tmp",
+    learn: str = "",
 ) -> Runs:
     wish = {
         "words": [sys.executable, *flags, *command],
@@ -94,6 +99,8 @@ def _run(
         "ranks": [dict(each) for each in ranks],
         "rounds": rounds,
         "then": then,
+        "tmp": tmp,
+        "learn": learn,
     }
     place = cwd / "place of ranks"
     place.mkdir(exist_ok=True)
@@ -112,7 +119,7 @@ def _run(
 
 async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
     from trainjob.agent.processes import rank_command, strays
-    from trainjob.agent.processes.output import Console
+    from trainjob.agent.processes.console import Console
     from trainjob.agent.processes.reaper import Reaper
     from trainjob.agent.warm.starter import WarmStarter
     from trainjob_api import contract
@@ -123,13 +130,12 @@ async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
     console.say = said.append  # type: ignore[method-assign]
     reaper = Reaper(asyncio.get_running_loop())
     words, ranks = wish["words"], wish["ranks"]
-    starter = WarmStarter(
-        reaper, console, words, len(ranks), wish["prefork"], wish["preload"], os.path.join(folder, "warm.log")
-    )
+    log = os.path.join(folder, "warm.log")
+    starter = WarmStarter(reaper, console, words, len(ranks), wish["prefork"], wish["preload"], log, wish["learn"])
     names: dict[str, Any] = {"os": os, "asyncio": asyncio}
     exec("async def then(starter, number):\n" + textwrap.indent(wish["then"], "    "), names)
     then = names["then"]
-    starter.begin()
+    starter.begin(wish["tmp"])
     ended: list[dict[str, Any]] = []
     fds: list[int] = []
     modules: list[str] = []
@@ -142,7 +148,7 @@ async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
             modules = list(starter.parent.modules)
         argv = rank_command.argv(words)
         env = rank_command.environment_of_all(os.environ, words, len(ranks))
-        place = {contract.ENV_AGENT_PID: str(os.getpid()), contract.ENV_ATTEMPT: str(number + 1), "TMPDIR": "/tmp"}
+        place = {contract.ENV_AGENT_PID: str(os.getpid()), contract.ENV_ATTEMPT: str(number + 1), "TMPDIR": wish["tmp"]}
         waiting = []
         for at, variables in enumerate(ranks):
             out = io.BytesIO()

@@ -14,13 +14,14 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
-    Sampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 import trainjob
+from torchside.walks import Backwards
 from trainjob.session import rank_state
+from trainjob.torch import samplers
 from trainjob.torch.loader import prepare_data_loader
 
 BeRank = Callable[[int, int], None]
@@ -56,17 +57,6 @@ class Noisy(Dataset[float]):
         import numpy as np
 
         return index + random.random() / 4 + float(np.random.rand()) / 4 + float(torch.rand(())) / 4
-
-
-class Backwards(Sampler[int]):
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.count - 1, -1, -1))
-
-    def __len__(self) -> int:
-        return self.count
 
 
 def _lists(loader: Any) -> list[list[Any]]:
@@ -172,7 +162,7 @@ def test_a_samplers_own_choice_is_kept_and_dealt_out(be_rank: BeRank) -> None:
         )
     assert sorted(_joined(shares)) == list(range(10, 20))
     be_rank(1, 2)
-    assert _flat(prepare_data_loader(DataLoader(Numbers(7), sampler=Backwards(7)))) == [5, 3, 1, 6]
+    assert _flat(prepare_data_loader(DataLoader(Numbers(7), sampler=Backwards(7)))) == [5, 3, 1, 0]
     weighted = prepare_data_loader(
         DataLoader(Numbers(9), batch_size=5, sampler=WeightedRandomSampler([0.0, 1.0] + [0.0] * 7, num_samples=40))
     )
@@ -192,16 +182,47 @@ def test_a_samplers_own_generator_agrees_between_ranks_and_epochs_differ(be_rank
     assert len({tuple(order) for order in orders[0]}) == 3
 
 
+class Own(BatchSampler):
+    """A batch sampler of the user's."""
+
+
+@pytest.mark.parametrize("kind", ["sampler", "batch sampler", "the sampler alone"])
+def test_a_samplers_generator_that_the_loader_has_too_resumes_a_later_epoch_in_its_order(
+    be_rank: BeRank, kind: str
+) -> None:
+    """torch's recipe for reproducible loaders: one generator for both."""
+
+    def make() -> Any:
+        generator = torch.Generator().manual_seed(5)
+        sampler = SubsetRandomSampler(range(12), generator=generator)
+        if kind == "batch sampler":
+            return prepare_data_loader(DataLoader(Numbers(12), batch_sampler=Own(sampler, 2, False)))
+        own = generator if kind == "sampler" else None
+        return prepare_data_loader(DataLoader(Numbers(12), batch_size=2, sampler=sampler, generator=own))
+
+    be_rank(0, 1)
+    loader = make()
+    for _ in range(2):
+        _lists(loader)
+    batches = iter(loader)
+    seen = [next(batches).tolist() for _ in range(2)]
+    state = _state()
+    rest = [batch.tolist() for batch in batches]
+    following = _lists(loader)
+    be_rank(0, 1)
+    again = make()
+    _resume("data-loader-0", state)
+    assert _lists(again) == rest
+    assert sorted(_joined(seen + rest)) == list(range(12))
+    assert _lists(again) == following
+
+
 def test_batch_samplers(be_rank: BeRank) -> None:
     be_rank(1, 2)
     plain = prepare_data_loader(DataLoader(Numbers(8), batch_sampler=BatchSampler(range(8), 2, False)))
     assert _lists(plain) == [[1, 3], [5, 7]]
-
-    class Own(BatchSampler):
-        pass
-
     own = prepare_data_loader(DataLoader(Numbers(10), batch_sampler=Own(range(10), 2, False)))
-    assert len(own) == 3 and _lists(own) == [[2, 3], [6, 7], [0, 1]]
+    assert len(own) == 3 and _lists(own) == [[2, 3], [6, 7], [8, 9]]
     assert own.batch_size is None and isinstance(own.dataset, Numbers)
 
 
@@ -215,6 +236,20 @@ def test_no_batching(be_rank: BeRank) -> None:
     be_rank(0, 2)
     loader = prepare_data_loader(DataLoader(Numbers(6), batch_size=None))
     assert list(loader) == [0, 2, 4] and len(loader) == 3
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "own sampler", "own batch sampler"])
+def test_what_torchs_iterator_is_given_is_as_long_as_this_ranks_part(be_rank: BeRank, kind: str) -> None:
+    given: dict[str, Any] = {
+        "shuffled": {"batch_size": 2, "shuffle": True},
+        "own sampler": {"batch_size": 2, "sampler": Backwards(24)},
+        "own batch sampler": {"batch_sampler": Own(range(24), 2, False)},
+    }[kind]
+    be_rank(1, 3)
+    loader = prepare_data_loader(DataLoader(Numbers(24), **given))
+    dealt = samplers.dealt(loader)
+    assert dealt is not None
+    assert len(dealt) == len(list(dealt)) == len(loader) == 4
 
 
 def test_what_is_distributed_already_stays(be_rank: BeRank) -> None:

@@ -21,7 +21,7 @@ def _run(position: Position, batches: int, of: int, chosen: int | None = None) -
 
 def _resumed(saved: dict[str, Any], old: int = 1, new: int = 1) -> Position:
     position = Position()
-    position.restore(saved, old, new)
+    position.restore(saved, old, new, per_batch=None)
     return position
 
 
@@ -141,5 +141,5 @@ def test_another_number_of_ranks(old: int, new: int, handed: int, skip: int, exa
     for _ in range(handed):
         position.handed_out(run)
     again = Position()
-    assert again.restore(position.save(), old, new) is exact
+    assert again.restore(position.save(), old, new, per_batch=None) is exact
     assert again.begin().skip == skip

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -101,11 +102,65 @@ def test_states_come_back_at_once_and_again_at_the_first_batch(be_rank: BeRank) 
         assert _draw() != expected
 
 
-def test_another_number_of_ranks_is_said(be_rank: BeRank) -> None:
+def _saved(be_rank: BeRank, size: int, alike: bool = False) -> list[dict[str, object]]:
+    """What each rank of so many keeps after it drew from a stream of its own."""
+    states = []
+    for rank in range(size):
+        be_rank(rank, size)
+        trainjob.enable_reproducibility(5, same_on_all_ranks=alike)
+        reproducible.go_apart()
+        _draw()
+        states.append(rank_state._providers["random"].get())
+    return states
+
+
+def _gone_on(be_rank: BeRank, states: list[dict[str, object]], size: int, alike: bool = False) -> list[object]:
+    """What each rank of so many draws next."""
+    drawn: list[object] = []
+    for rank in range(size):
+        be_rank(rank, size)
+        trainjob.enable_reproducibility(5, same_on_all_ranks=alike)
+        owner = rank if rank < len(states) else 0
+        saved = rank_state.Saved(states[owner], owner, len(states), states[0] if size != len(states) else None)
+        rank_state._providers["random"].set(saved)
+        reproducible.go_apart()
+        drawn.append(_draw())
+    return drawn
+
+
+@pytest.mark.filterwarnings("ignore:The checkpoint was taken with")
+def test_at_another_size_ranks_go_on_in_their_streams_and_new_ones_begin_fresh_ones(be_rank: BeRank) -> None:
+    two = _saved(be_rank, 2)
+    same = _gone_on(be_rank, two, 2)
+    four = _gone_on(be_rank, two, 4)
+    assert four[:2] == same and len(set(four)) == 4 and _gone_on(be_rank, two, 4) == four
+    assert _gone_on(be_rank, two, 1) == same[:1]
+    at_first = []
+    for rank in range(4):
+        be_rank(rank, 4)
+        trainjob.enable_reproducibility(5)
+        reproducible.go_apart()
+        at_first.append(_draw())
+    assert not set(four) & set(at_first), "no rank draws what it drew at the beginning of the training"
+
+
+@pytest.mark.filterwarnings("ignore:The checkpoint was taken with")
+def test_what_all_ranks_draw_alike_they_draw_alike_at_another_size(be_rank: BeRank) -> None:
+    two = _saved(be_rank, 2, alike=True)
+    assert set(_gone_on(be_rank, two, 3, alike=True)) == set(_gone_on(be_rank, two, 2, alike=True))
+
+
+def test_another_number_of_ranks_is_said_once(be_rank: BeRank) -> None:
+    states = _saved(be_rank, 4)
     be_rank(0, 1)
     trainjob.enable_reproducibility()
-    with pytest.warns(UserWarning, match="taken with 4 ranks and the job has 1"):
-        _resume(rank_state._providers["random"].get(), world_size=4)
+    with pytest.warns(UserWarning, match="taken with 4 ranks and the job has 1 now.*bit for bit"):
+        _resume(states[0], world_size=4)
+    be_rank(1, 3)
+    trainjob.enable_reproducibility()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rank_state._providers["random"].set(rank_state.Saved(states[1], 1, 4, states[0]))
 
 
 def test_drawing_from_a_seed_leaves_the_generators_alone(be_rank: BeRank) -> None:

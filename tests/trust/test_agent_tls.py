@@ -82,6 +82,25 @@ def test_after_a_renewal_and_a_restart_of_the_operator_it_comes_back(tmp_path: P
             assert rig.text(0).count("does not answer") == 1
 
 
+def test_an_agent_that_runs_takes_the_installations_new_authority(tmp_path: Path) -> None:
+    """The Secret was lost, and the pod's annotation, which is a file here, says whom to believe now."""
+    first, told = new_trust(), tmp_path / "ca.pem"
+    told.write_text(first.ca_pem)
+    thread = CoordinatorThread(bearer("t"), first)
+    variables = {**env(thread, first, token_file(tmp_path)), contract.ENV_COORDINATOR_CA_FILE: str(told)}
+    with Rig(tmp_path, script=SCRIPT, agents=1, env=variables) as rig:
+        thread.commit({0: rig.pod_uid(0)})
+        synced(rig, thread)
+        thread.stop()
+        second = new_trust()
+        with CoordinatorThread(bearer("t"), second, thread.port) as after:
+            rig.wait_text(0, "is refused")
+            assert not after.views(), "it believes whom it was told to, and nobody else"
+            told.write_text(second.ca_pem)
+            synced(rig, after)
+            rig.wait_text(0, "the coordinator's CA is another one now")
+
+
 class Counted:
     """A coordinator's check that counts."""
 

@@ -158,6 +158,25 @@ def test_a_verdict_is_remembered_and_asked_for_anew() -> None:
     on_bench(test)
 
 
+def test_a_token_that_is_believed_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    decode = jwt.decode
+
+    def counted(token: str, *arguments: Any, **options: Any) -> Any:
+        read.append(token)
+        return decode(token, *arguments, **options)
+
+    async def test(bench: Bench) -> None:
+        token = bench.token()
+        assert await bench.check(token) == POD
+        monkeypatch.setattr(jwt, "decode", counted)
+        for _ in range(50):
+            assert await bench.check(token) == POD
+        assert read == []
+
+    on_bench(test)
+
+
 def test_a_refusal_is_remembered_for_a_moment() -> None:
     async def test(bench: Bench) -> None:
         bench.api.gone_pods.add("u0")

@@ -29,7 +29,7 @@ class Strike(Enum):
 S = Strike
 RANKS = (S.KILL_1, S.KILL_0, S.RAISE_1)
 AGENTS = (S.AGENT_0, S.AGENT_1)
-ALL = (*RANKS, *AGENTS, S.STOP, S.AGAIN)
+ALL = (*RANKS, *AGENTS, S.STOP, S.AGAIN, S.FULL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,6 @@ ANIMALS = (
         name="replaces_atomically",
         what="one folder, os.replace, reported through a link",
         first=S.KILL_0,
-        strikes=(*ALL, S.FULL),
     ),
     Animal(name="reports_the_working_folder", what="from_directory('.'), hidden files, names with spaces"),
     Animal(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         CheckpointUploadMode,
         barrier,
         broadcast_from_rank_zero,
+        checkpoint_requested,
         get_checkpoint,
         get_context,
         log,
@@ -93,6 +94,7 @@ __all__ = [
     "ValidationTaskConfig",
     "barrier",
     "broadcast_from_rank_zero",
+    "checkpoint_requested",
     "enable_reproducibility",
     "get_all_reported_checkpoints",
     "get_checkpoint",
@@ -108,8 +110,8 @@ __all__ = [
 ]
 
 _MODULES: Dict[str, str] = {
-    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero get_checkpoint get_context log "
-    "report",
+    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero checkpoint_requested "
+    "get_checkpoint get_context log report",
     "trainjob.session.checkpoint": "Checkpoint",
     "trainjob.session.reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "trainjob.session.context": "TrainContext",
@@ -126,7 +128,7 @@ _MODULES: Dict[str, str] = {
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
-_SUBMODULES = frozenset(("collective", "compat", "errors", "torch"))
+_SUBMODULES = frozenset(("collective", "compat", "errors", "huggingface", "lightgbm", "lightning", "torch", "xgboost"))
 
 
 def __getattr__(name: str) -> Any:

@@ -150,16 +150,22 @@ class Coordinator:
         self._silence = SilenceWatch(clock, self._silence_due, lambda key: self._enqueue(key, 0.0))
         self._enqueue: EnqueueAfter = lambda key, delay_s: None
         self._show_progress: Callable[[JobKey], None] = lambda key: None
+        self._hurry: Callable[[JobKey], None] = lambda key: None
         self._grace_ends = clock.monotonic() + START_GRACE_S
         self._closing = False
         self._endpoint = Endpoint(self.answer, self._health, self._refused)
 
     # --- For the reconciler -------------------------------------------------------------------------------------------
 
-    def listen(self, enqueue: EnqueueAfter, show_progress: Callable[[JobKey], None]) -> None:
-        """Where to ask for turns, and where to say that there is mere progress to be shown."""
+    def listen(
+        self, enqueue: EnqueueAfter, show_progress: Callable[[JobKey], None], hurry: Callable[[JobKey], None]
+    ) -> None:
+        """Where to ask for turns, for those that somebody waits for, and where to say that there is mere progress to
+        be shown.
+        """
         self._enqueue = enqueue
         self._show_progress = show_progress
+        self._hurry = hurry
 
     def views(self, key: JobKey) -> Mapping[str, AgentView]:
         """What the job's agents last said, by pod UID."""
@@ -268,7 +274,10 @@ class Coordinator:
     def _take(self, report: Report) -> None:
         """Take a report in, and ask for what it makes necessary. Raises Outdated."""
         news = self._roster.accept(report, self._clock.steady())
-        if self._was_asked(report.key, report.pod_uid) or news is News.MATTERS:
+        was_asked = self._was_asked(report.key, report.pod_uid)
+        if was_asked or (news is News.MATTERS and self._roster.tells_of_a_break(report)):
+            self._hurry(report.key)
+        elif news is News.MATTERS:
             self._enqueue(report.key, 0.0)
         if news is News.MATTERS:
             self._recheck_soon(report.key)

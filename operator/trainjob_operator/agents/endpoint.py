@@ -27,7 +27,7 @@ IDLE_S = 60.0
 """How long a connection may stay without a request; agents need a moment between two."""
 TLS_BUFFER = 16 * 1024
 """Bytes kept for each TLS connection: a record has no more. asyncio keeps 256 KiB, which thousands of waiting agents
-would fill the memory with.
+would fill the memory with. It has one setting for the process: connections of kopf and to the API server have it too.
 """
 BODIES_LIMIT = 16 * 1024 * 1024
 """Bytes of all bodies that are being read at one moment; the next ones wait."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from trainjob_api import contract
-from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, ProgressReport, RankReport
+from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, ForksReport, ProgressReport, RankReport
 from trainjob_operator.core.model import AgentView
 
 NAME_LIMIT = 253
@@ -25,6 +25,8 @@ NAME_LIMIT = 253
 PATH_LIMIT = 1024
 RANKS_LIMIT = 256
 """Ranks of one pod that are read: more than any machine runs."""
+LEARNED_LIMIT = 64
+"""Packages that an agent has learned to import ahead."""
 PEERS_LIMIT = 10_000
 """Members of an attempt."""
 WORD_FIELDS = 32
@@ -132,6 +134,7 @@ class _Rank(_Part):
     kind: Word | None = None
     exit_code: Code | None = None
     signal: Code | None = None
+    raised_at: Instant = None
     ended_at: Instant = None
     error: _Error | None = None
 
@@ -148,6 +151,12 @@ class _Begin(_Part):
     def told(self) -> dict[str, Any]:
         """Without lengths that no clock measures."""
         return {name: value for name, value in self.model_dump(exclude_none=True, by_alias=True).items() if value >= 0}
+
+
+class _Forks(_Part):
+    ranks: Count = 0
+    why: Message | None = None
+    learned: Annotated[list[Word], _first(LEARNED_LIMIT)] = Field(default_factory=list)
 
 
 class _Effort(_Part):
@@ -215,8 +224,10 @@ class Report(_Part):
     joined: bool = False
     ranks: Annotated[list[_Rank], _first(RANKS_LIMIT)] = Field(default_factory=list)
     begin: _Begin | None = None
+    forks: _Forks | None = None
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     unreached_s: Seconds = 0.0
+    boundary: Word | None = None
     draining: bool = False
     uploads: Count = 0
     completed: bool = False
@@ -269,8 +280,10 @@ class Report(_Part):
             joined=self.joined,
             ranks=tuple(cast(RankReport, rank.told()) for rank in self.ranks),
             begin=cast(BeginReport, self.begin.told()) if self.begin else None,
+            forks=cast(ForksReport, self.forks.model_dump()) if self.forks else None,
             lost_peers=tuple(self.lost_peers),
             unreached_s=self.unreached_s,
+            boundary=self.boundary,
             draining=self.draining,
             uploads=self.uploads,
             completed=self.completed,

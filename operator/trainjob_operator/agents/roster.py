@@ -30,7 +30,7 @@ UNLISTED_KEPT = timedelta(minutes=5)
 GONE_LIMIT = 10_000
 """UIDs of deleted jobs that are remembered; a forgotten one costs one more look at the cluster."""
 
-_PROGRESS_FIELDS = frozenset({"begin", "progress", "latest", "best", "checkpoint_count"})
+_PROGRESS_FIELDS = frozenset({"begin", "forks", "progress", "latest", "best", "checkpoint_count"})
 _TRAINING_FIELDS = frozenset({"uploads"})
 """What changes with each checkpoint while ranks run; once they have ended, the next attempt may wait for it."""
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
@@ -174,11 +174,17 @@ class Roster:
         lost = {members[index] for index in report.lost_peers if index < len(members)}
         return [uid for uid, slot in known.slots.items() if slot in lost]
 
+    def tells_of_a_break(self, report: Report) -> bool:
+        """Whether a member says that a rank of the newest attempt broke."""
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        return attempt is not None and attempt.number == report.attempt and report.has_broken_ranks
+
     def who_knows_progress(self, report: Report) -> list[str]:
         """UID of the pod of rank 0, when another member reports that a rank of the running attempt broke."""
         known = self._committed.get(report.key)
         attempt = known.job.status.attempt if known is not None else None
-        if known is None or attempt is None or attempt.number != report.attempt or not report.has_broken_ranks:
+        if known is None or attempt is None or not self.tells_of_a_break(report):
             return []
         members = parse_slots(attempt.members)
         return [uid for uid, slot in known.slots.items() if slot in members[:1] and uid != report.pod_uid]

@@ -14,13 +14,15 @@ from datetime import UTC, datetime, timedelta
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Goodput, Seconds
-from trainjob_operator.core.moments import after, aware
+from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.parts import LONGEST_MS, bounded_ms, first_step_ms, heard_run, ready_ms
 from trainjob_operator.core.turn import Turn
 
 STARTING, DOWN, SUSPENDED, PRODUCTIVE = "starting", "down", "suspended", "productive"
 PLACES = tuple(Seconds.model_fields)
 LOSSES = tuple(name for name in PLACES if name not in (PRODUCTIVE, SUSPENDED))
+IMPORTS_S = 60.0
+"""So long what ranks do without a word of a step is taken for their imports, if they break in it."""
 _FRESH_STARTS = (contract.REASON_STARTED, contract.REASON_RESUMED)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -86,7 +88,7 @@ def _entered(
     parts = deal(
         total,
         _idle(turn),
-        _work(turn, since),
+        _work(turn, since, broke),
         broke=None if broke is None else max(0, _ms(broke, since)),
         loses=loses,
     )
@@ -116,9 +118,9 @@ def _idle(turn: Turn) -> str:
     return STARTING if attempt.end_cause == contract.REASON_SUSPENDED else DOWN
 
 
-def _work(turn: Turn, since: datetime) -> Work:
+def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
     attempt = turn.running
-    began = None if attempt is None else _began(turn, attempt)
+    began = None if attempt is None else _began(turn, attempt, broke)
     if attempt is None or began is None:
         return Work()
     view = turn.leader_word()
@@ -133,15 +135,19 @@ def _work(turn: Turn, since: datetime) -> Work:
     )
 
 
-def _began(turn: Turn, attempt: Attempt) -> datetime | None:
-    """When its ranks could step. Of a job that never reports only its ranks' start is known."""
+def _began(turn: Turn, attempt: Attempt, broke: datetime | None) -> datetime | None:
+    """When its ranks could step. Of a job that never reports only its ranks' start is known; what broke soon after that
+    was likely still at its imports.
+    """
     ready = ready_ms(attempt.parts_ms)
     if ready is not None:
         return after(attempt.started_at, ready / 1000)
     reports = turn.status.progress.last_report_time is not None or any(
         first_step_ms(entry.parts_ms) is not None for entry in turn.status.history
     )
-    return None if reports else attempt.running_at
+    if reports or attempt.running_at is None:
+        return None
+    return None if broke is not None and elapsed(broke, attempt.running_at) < IMPORTS_S else attempt.running_at
 
 
 def _within(value: int, least: int, most: int) -> int:

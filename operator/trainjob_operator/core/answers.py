@@ -1,7 +1,7 @@
 """What a rule of `decide.py` answers with: go on (None), wait, or end the job.
 
 An answer is a value; what it means is carried out in one place, `decide.decide`. There a `Hold` bars every `End` that
-fails the job: nobody declares a job failed while its completion is being confirmed.
+fails the job, unless it says otherwise: nobody declares a job failed while its completion is being confirmed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Hold:
     event: Waker | None = None
     alone: bool = False
     """Nothing else is decided in this turn."""
+    bars_failure: bool = True
+    """The job does not fail meanwhile; False: what is waited for is only a wish."""
 
     def __post_init__(self) -> None:
         if self.until is None and self.event is None:

@@ -30,6 +30,8 @@ class Children:
     """Listed, finished by themselves or crashing again and again."""
     leaving: Mapping[int, PodView]
     """Listed, somebody deletes them."""
+    went: Mapping[int, PodView]
+    """Members whose pods are gone, as they were last, where the watch told it."""
     absent: frozenset[int]
     """Listed slots without a pod, their names free."""
     stale: tuple[PodView, ...]
@@ -95,13 +97,14 @@ def sort_children(observed: Observed) -> Children:
     # Of somebody else, or ours with a label that tells another slot than its name.
     taken = {pod.name for pod in observed.pods if pod.uid not in uids}
     parting = tuple(pod for pod in ours if pod.uid not in uids and holds_resources(pod))
-    now = make.of(observed.job.spec)
+    now = make.of_job(observed.job)
     by_uid = {pod.uid: pod for pod in ours if not make.is_plain(made_of(status, pod, now))}
     return Children(
         listed=listed,
         live={slot: pod for slot, pod in placed.items() if not pod.deleting and not is_over(pod)},
         ended={slot: pod for slot, pod in placed.items() if not pod.deleting and is_over(pod)},
         leaving={slot: pod for slot, pod in placed.items() if pod.deleting},
+        went=observed.went,
         absent=frozenset(slot for slot in slots if slot not in placed and pod_name(name, slot) not in taken),
         stale=tuple(pod for pod in parting if not pod.deleting),
         parting=parting,

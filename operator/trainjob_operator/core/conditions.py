@@ -1,4 +1,4 @@
-"""The eight conditions of a job: what each says now, with its reason and a sentence for people.
+"""The conditions of a job: what each says now, with its reason and a sentence for people.
 
 Called by `status.py`. A condition's transition time changes only with its status; messages hold nothing that changes by
 itself, so that a steady state writes nothing.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import make, obstacles
+from trainjob_operator.core import boundaries, make, obstacles
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers
@@ -29,6 +29,9 @@ CONDITION_MESSAGE_LIMIT = 512
 UNREACHABLE_S = 60.0
 """All agents silent for this long, while their pods run: the way to the coordinator is broken."""
 
+OURS_AT_TIMES = ("BelowTargetWorkers",)
+"""Conditions that only some jobs have: one of them that is said no more goes."""
+
 Truth = Literal["True", "False", "Unknown"]
 
 
@@ -42,12 +45,14 @@ class Says:
 
 
 def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
-    """All conditions by type, in the order in which they are shown."""
+    """All conditions by type, in the order in which they are shown; BelowTargetWorkers is an elastic job's alone."""
+    elastic = {"BelowTargetWorkers": _below_target(turn)} if turn.spec.elastic is not None else {}
     return {
         "Suspended": _suspended(turn),
         "ResourcesCreated": _resources_created(turn),
         "PodsScheduled": _pods_scheduled(turn),
         "WorkersReady": _workers_ready(turn, workers),
+        **elastic,
         "Progressing": _progressing(turn),
         "Degraded": _degraded(turn),
         "Complete": _finished(turn, "Complete"),
@@ -75,6 +80,9 @@ def headline(turn: Turn, says: Mapping[str, Says]) -> str:
         return failure.reason if turn.outcome.condition == "Failed" and failure else turn.outcome.reason
     if turn.is_suspended:
         return says["Suspended"].reason
+    if "BelowTargetWorkers" in says and says["BelowTargetWorkers"].status == "True":
+        # What holds the others up is in its message: training goes on.
+        return says["Degraded" if says["Degraded"].status == "True" else "BelowTargetWorkers"].reason
     held_up = [
         says[type_].reason
         for type_ in ("ResourcesCreated", "PodsScheduled", "WorkersReady")
@@ -175,6 +183,28 @@ def _workers_ready(turn: Turn, workers: WorkersStatus) -> Says:
     return Says("False", obstacle.reason, f"{count}{held}; {_first_words(turn, obstacle)}")
 
 
+def _below_target(turn: Turn) -> Says:
+    attempt, elastic, wished = turn.running, turn.spec.elastic, turn.spec.workers
+    if turn.outcome is not None or elastic is None or attempt is None or attempt.workers >= wished:
+        return Says("False", contract.REASON_AT_TARGET)
+    bounds = f"elastic, at least {elastic.min_workers}"
+    if attempt.workers not in defaults.sizes(turn.spec):
+        bounds = "elastic; the sizes were edited since: that takes effect at the next start"
+    text = f"training goes on with {attempt.workers} of {wished} workers ({bounds})"
+    words = _why_below(turn)
+    return Says("True", contract.REASON_BELOW_TARGET, f"{text}; {words}" if words else text)
+
+
+def _why_below(turn: Turn) -> str | None:
+    """What keeps the workers away that are missing."""
+    if gang.waits_until(turn) is not None:
+        return "too few of the others found a node: they are tried again later"
+    refused = obstacles.of_refusals(turn.observed.refusals or ()) or obstacles.of_unanswered(turn.observed.unanswered)
+    pods = counting_pods(turn)
+    found = refused or obstacles.of_unscheduled(pods) or obstacles.of_starting(tuple(pods))
+    return found.words if found is not None else None
+
+
 def _first_words(turn: Turn, obstacle: obstacles.Obstacle) -> str:
     """A kubelet tells the same trouble in turns in two ways (ErrImagePull, ImagePullBackOff): the first one stays."""
     old = turn.status.condition("WorkersReady")
@@ -194,6 +224,8 @@ def _progressing(turn: Turn) -> Says:
         what = f"attempt {attempt.number} with {attempt.workers} workers, {attempt.world_size} ranks"
         if attempt.make not in (None, turn.make):
             what += "; the spec was edited since: that takes effect at the next start"
+        if turn.status.boundary is not None:
+            what += f"; {boundaries.waits_for(turn, turn.status.boundary)}"
         return Says("True", contract.REASON_RUNNING if attempt.running_at else contract.REASON_STARTING, what)
     if turn.blocked is not None:
         return Says("False", turn.blocked[0])
@@ -206,11 +238,8 @@ def _degraded(turn: Turn) -> Says:
     if turn.outcome is not None or turn.is_suspended:
         return Says("False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED)
     if turn.status.verdict is not None:
-        return Says(
-            "True",
-            contract.REASON_CHECKING,
-            f"all workers vanished; unless training had completed: {turn.status.verdict.message}",
-        )
+        what = f"all workers vanished; unless training had completed: {turn.status.verdict.message}"
+        return Says("True", contract.REASON_CHECKING, what)
     strangers = [slot for slot, pod in turn.kids.live.items() if make.is_strange(pod.make)]
     if strangers:
         namespace, name = turn.job.key

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import groups, lifecycle, progress
+from trainjob_operator.core import boundaries, groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, verdict
 from trainjob_operator.core.ends.causes import cause_of
@@ -95,8 +95,9 @@ def _follow(turn: Turn, rule: Rule) -> bool:
 
 def _bars_failure(turn: Turn) -> str | None:
     """Why the job may not be declared failed in this turn."""
-    if turn.held:
-        return f"the job does not fail before that ({turn.held[0].why})"
+    barring = next((hold for hold in turn.held if hold.bars_failure), None)
+    if barring is not None:
+        return f"the job does not fail before that ({barring.why})"
     if not turn.heard_enough:
         return f"the job does not fail before {lifecycle.name_workers(turn, turn.unheard())} could speak to this leader"
     return None
@@ -178,9 +179,11 @@ RULES: tuple[Rule, ...] = (
     lambda turn: groups.of(turn).give_up(turn),
     edits.take_edits,
     lambda turn: start.scale(turn, beside=groups.of(turn).joins),
+    verdict.look_first,
     lambda turn: groups.of(turn).give_back(turn),
     lambda turn: groups.of(turn).settle(turn),
     lambda turn: start.begin(turn, groups.of(turn).begin),
+    boundaries.take_back,
 )
 
 
@@ -201,6 +204,8 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     turn.change(failures=cost.failures, last_failure=failure)
     turn.tell("Warning", incident.reason, incident.message)
     turn.say(incident.message)
+    if open_end:
+        verdict.leave_open(turn)
     if cost.fatal is not None and open_end and cause_of(cost.fatal[0]).deferrable:
         verdict.defer(turn, *cost.fatal)
         return None

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
-from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Boundary, TrainJob, TrainJobStatus
+from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.pods.naming import positions
@@ -32,7 +33,8 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         return _hold(status), "the first attempt has not begun: not all workers are there yet"
     if attempt.state != "Running" and status.verdict is not None:
         word = Instruction(do=contract.DO_CHECK, attempt=attempt.number)
-        return word, f"before the job fails: had training completed in attempt {attempt.number}?"
+        before = "the job fails" if status.verdict.reason else "workers without agents begin"
+        return word, f"before {before}: had training completed in attempt {attempt.number}?"
     if attempt.state != "Running":
         return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
     members = positions(attempt.members)
@@ -41,10 +43,16 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
     known = agents.get(slot)
     if known is not None and known.pod_uid != pod_uid:
         return Instruction(do=contract.DO_WAIT), f"slot {slot} was last heard from another pod"
-    return _run(attempt, members, slot, agents)
+    return _run(attempt, members, slot, agents, status.boundary)
 
 
-def _run(attempt: Attempt, members: Mapping[int, int], slot: int, agents: Mapping[int, AgentView]) -> InstructionFor:
+def _run(
+    attempt: Attempt,
+    members: Mapping[int, int],
+    slot: int,
+    agents: Mapping[int, AgentView],
+    boundary: Boundary | None,
+) -> InstructionFor:
     first = next(iter(members))
     leader = agents.get(first)
     if leader is None or not leader.address:
@@ -60,6 +68,8 @@ def _run(attempt: Attempt, members: Mapping[int, int], slot: int, agents: Mappin
         processes=max(1, attempt.world_size // len(members)),
         leader=leader.address,
     )
+    if boundary is not None and slot == first:
+        word["boundary"] = boundaries.token(boundary)
     return word, f"member {word['index']} of {len(members)} in attempt {attempt.number}"
 
 

@@ -94,7 +94,7 @@ class Plain:
         """By the kubelet's word, which status keeps."""
         if slot not in positions(attempt.members):
             return False
-        pod = kids.ended.get(slot) or kids.leaving.get(slot)
+        pod = kids.ended.get(slot) or kids.leaving.get(slot) or kids.went.get(slot)
         return (pod is not None and pod.phase is PodPhase.SUCCEEDED) or slot in positions(attempt.succeeded)
 
     def pod_that_counts(self, kids: Children, slot: int) -> PodView | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
-from trainjob_operator.core import accounting, parts
+from trainjob_operator.core import accounting, boundaries, forks, parts
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
@@ -58,7 +58,7 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> Non
         parts_ms=ended.parts_ms,
     )
     timing = turn.status.timing.model_copy(update={"scheduled_at": None, "retry_at": None})
-    turn.change(attempt=ended, history=[*history, entry][-HISTORY_LIMIT:], timing=timing)
+    turn.change(attempt=ended, history=[*history, entry][-HISTORY_LIMIT:], timing=timing, growth=None, boundary=None)
 
 
 def note_parts(turn: Turn) -> None:
@@ -68,7 +68,12 @@ def note_parts(turn: Turn) -> None:
         return
     found = parts.merged(attempt, turn.words(), len(turn.members()))
     if found != (attempt.parts_ms or PartsMs()):
-        turn.change(attempt=attempt.model_copy(update={"parts_ms": found}))
+        attempt = attempt.model_copy(update={"parts_ms": found})
+    started = forks.merged(attempt.forks, turn.words())
+    if started != attempt.forks:
+        attempt = attempt.model_copy(update={"forks": started})
+    if attempt is not turn.running:
+        turn.change(attempt=attempt)
 
 
 def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
@@ -85,10 +90,11 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         members=format_slots(members),
         members_digest=None if kind.begins_before_pods else turn.kids.digest(members),
         workers=len(members),
+        wished=turn.spec.workers,
         world_size=len(members) * kind.processes(turn.spec),
         cause=cause,
         make=turn.make,
-        stored=turn.spec.checkpoint.storage is not None,
+        storage=turn.spec.checkpoint.storage or "",
         parts_ms=None if last is None else parts.of_begin(last, turn.status.last_failure, turn.now),
     )
     timing = turn.status.timing.model_copy(
@@ -98,7 +104,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
             "gang_tries": turn.status.timing.gang_tries if kind.begins_before_pods else 0,
         }
     )
-    turn.change(attempt=attempt, timing=timing)
+    turn.change(attempt=attempt, timing=timing, growth=None)
     turn.is_broken = False
     message = f"attempt {attempt.number} begins with {attempt.workers} workers, {attempt.world_size} ranks ({cause})"
     turn.tell("Normal", "AttemptStarted", message)
@@ -108,7 +114,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
 # --- Suspension and active time ---------------------------------------------------------------------------------------
 
 
-def suspend(turn: Turn) -> None:
+def suspend(turn: Turn) -> Answer:
     """No attempt and no pods while the job is suspended; only active time counts for its deadline. What has broken
     before is told and counted first.
     """
@@ -117,9 +123,12 @@ def suspend(turn: Turn) -> None:
         if timing.active_since is None:
             accounting.settle(turn)
             turn.change(timing=timing.model_copy(update={"active_since": turn.now}))
-        return
+        return None
     if turn.running is not None and turn.held:
-        return
+        return None
+    hold = None if is_cancelled(turn) else boundaries.wait(turn, contract.REASON_SUSPENDED)
+    if hold is not None:
+        return hold
     if timing.active_since is not None and is_cancelled(turn):
         turn.tell(
             "Normal", contract.REASON_CANCELLED, "the job was cancelled: ranks stop, pods are removed, checkpoints stay"
@@ -132,13 +141,15 @@ def suspend(turn: Turn) -> None:
     turn.change(
         timing=_stopped_clock(turn).model_copy(
             update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}
-        )
+        ),
+        growth=None,
     )
     last = turn.status.attempt
     if last is not None and last.end_cause != contract.REASON_SUSPENDED:
         # Suspended between two attempts: the next one resumes, whatever ended the last.
         turn.change(attempt=last.model_copy(update={"end_cause": contract.REASON_SUSPENDED}))
     turn.say("suspended")
+    return None
 
 
 def is_cancelled(turn: Turn) -> bool:
@@ -156,11 +167,14 @@ def _stopped_clock(turn: Turn) -> Timing:
     )
 
 
-def restart_on_demand(turn: Turn) -> None:
+def restart_on_demand(turn: Turn) -> Answer:
     """A person asks for a new attempt: the annotation differs from the one that was answered last."""
     asked = (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
     if not asked or asked == turn.status.restart or turn.held:
-        return  # also while something that broke is to be told and counted first
+        return None  # also while something that broke is to be told and counted first
+    hold = boundaries.wait(turn, contract.REASON_RESTART_REQUESTED)
+    if hold is not None:
+        return hold
     if turn.running is not None:
         message = f"{contract.ANNOTATION_RESTART} is {asked!r}: the ranks start again"
         turn.tell("Normal", contract.REASON_RESTART_REQUESTED, message)
@@ -169,6 +183,7 @@ def restart_on_demand(turn: Turn) -> None:
     # Whoever asks does not want to wait for what earlier starts had to wait for.
     timing = turn.status.timing.model_copy(update={"retry_at": None, "gang_retry_at": None})
     turn.change(restart=asked, timing=timing, failures=turn.status.failures.model_copy(update={"early_in_row": 0}))
+    return None
 
 
 # --- Deadlines --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from trainjob_api import defaults
-from trainjob_api.v1alpha1 import TrainJobSpec
+from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec, TrainJobStatus
 
 OTHER_AUTHORITY = "~"
 """Ends the make of a pod that trusts another authority than ours: its agent can speak with nobody, in no attempt."""
@@ -29,6 +29,31 @@ def of(spec: TrainJobSpec) -> str:
     rest = spec.model_dump(mode="json", by_alias=True, include=_PARTS, exclude_defaults=True, exclude_none=True)
     mode = "" if defaults.uses_agent(spec) else _PLAIN
     return f"{mode}{_digest(spec.template)}-{_digest(rest)}"
+
+
+def as_made(job: TrainJob) -> TrainJob:
+    """The job as its next pods are made. The worker that looks whether it is complete has an agent and the attempt's
+    storage, whatever the spec says by now: without an agent nobody could look, and elsewhere no end record stands.
+    """
+    if job.status.verdict is None:
+        return job
+    spec = job.spec
+    checkpoint = spec.checkpoint.model_copy(update={"storage": storage_of(spec, job.status)})
+    runtime = spec.runtime if defaults.uses_agent(spec) else spec.runtime.model_copy(update={"agent": "auto"})
+    return job.model_copy(update={"spec": spec.model_copy(update={"checkpoint": checkpoint, "runtime": runtime})})
+
+
+def storage_of(spec: TrainJobSpec, status: TrainJobStatus) -> str | None:
+    """Where the newest attempt's checkpoints go; before the first one, those of the next."""
+    attempt = status.attempt
+    if attempt is None or attempt.storage is None:
+        return spec.checkpoint.storage
+    return attempt.storage or None
+
+
+def of_job(job: TrainJob) -> str:
+    """What its next pods are made of."""
+    return of(as_made(job).spec)
 
 
 def is_plain(make: str | None) -> bool:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, Instruction, ProgressReport, RankReport
+from trainjob_api.contract import (
+    BeginReport,
+    CheckpointReport,
+    EffortReport,
+    ForksReport,
+    Instruction,
+    ProgressReport,
+    RankReport,
+)
 from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 
@@ -39,6 +47,8 @@ class PodView:
     """What it was made of; None: by a version of the operator that did not say."""
     authority: str | None = None
     """Digest of the CA that its agent trusts; None: it was given none."""
+    authority_follows: bool = False
+    """Its agent takes another one from the pod's annotation while it runs."""
     deleting: bool = False
     gone_by: datetime | None = None
     """Of one that is being deleted: when its grace period is over."""
@@ -95,9 +105,13 @@ class AgentView:
     ranks: tuple[RankReport, ...] = ()
     begin: BeginReport | None = None
     """How the attempt began there."""
+    forks: ForksReport | None = None
+    """How its ranks were started there."""
     lost_peers: tuple[int, ...] = ()
     unreached_s: float = 0.0
     """When it said that: for how long the longest of them had not been reached."""
+    boundary: str | None = None
+    """The wish for a boundary that its ranks have reached, and wait at."""
     draining: bool = False
     uploads: int = 0
     completed: bool = False
@@ -137,8 +151,10 @@ class Observed:
     agents: Mapping[int, AgentView] = field(default_factory=dict)
     parted: Mapping[int, AgentView] = field(default_factory=dict)
     """By slot: what agents of members said in the running attempt whose pods are gone since."""
+    went: Mapping[int, PodView] = field(default_factory=dict)
+    """By slot: pods of members that are gone since, as they were last; only those that the watch told of."""
     disruptions: Mapping[int, str] = field(default_factory=dict)
-    """By slot: why pods of members that are gone were taken away, as events still tell."""
+    """By slot: why pods of members that are gone were taken away, as their last state or events tell."""
     listening_since: datetime | None = None
     refusals: tuple[str, ...] | None = None
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
@@ -232,6 +248,11 @@ class Installation:
     """Audience of the projected service-account token; None: no token volume."""
     restart_rules: bool = False
     """The cluster knows container restart rules (1.35 and later): a container that died is started again in its pod."""
+
+    @property
+    def authority_follows(self) -> bool:
+        """Whether agents can be told of another CA while they run."""
+        return self.coordinator_ca is not None and self.token_audience is not None
 
 
 InstructionFor = tuple[Instruction, str]

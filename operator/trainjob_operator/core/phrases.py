@@ -46,6 +46,8 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
         named = f"{error.get('type') or 'an error'}: {error.get('message') or ''}".rstrip(": ")
         if kind == contract.END_SIGNAL and report.get("signal"):
             return f"{how_process_ended(None, report.get('signal'))} ({named})"
+        if kind == contract.END_OOM and report.get("exit_code") not in (None, 128 + signal.SIGKILL):
+            return "lost a process that was killed by SIGKILL: " + named
         return _BEFORE_ERROR.get(kind, "raised ") + named
     if kind in _WITHOUT_ERROR:
         return _WITHOUT_ERROR[kind]

@@ -11,7 +11,7 @@ from datetime import datetime
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
 from trainjob_operator.core import accounting
-from trainjob_operator.core.conditions import condition, counting_pods, headline, what_is_said
+from trainjob_operator.core.conditions import OURS_AT_TIMES, condition, counting_pods, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled, note_parts
 from trainjob_operator.core.moments import after, aware, elapsed
@@ -40,7 +40,8 @@ def close(turn: Turn, ready: Callable[[Turn], int]) -> TrainJobStatus:
         condition(turn.status.condition(type_), type_, said, turn.now, generation) for type_, said in says.items()
     ]
     # Others may keep conditions here (a queue, a user's controller); there is room for so many.
-    theirs = [condition for condition in turn.status.conditions if condition.type not in says]
+    ours = {*says, *OURS_AT_TIMES}
+    theirs = [condition for condition in turn.status.conditions if condition.type not in ours]
     conditions += theirs[: CONDITIONS_LIMIT - len(conditions)]
     turn.change(
         observed_generation=generation,

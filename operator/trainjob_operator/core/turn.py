@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from trainjob_api.v1alpha1 import Attempt, Failure, TrainJob, TrainJobSpec, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Failure, TrainJob, TrainJobSpec, TrainJobStatus, Verdict
 from trainjob_operator.core import kinds, make
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.children import Children, sort_children
@@ -74,8 +74,10 @@ class Turn:
     outcome: Outcome | None = None
     is_broken: bool = False
     """The running attempt is over, though not ended yet: its cause is waited for."""
+    wishes_boundary: bool = False
+    """A rule wants to end the running attempt at its next checkpoint."""
     held: list[Hold] = field(default_factory=list)
-    """What rules wait for: while there is one, the job does not fail."""
+    """What rules wait for: while there is one that bars it, the job does not fail."""
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> Turn:
@@ -86,7 +88,7 @@ class Turn:
             now=aware(now),
             kids=sort_children(observed),
             status=status,
-            make=make.of(observed.job.spec),
+            make=make.of_job(observed.job),
             former=parse_slots(status.attempt.members) if status.attempt else (),
             was_running=status.attempt is not None and status.attempt.state == "Running",
         )
@@ -100,6 +102,11 @@ class Turn:
     def spec(self) -> TrainJobSpec:
         """What is wished."""
         return self.observed.job.spec
+
+    @property
+    def storage(self) -> str | None:
+        """Where the newest attempt's checkpoints go, whatever the spec says by now."""
+        return make.storage_of(self.spec, self.status)
 
     @property
     def running(self) -> Attempt | None:
@@ -181,6 +188,11 @@ class Turn:
     def change(self, **fields: Any) -> None:
         """Set fields of status."""
         self.status = self.status.model_copy(update=fields)
+
+    def judge_by(self, verdict: Verdict | None) -> None:
+        """Set or drop what a worker is to look into; pods are made for that from now on, or no more."""
+        self.change(verdict=verdict)
+        self.make = make.of_job(self.job.model_copy(update={"status": self.status}))
 
     def say(self, sentence: str) -> None:
         """Why: the sentences of a turn are joined."""

@@ -79,6 +79,11 @@ class KubeCluster:
         """See Cluster."""
         return await self._api.get(_core(namespace, "pods", name))
 
+    async def patch_pod(self, namespace: str, name: str, uid: str, patch: Manifest) -> Manifest:
+        """See Cluster."""
+        bound = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+        return await self._api.merge_patch(_core(namespace, "pods", name), bound)
+
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """See Cluster."""
         await self._api.delete(_core(namespace, "pods", name), _delete_options(uid, grace_s))

@@ -86,6 +86,14 @@ RULES = (
     Rule(
         where=Where.JOBS,
         group="",
+        resource="pods",
+        verbs=("patch",),
+        why="running agents are told of a new CA of the coordinator",
+        optional=True,
+    ),
+    Rule(
+        where=Where.JOBS,
+        group="",
         resource="services",
         verbs=("get", "create", "patch"),
         why="a job's headless Service is made, and put right when somebody changed it",

@@ -17,6 +17,7 @@ from typing import assert_never
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Cluster, ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.core.make import as_made
 from trainjob_operator.core.model import (
     Action,
     CreatePod,
@@ -241,7 +242,7 @@ class _Writer:
         await ensure_service(self._cluster, self._job, self.events.append)
 
     async def _create_pod(self, action: CreatePod) -> None:
-        manifest = worker_pod(self._job, action.slot, self._installation, action.avoid_nodes)
+        manifest = worker_pod(as_made(self._job), action.slot, self._installation, action.avoid_nodes)
         name = manifest["metadata"]["name"]
         try:
             self.created.append(await self._cluster.create_pod(self._namespace, manifest, strict=_never_ran(self._job)))

@@ -18,6 +18,9 @@ TELL_S = 1.0
 """So long after a refusal a turn tells people why."""
 REFUSED_PAUSES_S = (1.0, 15.0, 30.0, 60.0)
 """Quota, admission, rights: only people or other jobs can change it."""
+MOST_A_TURN = 256
+"""Pods that a turn creates, the others come with the next: a turn that creates thousands hears of no edit, and is given
+up in the middle (reconciler.TURN_TIMEOUT_S)."""
 UNANSWERED_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """5xx, 429, time-outs: it may be over in a moment."""
 
@@ -77,6 +80,15 @@ class Creates:
         self._failures += 1
         self._not_before, self._situation = now + pause, _situation(observed)
         return min(TELL_S, pause) if news else pause
+
+
+def a_share(decision: Decision) -> tuple[Decision, bool]:
+    """The decision with as many of its creates as a turn makes, and whether that leaves some out."""
+    pods = [action for action in decision.actions if isinstance(action, CreatePod)]
+    if len(pods) <= MOST_A_TURN:
+        return decision, False
+    later = set(pods[MOST_A_TURN:])
+    return replace(decision, actions=tuple(action for action in decision.actions if action not in later)), True
 
 
 def _creates(action: object) -> bool:

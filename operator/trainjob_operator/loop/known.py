@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey, Manifest, Seen
 from trainjob_operator.core.model import PodView, ServiceView
-from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.loop.departed import Departed
 from trainjob_operator.loop.observe import Sight, in_order
 from trainjob_operator.manifests import pod_view_of, read_job
 
@@ -50,8 +51,6 @@ class _Entry:
     """When `pods` were all there are; None: they may not be."""
     service: ServiceView | None = None
     service_read_at: float | None = None
-    went: set[str] = field(default_factory=set)
-    """Names of pods that were deleted, by the watch's word."""
 
 
 class Known:
@@ -65,6 +64,7 @@ class Known:
         meanwhile. Agents act on our word of it.
         """
         self._filling = False
+        self._departed = Departed()
 
     # --- Told by the watch --------------------------------------------------------------------------------------------
 
@@ -110,15 +110,14 @@ class Known:
         uid = seen.manifest["metadata"]["uid"]
         if seen.key in self._readings:
             self._readings[seen.key].note(uid, seen)
+        if seen.gone:
+            self._departed.note(seen.key, seen.manifest)
         entry = self._entries.get(seen.key)
         if entry is None:
             return True
         if seen.gone:
-            metadata = seen.manifest["metadata"]
-            if "deletionTimestamp" in metadata:  # else it only lost its label
-                entry.went.add(metadata["name"])
             return entry.pods.pop(uid, None) is not None or entry.listed_at is None
-        return _put(entry, seen.key, seen.manifest)
+        return self._put(entry, seen.key, seen.manifest)
 
     # --- Told by turns ------------------------------------------------------------------------------------------------
 
@@ -150,6 +149,11 @@ class Known:
         """A read found no such job."""
         self.doubt(key)
         self._newest.pop(key, None)
+        self._departed.forget(key)
+
+    def leave(self, key: JobKey) -> None:
+        """The job is another's to look after: what it is good for alone is not kept."""
+        self._departed.forget(key)
 
     def _see(self, key: JobKey, uid: str, version: int) -> None:
         before = self._newest.get(key)
@@ -159,7 +163,10 @@ class Known:
     def rest(self, key: JobKey) -> None:
         """The turn is over: a finished job is kept small until its next one."""
         entry = self._entries.get(key)
-        if entry is not None and entry.stored and entry.job is not None and entry.job.status.finished:
+        if entry is None or entry.job is None:
+            return
+        self._departed.keep(entry.job)
+        if entry.stored and entry.job.status.finished:
             entry.job = None
 
     # --- Asked by turns -----------------------------------------------------------------------------------------------
@@ -187,7 +194,8 @@ class Known:
                 return None
         foreign = entry.service is not None and not entry.service.owned
         age = READ_AGAIN_S if entry.service_read_at is None or foreign else now - entry.service_read_at
-        return Sight(job=job, pods=pods, service=entry.service, service_age_s=0.0 if finished else age)
+        went = self._departed.members(job)
+        return Sight(job=job, pods=pods, service=entry.service, service_age_s=0.0 if finished else age, went=went)
 
     def is_listed(self, key: JobKey) -> bool:
         """Whether the job and all its pods were told, and no doubt has come upon them."""
@@ -196,8 +204,11 @@ class Known:
 
     def went(self, key: JobKey) -> frozenset[str]:
         """Names of pods that were deleted, and are not worth a look."""
-        entry = self._entries.get(key)
-        return frozenset(entry.went) if entry is not None else frozenset()
+        return self._departed.names(key)
+
+    def with_departed(self, sight: Sight) -> Sight:
+        """What was read, with the members that no read shows any more."""
+        return replace(sight, went=self._departed.members(sight.job))
 
     def reading(self, key: JobKey) -> Reading:
         """A turn is about to list the job's pods: `with known.reading(key) as reading`."""
@@ -221,13 +232,21 @@ class Known:
         entry = _Entry(job.metadata.uid, int(job.metadata.resource_version), job=job)
         if before is not None and before.version >= entry.version:
             entry.version, entry.stored, entry.job = before.version, before.stored, before.job
-            names = {pod_name(key[1], slot) for slot in parse_slots(job.status.slots)}
-            entry.went = before.went & names
         for manifest in (*manifests, *reading.told):
             if manifest["metadata"]["uid"] not in reading.gone:
-                _put(entry, key, manifest)
+                self._put(entry, key, manifest)
         entry.listed_at, entry.service, entry.service_read_at = now, sight.service, now - sight.service_age_s
         self._entries[key] = entry
+
+    def _put(self, entry: _Entry, key: JobKey, manifest: Manifest) -> bool:
+        """Whether it is newer than what is known."""
+        metadata = manifest["metadata"]
+        version, before = _version(metadata), entry.pods.get(metadata["uid"])
+        if before is not None and before.version >= version:
+            return False
+        self._departed.back(key, metadata["name"])
+        entry.pods[metadata["uid"]] = _Pod(version, pod_view_of(manifest, key[1], entry.uid))
+        return True
 
 
 class Reading:
@@ -260,17 +279,6 @@ class Reading:
     def take(self, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
         """What was read is known from now on, together with what was told meanwhile."""
         self._known._take(self, sight, manifests, now)
-
-
-def _put(entry: _Entry, key: JobKey, manifest: Manifest) -> bool:
-    """Whether it is newer than what is known."""
-    metadata = manifest["metadata"]
-    version, before = _version(metadata), entry.pods.get(metadata["uid"])
-    if before is not None and before.version >= version:
-        return False
-    entry.went.discard(metadata["name"])
-    entry.pods[metadata["uid"]] = _Pod(version, pod_view_of(manifest, key[1], entry.uid))
-    return True
 
 
 def _version(metadata: Manifest) -> int:

@@ -16,8 +16,13 @@ class Agents(Protocol):
 
     listening_since: datetime
 
-    def listen(self, enqueue: Callable[[JobKey, float], None], show_progress: Callable[[JobKey], None]) -> None:
-        """Ask for turns here, and for progress to be shown."""
+    def listen(
+        self,
+        enqueue: Callable[[JobKey, float], None],
+        show_progress: Callable[[JobKey], None],
+        hurry: Callable[[JobKey], None],
+    ) -> None:
+        """Ask for turns here, for progress to be shown, and for turns that somebody waits for."""
         ...
 
     def views(self, key: JobKey) -> Mapping[str, AgentView]:

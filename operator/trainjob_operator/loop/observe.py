@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from trainjob_api.v1alpha1 import TrainJob
@@ -50,6 +50,8 @@ class Sight:
     """How long ago `service` was read."""
     read: bool = False
     """Read from the API server just now, not as the watch told it."""
+    went: Mapping[int, PodView] = field(default_factory=dict)
+    """By slot: members' pods that are gone, as they were last."""
 
 
 def in_order(pods: Iterable[PodView]) -> tuple[PodView, ...]:
@@ -107,14 +109,17 @@ async def complete(
         pods = await _with_warnings(cluster, job, pods, now)
         silent = _silent(job, pods, agents, listening_since, now)
         pods = await _on_their_nodes(cluster, job, pods, silent)
-    disruptions = await _disruptions(cluster, job, pods) if now is not None else {}
+    there = {pod.slot for pod in pods if pod.owned}
+    went = {slot: pod for slot, pod in sight.went.items() if slot not in there}
+    disruptions = await _disruptions(cluster, job, there, went) if now is not None else {}
     words = _words(pods, agents)
     return Observed(
         job=job,
         pods=pods,
         service=sight.service,
         agents=words,
-        parted=_parted(job, pods, agents),
+        parted=_parted(job, pods, agents, went),
+        went=went,
         disruptions=disruptions,
         listening_since=listening_since,
     )
@@ -123,7 +128,7 @@ async def complete(
 def heard_since(seen: Observed, views: Views) -> Observed:
     """The same look, with what its agents say now."""
     heard = views(seen.job.key)
-    return replace(seen, agents=_words(seen.pods, heard), parted=_parted(seen.job, seen.pods, heard))
+    return replace(seen, agents=_words(seen.pods, heard), parted=_parted(seen.job, seen.pods, heard, seen.went))
 
 
 def _words(pods: tuple[PodView, ...], agents: Mapping[str, AgentView]) -> dict[int, AgentView]:
@@ -131,18 +136,22 @@ def _words(pods: tuple[PodView, ...], agents: Mapping[str, AgentView]) -> dict[i
     return with_last_words(heard, pods)
 
 
-def _parted(job: TrainJob, pods: Iterable[PodView], agents: Mapping[str, AgentView]) -> dict[int, AgentView]:
+def _parted(
+    job: TrainJob, pods: Iterable[PodView], agents: Mapping[str, AgentView], went: Mapping[int, PodView]
+) -> dict[int, AgentView]:
     """What members of the running attempt said before their pods were gone: that was between two looks."""
     attempt = job.status.attempt
     if attempt is None or attempt.state != "Running" or make.is_plain(attempt.make or make.of(job.spec)):
         return {}
     there = {pod.uid for pod in pods}
     gone = set(parse_slots(attempt.members)) - {pod.slot for pod in pods if pod.owned}
-    return {
+    heard = {
         view.slot: view
         for uid, view in agents.items()
         if view.slot in gone and uid not in there and view.attempt == attempt.number
     }
+    said = with_last_words(heard, went.values())
+    return {slot: view for slot, view in said.items() if view.attempt == attempt.number}
 
 
 async def _unlabelled(
@@ -205,7 +214,7 @@ def _silent(
         return frozenset()
     attempt = job.status.attempt
     running = attempt.make if attempt is not None and attempt.state == "Running" else None
-    if make.is_plain(running or make.of(job.spec)):
+    if make.is_plain(running or make.of_job(job)):
         # Nobody is heard there; but what should be gone and is not holds the next group, unless its node is dead.
         return frozenset(
             pod.uid for pod in pods if pod.owned and pod.node and pod.gone_by and pod.gone_by <= aware(now)
@@ -246,15 +255,17 @@ async def _on_their_nodes(
     return tuple(told(pod) for pod in pods)
 
 
-async def _disruptions(cluster: Cluster, job: TrainJob, pods: Iterable[PodView]) -> dict[int, str]:
-    """Of members of the running attempt whose pods are gone: what events and their nodes still tell. Nobody was there
-    to see their condition.
+async def _disruptions(
+    cluster: Cluster, job: TrainJob, there: Collection[int], went: Mapping[int, PodView]
+) -> dict[int, str]:
+    """Of members of the running attempt whose pods are gone: what they told last, else what events and their nodes
+    still tell.
     """
     attempt = job.status.attempt
     if attempt is None or attempt.state != "Running":
         return {}
-    there = {pod.slot for pod in pods if pod.owned}
-    gone = [slot for slot in parse_slots(attempt.members) if slot not in there][:EVENTS_OF_PODS]
+    words = {slot: pod.disruption or "disruption" for slot, pod in went.items() if pod.disrupted}
+    gone = [slot for slot in parse_slots(attempt.members) if slot not in there and slot not in words]
 
     async def told(slot: int) -> str | None:
         try:
@@ -268,8 +279,9 @@ async def _disruptions(cluster: Cluster, job: TrainJob, pods: Iterable[PodView])
         node = await _node(cluster, name)
         return None if node is UNKNOWN else why_taken(name, node)
 
-    words = zip(gone, await asyncio.gather(*(told(slot) for slot in gone)), strict=True)
-    return {slot: text for slot, text in words if text is not None}
+    asked = gone[:EVENTS_OF_PODS]
+    texts = zip(asked, await asyncio.gather(*(told(slot) for slot in asked)), strict=True)
+    return words | {slot: text for slot, text in texts if text is not None}
 
 
 async def _node(cluster: Cluster, name: str) -> Manifest | None:

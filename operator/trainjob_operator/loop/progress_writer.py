@@ -7,21 +7,17 @@ failure waits for progress; whatever it cannot do is left to a turn.
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
-from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import Cluster, ClusterError, JobKey
+from trainjob_operator.cluster import ClusterError, JobKey
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.progress import PROGRESS_EVERY_S
 from trainjob_operator.loop.apply import write_status
 from trainjob_operator.loop.known import Known
-from trainjob_operator.loop.neighbours import Agents
+from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import heard_since
 from trainjob_operator.loop.shown import only_progress
 from trainjob_operator.loop.workqueue import WorkQueue
@@ -32,35 +28,30 @@ PROGRESS_LOOK_S = 1.0
 """Progress of a job that was not looked at yet asks for a turn after so long."""
 
 
-class ProgressWriter:
-    """`ask(key, after_s)` asks for a turn, `has_turn` says whether one runs, `is_ours` whether a namespace is ours
-    without asking anybody.
-    """
+class Turns(Protocol):
+    """What the writer needs of the reconciler."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        coordinator: Agents,
-        clock: Clock,
-        known: Known,
-        *,
-        rng: random.Random,
-        log: logging.Logger,
-        is_ours: Callable[[str], bool],
-        ask: Callable[[JobKey, float], None],
-        has_turn: Callable[[JobKey], bool],
-        on_job: Callable[[TrainJob], None] | None,
-    ) -> None:
-        self._cluster = cluster
-        self._coordinator = coordinator
-        self._clock = clock
-        self._known = known
-        self._log = log
-        self._is_ours = is_ours
-        self._ask = ask
-        self._has_turn = has_turn
-        self._on_job = on_job
-        self._queue: WorkQueue[JobKey] = WorkQueue(clock, rng)
+    def ask(self, key: JobKey, after_s: float) -> None:
+        """Ask for a turn of this job after so long."""
+        ...
+
+    def has_turn(self, key: JobKey) -> bool:
+        """Whether one runs."""
+        ...
+
+    def is_ours(self, namespace: str) -> bool:
+        """Whether its jobs are ours to look after, as far as is known without asking anybody."""
+        ...
+
+
+class ProgressWriter:
+    """`run` until cancelled."""
+
+    def __init__(self, means: Means, known: Known, turns: Turns, hears: Hears) -> None:
+        self._cluster, self._coordinator, self._clock = means.cluster, means.agents, means.clock
+        self._log = means.log
+        self._known, self._turns, self._hears = known, turns, hears
+        self._queue: WorkQueue[JobKey] = WorkQueue(means.clock, means.rng)
         self._seen: dict[JobKey, Observed] = {}
         """The last look at each job that runs, as committed; all that writing its progress takes."""
 
@@ -68,7 +59,7 @@ class ProgressWriter:
         """There is mere progress of this job: written when it is due, without a turn."""
         seen = self._seen.get(key)
         if seen is None:
-            self._ask(key, PROGRESS_LOOK_S)
+            self._turns.ask(key, PROGRESS_LOOK_S)
             return
         written_at = seen.job.status.progress.written_at
         due_s = PROGRESS_EVERY_S if written_at is not None else 0.0
@@ -101,10 +92,10 @@ class ProgressWriter:
                     await self._write(key)
             except (ClusterError, TimeoutError):
                 self._known.doubt(key)
-                self._ask(key, 0.0)
+                self._turns.ask(key, 0.0)
             except Exception:
                 self._log.exception("%s/%s: progress could not be written", *key, extra={"job": f"{key[0]}/{key[1]}"})
-                self._ask(key, 0.0)
+                self._turns.ask(key, 0.0)
             finally:
                 self._queue.done(key)
 
@@ -114,15 +105,15 @@ class ProgressWriter:
         The write is fenced by the version of the job that was looked at, so an old look can do no harm.
         """
         seen = self._seen.get(key)
-        if seen is None or self._has_turn(key):
+        if seen is None or self._turns.has_turn(key):
             return  # a turn that runs takes the progress along
-        if not self._is_ours(key[0]):
-            self._ask(key, 0.0)
+        if not self._turns.is_ours(key[0]):
+            self._turns.ask(key, 0.0)
             return
         heard = heard_since(seen, self._coordinator.views)
         decision = decide(heard, self._clock.steady())
         if not only_progress(seen.job.status, decision):
-            self._ask(key, 0.0)
+            self._turns.ask(key, 0.0)
             return
         job = await write_status(self._cluster, seen.job, decision)
         self._known.written(job)
@@ -130,5 +121,4 @@ class ProgressWriter:
         if self._seen.get(key) is seen and job is not seen.job:
             self._seen[key] = replace(seen, job=job)
             self._coordinator.commit(job, seen.pods)
-            if self._on_job is not None:
-                self._on_job(job)
+            self._hears.on_job(job)

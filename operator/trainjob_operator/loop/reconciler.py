@@ -10,16 +10,12 @@ from which mere progress is written without another one (`progress_writer.py`).
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import Cluster, ClusterError, Conflict, JobKey, Mark, News, NotFound, Seen
+from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Mark, News, NotFound, Seen
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import (
@@ -32,10 +28,11 @@ from trainjob_operator.core.model import (
 )
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.apply import Applied, apply, event_manifest, report_unreadable, status_patch
-from trainjob_operator.loop.authority import authority_lost, strangers, with_strangers
-from trainjob_operator.loop.creates import Creates
+from trainjob_operator.loop.authority import Authority, authority_lost, strangers
+from trainjob_operator.loop.creates import Creates, a_share
 from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
-from trainjob_operator.loop.neighbours import Agents, Claimed
+from trainjob_operator.loop.means import Hears, Means, Turn
+from trainjob_operator.loop.neighbours import Claimed
 from trainjob_operator.loop.observe import Sight, complete, confirm, read
 from trainjob_operator.loop.progress_writer import ProgressWriter
 from trainjob_operator.loop.services import read_service
@@ -50,80 +47,54 @@ ELSEWHERE_LOOK_S = 30.0
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """A turn that is over."""
-
-    key: JobKey
-    seconds: float
-    outcome: str = "error"
-    """ok | conflict | error"""
-    job: TrainJob | None = None
-    """As it stands after an `ok` turn."""
-
-    @property
-    def gone(self) -> bool:
-        """A read found no such job."""
-        return self.outcome == "ok" and self.job is None
-
-
 class Reconciler:
-    """`run` until cancelled. `on_job` sees each job as it is committed, by a turn or with mere progress: for the
-    launcher's view and the operator's metrics. `on_turn` sees each turn, failed ones included.
-    """
+    """`run` until cancelled. `workers`: turns at once; `claims`: None: all namespaces are ours."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        coordinator: Agents,
+        means: Means,
         installation: Installation,
-        clock: Clock,
         *,
         workers: int = 4,
-        log: logging.Logger | None = None,
-        rng: random.Random | None = None,
-        on_job: Callable[[TrainJob], None] | None = None,
-        on_turn: Callable[[Turn], None] | None = None,
+        hears: Hears | None = None,
         claims: Claimed | None = None,
     ) -> None:
-        self._cluster = cluster
-        self._coordinator = coordinator
+        self._cluster, self._coordinator, self._clock = means.cluster, means.agents, means.clock
+        self._rng, self._log = means.rng, means.log
         self._installation = installation
-        self._clock = clock
         self._workers = workers
-        self._log = log or logging.getLogger(__name__)
-        self._rng = rng or random.Random()
-        self._on_job = on_job
-        self._on_turn = on_turn
+        self._hears = hears or Hears()
         self._claims = claims
         self._begun: dict[JobKey, float] = {}
         """When the turns that run now began."""
         # A webhook of one namespace that hangs must not take every worker.
         share = Share[JobKey](group=lambda key: key[0], most=max(1, workers - max(1, workers // 4)))
-        self._queue: WorkQueue[JobKey] = WorkQueue(clock, self._rng, share=share)
+        self._queue: WorkQueue[JobKey] = WorkQueue(self._clock, self._rng, share=share)
         self._known = Known()
-        self._progress = ProgressWriter(
-            cluster,
-            coordinator,
-            clock,
-            self._known,
-            rng=self._rng,
-            log=self._log,
-            is_ours=lambda namespace: self._claims is None or self._claims.holds(namespace),
-            ask=self._queue.add_after,
-            has_turn=self._begun.__contains__,
-            on_job=on_job,
-        )
+        self._progress = ProgressWriter(means, self._known, self, self._hears)
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
         self._strangers: dict[JobKey, frozenset[str]] = {}
         """UIDs of pods that were told to trust a lost authority."""
+        self._authority = Authority()
         self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
-        coordinator.listen(self._queue.add_after, self._progress.show)
+        means.agents.listen(self.ask, self._progress.show, self._queue.hurry)
 
     def enqueue(self, key: JobKey) -> None:
         """Ask for a turn of this job now."""
         self._queue.add(key)
+
+    def ask(self, key: JobKey, after_s: float) -> None:
+        """Ask for a turn of this job after so long."""
+        self._queue.add_after(key, after_s)
+
+    def has_turn(self, key: JobKey) -> bool:
+        """Whether one runs."""
+        return key in self._begun
+
+    def is_ours(self, namespace: str) -> bool:
+        """Whether its jobs are ours to look after, as far as is known without asking anybody."""
+        return self._claims is None or self._claims.holds(namespace)
 
     def namespaces(self) -> set[str]:
         """Those of the jobs that were looked at."""
@@ -207,8 +178,7 @@ class Reconciler:
             finally:
                 self._queue.done(key)
                 seconds = self._clock.monotonic() - self._begun.pop(key)
-            if self._on_turn is not None:
-                self._on_turn(Turn(key=key, seconds=seconds, outcome=outcome, job=job))
+            self._hears.on_turn(Turn(key=key, seconds=seconds, outcome=outcome, job=job))
 
     async def turn(self, key: JobKey) -> TrainJob | None:
         """Look, decide, act, and ask for the next turn; the job as it stands then, None: there is none. Raises what
@@ -247,6 +217,7 @@ class Reconciler:
     async def _stand_back(self, key: JobKey, why: str) -> None:
         """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once."""
         self._coordinator.leave(key)
+        self._known.leave(key)
         self._progress.forget(key)
         if self._said.get(key) != why:
             job = self._known.job(key) or read_job(await self._cluster.get_job(*key))
@@ -275,10 +246,8 @@ class Reconciler:
         return observed, decision
 
     async def _decide(self, key: JobKey, sight: Sight) -> tuple[Observed, Decision]:
-        now, sight = (
-            self._clock.steady(),
-            replace(sight, pods=with_strangers(sight.pods, self._installation.coordinator_ca)),
-        )
+        now, ca = self._clock.steady(), self._installation.coordinator_ca
+        sight = replace(sight, pods=self._authority.with_strangers(key, sight.pods, ca))
         views, listening_since = self._coordinator.views, self._coordinator.listening_since
         observed = self._creates[key].seen(await complete(self._cluster, sight, views, listening_since, now))
         if _has_unlisted(observed):
@@ -301,7 +270,7 @@ class Reconciler:
             sight, listed = await read(self._cluster, job, taken, went)
             if listed is not None:
                 reading.take(sight, listed, self._clock.monotonic())
-        return sight
+        return self._known.with_departed(sight)
 
     async def _with_service(self, key: JobKey, sight: Sight) -> Sight:
         service = await read_service(self._cluster, sight.job)
@@ -314,6 +283,7 @@ class Reconciler:
         """
         creates = self._creates[key]
         now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
+        now_due, more = a_share(now_due)
         told = creates.refused_deletes
         done = await apply(
             self._cluster,
@@ -328,17 +298,26 @@ class Reconciler:
         for pause_s in (rest_s, again_s):
             if pause_s is not None:
                 self._queue.add_after(key, pause_s)
+        if more and done.creates is None:
+            self._queue.add(key)
         self._strangers[key] = frozenset(pod.uid for pod in strangers(observed))
         self._learn(key, observed, decision, done)
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
         self._progress.remember(key, replace(observed, job=done.job))
-        if self._on_job is not None:
-            self._on_job(done.job)
+        self._hears.on_job(done.job)
+        await self._tell_authority(key, observed)
         if done.error is not None:
             raise done.error
         return done.job
+
+    async def _tell_authority(self, key: JobKey, observed: Observed) -> None:
+        ca, now = self._installation.coordinator_ca, self._clock.monotonic()
+        told, again_s = await self._authority.tell(self._cluster, observed, ca, now)
+        self._known.created(key, told)
+        if again_s is not None:
+            self._queue.add_after(key, again_s)
 
     def _learn(self, key: JobKey, observed: Observed, decision: Decision, done: Applied) -> None:
         """What our own writes changed is known without the watch, and asks for a turn if there is more to do."""
@@ -360,6 +339,7 @@ class Reconciler:
         self._coordinator.forget(key)
         self._said.pop(key, None)
         self._strangers.pop(key, None)
+        self._authority.forget(key)
         self._creates.pop(key, None)
         self._progress.forget(key)
         self._known.gone(key)

@@ -47,5 +47,5 @@ class ShownLimit(RateLimit[JobKey]):
 def _shown_of_attempt(old: TrainJobStatus, new: TrainJobStatus, *more: str) -> dict[str, object]:
     if old.attempt is None or new.attempt is None:
         return {}
-    names = ("parts_ms", *more)
+    names = ("parts_ms", "forks", *more)
     return {"attempt": old.attempt.model_copy(update={name: getattr(new.attempt, name) for name in names})}

@@ -13,11 +13,13 @@ T = TypeVar("T")
 
 
 async def side_by_side(calls: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """What each answers, in their order. The first error is raised, and what is under way then goes on by itself."""
-    room = asyncio.Semaphore(PARALLEL_CALLS)
+    """What each answers, in their order. The first error is raised, and the others then go on by themselves."""
+    left = enumerate(calls)
+    answers: dict[int, T] = {}
 
-    async def made(call: Callable[[], Awaitable[T]]) -> T:
-        async with room:
-            return await call()
+    async def go_on() -> None:
+        for number, call in left:
+            answers[number] = await call()
 
-    return list(await asyncio.gather(*(made(call) for call in calls)))
+    await asyncio.gather(*(go_on() for _ in range(PARALLEL_CALLS)))
+    return [answers[number] for number in sorted(answers)]

@@ -22,6 +22,10 @@ TURNS_AT_ONCE = 20
 """Turns that a key may have one after the other: a start or a recovery takes about ten."""
 TURNS_A_SECOND = 1.0
 """From then on: an agent that changes its mind all the time, or a thousand pods that come up, ask for no more."""
+HURRIES_AT_ONCE = 20
+"""Turns beyond those that have news of a break behind them: a failure waits for no progress, a recovery has about two.
+They come back as the others do.
+"""
 SPARE_ENTRIES = 64
 """Outdated entries that a schedule may keep beside as many as it has keys."""
 
@@ -147,6 +151,9 @@ class WorkQueue(Generic[K]):
         self._share = share
         self._schedule: Schedule[K] = Schedule()
         self._pace = RateLimit[K](TURNS_A_SECOND, TURNS_AT_ONCE)
+        self._hurries = RateLimit[K](TURNS_A_SECOND, HURRIES_AT_ONCE)
+        self._in_a_hurry: set[K] = set()
+        """Keys whose next turn has passed that pace already."""
         self._failures: dict[K, int] = {}
         self._taken: Counter[Hashable] = Counter()
         self._parked: dict[Hashable, deque[K]] = {}
@@ -161,6 +168,16 @@ class WorkQueue(Generic[K]):
         """Ask for a turn in `delay_s` seconds; an earlier wish stands."""
         if self._schedule.add(key, self._clock.monotonic() + delay_s):
             self._changed.set()
+
+    def hurry(self, key: K) -> None:
+        """Ask for a turn now that waits for no pace of other turns, only for one of its own, and for the rest after a
+        turn that failed.
+        """
+        if key not in self._in_a_hurry and self._hurries.admit(key, self._clock.monotonic()) == 0.0:
+            self._in_a_hurry.add(key)
+            if key not in self._failures:
+                self._schedule.wake(key)
+        self.add(key)
 
     def retry(self, key: K, at_least_s: float = 0.0) -> float:
         """The turn failed: ask for another one after a rest that grows; the seconds of it. Events do not cut the
@@ -198,8 +215,9 @@ class WorkQueue(Generic[K]):
             if key is not None:
                 if self._has_its_share(key):
                     continue
-                pause_s = self._pace.admit(key, now)
+                pause_s = 0.0 if key in self._in_a_hurry else self._pace.admit(key, now)
                 if pause_s == 0.0:
+                    self._in_a_hurry.discard(key)
                     if self._share is not None:
                         self._taken[self._share.group(key)] += 1
                     return key

@@ -104,6 +104,18 @@ class MemoryCluster:
         """See Cluster."""
         return await self._served("get_pod", namespace, name, lambda: self._store.get(POD, namespace, name))
 
+    async def patch_pod(self, namespace: str, name: str, uid: str, patch: Manifest) -> Manifest:
+        """See Cluster. Knows of a pod's metadata alone."""
+
+        def change(pod: Manifest) -> None:
+            if pod["metadata"]["uid"] != uid:
+                raise Conflict(f"Pod {namespace}/{name} has UID {pod['metadata']['uid']}, not {uid}")
+            pod["metadata"] = merge(pod["metadata"], patch.get("metadata") or {})
+
+        return await self._served(
+            "patch_pod", namespace, name, lambda: self._store.update(POD, namespace, name, change)
+        )
+
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """See Cluster."""
         await self._served(
@@ -161,8 +173,7 @@ class MemoryCluster:
 
     async def watch(self) -> AsyncIterator[News]:
         """See Cluster."""
-        with self._followed() as feed:
-            first = len(feed)
+        with self._watched() as (feed, first):
             yield Mark.BEGIN
             while True:
                 if first == 0:
@@ -286,6 +297,12 @@ class MemoryCluster:
         with self._followed() as feed:
             while True:
                 yield await feed.next()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[tuple[ChangeFeed, int]]:
+        """What a watch is served, and how much of it is its list."""
+        with self._followed() as feed:
+            yield feed, len(feed)
 
     @contextlib.contextmanager
     def _followed(self) -> Iterator[ChangeFeed]:

@@ -20,7 +20,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.parts import first_step_ms, total_ms
-from trainjob_operator.loop.reconciler import Turn
+from trainjob_operator.loop.means import Turn
 from trainjob_operator.process.health import Health
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)

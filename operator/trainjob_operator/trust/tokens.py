@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class _Verdict:
     """Monotonic."""
     usable_until: float
     """While the API is silent."""
+    ends: float
+    """Wall clock: the token's own end."""
 
 
 class _TooMany(Unavailable):
@@ -99,15 +102,16 @@ class TokenCheck:
 
     async def __call__(self, token: str) -> Caller | None:
         """Who shows this token; None: nobody we trust. Raises ClusterError when that cannot be found out now."""
+        if not 0 < len(token) <= TOKEN_LIMIT or not token.isascii():
+            return None
+        digest = hashlib.sha256(token.encode()).digest()
+        now, monotonic = self._clock.now().timestamp(), self._clock.monotonic()
+        known = self._accepted.get(digest) or self._refused.get(digest)
+        if known is not None and monotonic < known.fresh_until and known.ends + LEEWAY_S > now:
+            return known.caller  # every sync comes here: nothing of the token is read again
         claims = _claims(token)
-        now = self._clock.now().timestamp()
         if claims is None or not _names_audience(claims, self._audience) or not claims["exp"] + LEEWAY_S > now:
             return None  # no need to ask anybody
-        digest = hashlib.sha256(token.encode()).digest()
-        monotonic = self._clock.monotonic()
-        known = self._accepted.get(digest) or self._refused.get(digest)
-        if known is not None and monotonic < known.fresh_until:
-            return known.caller
         usable = known if known is not None and known.caller is not None and monotonic < known.usable_until else None
         resting = self._resting.get(digest)
         if monotonic < self._silent_until or (resting is not None and monotonic < resting.fresh_until):
@@ -115,7 +119,7 @@ class TokenCheck:
                 raise Unavailable("the API server did not answer the last token check; the next one is made shortly")
             return usable.caller
         try:
-            verdict = await self._shared(digest, lambda: self._check(token))
+            verdict = await self._shared(digest, lambda: self._check(token, claims["exp"]))
         except ClusterError as error:
             self._note_failure(digest, error)
             if usable is None:
@@ -125,7 +129,7 @@ class TokenCheck:
 
     def _note_failure(self, digest: bytes, error: ClusterError) -> None:
         until = self._clock.monotonic() + SILENT_S
-        self._resting.put(digest, _Verdict(None, until, until))
+        self._resting.put(digest, _Verdict(None, until, until, math.inf))
         if isinstance(error, _TooMany):
             return
         self._failures += 1
@@ -156,15 +160,14 @@ class TokenCheck:
         (self._refused if verdict.caller is not None else self._accepted).drop(digest)
         return verdict
 
-    async def _check(self, token: str) -> _Verdict:
+    async def _check(self, token: str, ends: float) -> _Verdict:
         caller, believed_s = await self._verdict(token)
         if caller is not None and self._namespaces and caller.namespace not in self._namespaces:
             caller = None
         now = self._clock.monotonic()
         if caller is None:
-            return _Verdict(None, now + NEGATIVE_S, now + NEGATIVE_S)
-        # A token that has ended by then is refused before anybody looks for a verdict.
-        return _Verdict(caller, now + believed_s, now + believed_s + OUTAGE_S)
+            return _Verdict(None, now + NEGATIVE_S, now + NEGATIVE_S, ends)
+        return _Verdict(caller, now + believed_s, now + believed_s + OUTAGE_S, ends)
 
     async def _verdict(self, token: str) -> tuple[Caller | None, float]:
         """Who it is, and for how many seconds that is believed."""
@@ -224,8 +227,6 @@ class _Lru:
 
 def _claims(token: str) -> dict[str, Any] | None:
     """What the token says of itself, unverified; None: it is none of a cluster's tokens."""
-    if not 0 < len(token) <= TOKEN_LIMIT or not token.isascii():
-        return None
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.InvalidTokenError, RecursionError):

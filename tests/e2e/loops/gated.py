@@ -83,6 +83,8 @@ def main() -> None:
     for step in range(start, args.steps):
         while step in gates and not os.path.exists(os.path.join(args.folder, f"go-{step}")):
             time.sleep(0.02)
+        if rank == 0:
+            print(f"attempt {attempt} begins step {step} at {time.time():.3f}", flush=True)
         time.sleep(args.pause)
         trouble(args, rank, step)
         report(args, rank, step)

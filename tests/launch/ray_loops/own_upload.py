@@ -33,11 +33,22 @@ def train_func():
             )
     model = torch.nn.Linear(1, 1)
     checkpoint = TorchCheckpoint.from_state_dict(model.state_dict()) if rank == 0 else None
-    ray.train.report({"step": 2}, checkpoint=checkpoint)
+    ray.train.report({"step": 2}, checkpoint=checkpoint, checkpoint_dir_name="as_named")
     mode = ray.train.CheckpointConsistencyMode.COMMITTED
     found = ray.train.get_all_reported_checkpoints(consistency_mode=mode)
     assert [one.status for one in found] == [ReportedCheckpointStatus.COMMITTED] * 3
+    place = ray.train.get_context().get_storage().build_checkpoint_path_from_name("step_0")
+    assert found[0].checkpoint.path == place, "a copy was made"
     assert found[0].checkpoint.files() == ["rank-0.pt", "rank-1.pt"], found[0].checkpoint.files()
+    there = ray.train.get_context().get_storage().build_checkpoint_path_from_name("there")
+    os.makedirs(there, exist_ok=True)
+    open(f"{there}/rank-{rank}.pt", "w").close()
+    mode = ray.train.CheckpointUploadMode.NO_UPLOAD
+    ray.train.report({"step": 3}, checkpoint=ray.train.Checkpoint(there), checkpoint_upload_mode=mode)
+    newest = ray.train.get_checkpoint()
+    assert newest.path == there and newest.files() == ["rank-0.pt", "rank-1.pt"]
+    with newest.as_directory() as folder:
+        assert folder == there
 
 
 if __name__ == "__main__":
@@ -48,6 +59,11 @@ if __name__ == "__main__":
             storage_path=sys.argv[1], failure_config=ray.train.FailureConfig(max_preemption_failures=-1)
         ),
     ).fit()
-    assert sorted(os.listdir(os.path.join(result.path, "uploads"))) == ["step_0", "step_1"]
-    model = TorchCheckpoint(result.checkpoint.path).get_model(torch.nn.Linear(1, 1))
+    assert sorted(os.listdir(os.path.join(result.path, "uploads"))) == ["step_0", "step_1", "there"]
+    assert result.checkpoint.path == os.path.join(result.path, "uploads", "there")
+    again = ray.train.Result.from_path(result.path).checkpoint
+    assert again.files() == ["rank-0.pt", "rank-1.pt"] and again.path == result.checkpoint.path
+    named = TorchCheckpoint(os.path.join(result.path, "as_named"))
+    assert named.files() == ["model.pt"] and named.get_model(torch.nn.Linear(1, 1)) is not None
+    model = TorchCheckpoint(result.best_checkpoints[2][0].path).get_model(torch.nn.Linear(1, 1))
     assert isinstance(model, torch.nn.Linear)

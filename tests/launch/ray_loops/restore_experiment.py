@@ -30,13 +30,13 @@ def train_func(config):
 if __name__ == "__main__":
     storage = sys.argv[1]
     repaired = os.path.join(storage, "repaired")
-    path = os.path.join(storage, "default", "restore-me")
+    path = os.path.join(storage, "restore_me")  # as Ray has it; it lies in default/restore-me-<sum>
     assert not TorchTrainer.can_restore(path)
     trainer = TorchTrainer(
         train_func,
         train_loop_config={"repaired": repaired},
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(name="restore-me", storage_path=storage),
+        run_config=RunConfig(name="restore_me", storage_path=storage),
     )
     try:
         trainer.fit()

@@ -220,11 +220,11 @@ def canonical(state: State) -> tuple[Any, ...]:
             spec.rendezvous.port, status.observed_generation, status.phase, status.slots, status.next_slot,
             attempt and (
                 attempt.number, attempt.state, attempt.members, attempt.members_digest, attempt.end_cause, attempt.run,
-                attempt.make, attempt.succeeded, ago(attempt.started_at), ago(attempt.running_at), ago(attempt.ended_at),
+                attempt.make, attempt.succeeded, attempt.open_end, ago(attempt.started_at), ago(attempt.running_at), ago(attempt.ended_at),
             ),
             (failures.counted, failures.early_in_row, failures.since_progress, tuple(failures.strikes.items())),
             (ago(timing.scheduled_at), ago(timing.retry_at), ago(timing.gang_retry_at), ago(timing.finished_at)),
-            status.verdict and status.verdict.reason,
+            status.verdict and (status.verdict.reason, ago(status.verdict.since)),
             tuple((c.type, c.status, c.reason) for c in status.conditions),
             (status.workers.ready, status.workers.desired, ago(status.workers.counted_at)),
             status.history[-1].ended_at and ago(status.history[-1].ended_at) if status.history else None,

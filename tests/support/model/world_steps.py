@@ -275,6 +275,8 @@ def _group_steps(state: State) -> Iterator[Step]:
             and leader.phase in (course.RUNNING, course.STOPPED)
             and not leader.complete
         ):
+            if not state.completed and leader.checked == leader.attempt:
+                continue  # it has ended what was under way, and looked
             if not state.completed:
                 yield f"attempt {leader.attempt}: the end record is written", replace(state, completed=True)
             else:
@@ -448,7 +450,9 @@ def _restart(state: State) -> Iterator[Step]:
         assert pod is not None
         fresh = Agent(agent.uid, agent.slot, boot=agent.boot + 1, noted=agent.noted, draining=agent.draining)
         after = state.with_pod(replace(pod, restarts=(pod.restarts or 0) + 1)).with_agent(fresh)
-        yield f"the container of {pod.name} starts again", replace(after, incidents=state.incidents + agent.joined)
+        # That takes a moment; what others have to say may take longer.
+        after = replace(after, now=state.now + seconds(SLACK_S), incidents=state.incidents + agent.joined)
+        yield f"the container of {pod.name} starts again", after
 
 
 def _spec_edit(state: State) -> Iterator[Step]:

@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "a Hold that does not bar a failure",
         FOLDER + "**/decide.py",
-        '    if turn.held:\n        return f"the job does not fail',
+        '    if barring is not None:\n        return f"the job does not fail',
         '    if False:\n        return f"the job does not fail',
         "tests/core/test_holds.py::test_no_deadline_fails_a_job_while_the_cause_of_a_broken_rank_is_waited_for",
     ),
@@ -169,6 +169,13 @@ MUTANTS = (
         "tests/core/test_failures.py::test_a_communication_error_waits_for_the_word_of_the_lost",
     ),
     Mutant(
+        "who raised has broken only when its process is gone",
+        FOLDER + "**/failures.py",
+        "    waits = _wait_for_the_ending(turn, first or next(iter(ends), None))",
+        "    waits = None",
+        "tests/core/test_failures.py::test_whoever_raised_first_is_the_cause_however_long_its_clean_up_takes",
+    ),
+    Mutant(
         "an impostor passes for a member",
         FOLDER + "**/failures.py",
         "    if impostor is not None:",
@@ -178,8 +185,8 @@ MUTANTS = (
     Mutant(
         "an agent's clock is believed",
         FOLDER + "**/rank_ends.py",
-        "    return heard if ended is None else min(ended, heard)",
-        "    return heard if ended is None else ended",
+        "    return heard if broke is None else min(broke, heard)",
+        "    return heard if broke is None else broke",
         "tests/core/test_failures.py::test_a_clock_ahead_does_not_put_off_the_verdict",
     ),
     Mutant(

@@ -232,6 +232,20 @@ MUTANTS = (
         "tests/core/test_verdict.py::test_a_deadline_that_finds_no_worker_which_knows_better_waits_for_a_look_too",
     ),
     Mutant(
+        "workers without agents train anew what may be complete",
+        FOLDER + "**/decide.py",
+        "    verdict.look_first,\n",
+        "",
+        "tests/core/test_verdict.py::test_a_worker_looks_before_a_group_without_agents_would_train_anew_what_may_be_complete",
+    ),
+    Mutant(
+        "a look reads the storage of the next start",
+        FOLDER + "**/make.py",
+        '{"storage": storage_of(spec, job.status)}',
+        '{"storage": spec.checkpoint.storage}',
+        "tests/core/test_verdict.py::test_the_look_reads_the_storage_to_which_the_attempt_had_saved",
+    ),
+    Mutant(
         "a look that nobody can take is waited for for ever",
         FOLDER + "**/verdict.py",
         "    turn.wake(until)\n    return turn.now < until",

@@ -133,4 +133,18 @@ MUTANTS = (
         "        if True:\n",
         "tests/shell/test_observe.py::test_a_member_that_was_evicted_while_nobody_looked_was_taken_away",
     ),
+    Mutant(
+        "one turn creates all pods of a job, however many",
+        FOLDER + "**/creates.py",
+        "    if len(pods) <= MOST_A_TURN:\n",
+        "    if len(pods) <= 10**9:\n",
+        "tests/shell/test_reconciler.py::test_a_job_of_many_workers_hears_of_an_edit_while_its_pods_are_created",
+    ),
+    Mutant(
+        "a remembered verdict outlives its token",
+        FOLDER + "**/tokens.py",
+        "known.ends + LEEWAY_S > now:",
+        "known.ends > 0:",
+        "tests/trust/test_tokens.py::test_a_token_is_believed_for_its_time_and_not_beyond_its_end",
+    ),
 )

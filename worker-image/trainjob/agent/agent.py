@@ -19,7 +19,7 @@ from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
 from trainjob.agent.control.sync import Sync
 from trainjob.agent.processes import strays
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.wire.addresses import join_address
 from trainjob.agent.work import Work
@@ -103,6 +103,7 @@ class Agent:
             "completed": work.is_complete,
             "checked": work.checked,
             "warning": self._warning,
+            "forks": work.site.starter.report() if work.site is not None else None,
             **observed.of_attempt(work.attempt, work.found_run),
         }
         return cast(contract.AgentReport, report)

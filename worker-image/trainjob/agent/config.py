@@ -40,7 +40,7 @@ class JobPart:
     strict: bool = False
     on_upload_failure: str = contract.CONTINUE
     workers: int = 1
-    prefork: str = contract.PREFORK_NEVER
+    prefork: str = contract.PREFORK_DEFAULT
     preload: Optional[Tuple[str, ...]] = None
 
 
@@ -60,6 +60,8 @@ class AgentConfig:
     coordinator: Endpoint
     coordinator_ca: Optional[str]
     """PEM text: the only authority that may vouch for the coordinator; None: the system's."""
+    coordinator_ca_file: Optional[str]
+    """The same as it is now: read when the one that is believed is not the coordinator's any more."""
     token_file: Optional[str]
     work_dir: str
     parent_fd: Optional[int]
@@ -94,6 +96,7 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         node=environ.get(contract.ENV_NODE_NAME, ""),
         coordinator=reader.endpoint(contract.ENV_COORDINATOR),
         coordinator_ca=reader.authority(contract.ENV_COORDINATOR_CA),
+        coordinator_ca_file=environ.get(contract.ENV_COORDINATOR_CA_FILE) or None,
         token_file=environ.get(contract.ENV_TOKEN_FILE) or None,
         work_dir=reader.folder(contract.ENV_WORK_DIR),
         parent_fd=reader.whole(contract.ENV_PARENT_FD, -1) if environ.get(contract.ENV_PARENT_FD) else None,
@@ -213,7 +216,7 @@ class _Reader:
                 strict=bool(doc.get("strict")),
                 on_upload_failure=_text(doc, "on_upload_failure") or contract.CONTINUE,
                 workers=int(doc.get("workers") or 1),
-                prefork=_text(doc, "prefork") or contract.PREFORK_NEVER,
+                prefork=_text(doc, "prefork") or contract.PREFORK_DEFAULT,
                 preload=None if doc.get("preload") is None else tuple(map(str, doc["preload"])),
             )
         except (ValueError, TypeError) as error:

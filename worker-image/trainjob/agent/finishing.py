@@ -24,6 +24,15 @@ async def finish(attempt: Optional[Attempt], saving: Saving) -> None:
     await saving.commit_what_is_left()
 
 
+async def settle(attempt: Optional[Attempt], saving: Saving, stall_s: float) -> None:
+    """Before this agent looks for the run's end record: what may still complete the run does so, as long as bytes move,
+    and after that nothing writes one any more. A job that failed because of the look must not be complete on storage.
+    """
+    await while_it_moves(finish(attempt, saving), lambda: moved(attempt, saving), stall_s)
+    if attempt is not None and attempt.leader is not None:
+        attempt.leader.forbid_end()
+
+
 def moved(attempt: Optional[Attempt], saving: Saving) -> object:
     """Another value whenever a byte was stored, by whichever worker as far as it is known here."""
     commits = None if attempt is None or attempt.leader is None else attempt.leader.commits

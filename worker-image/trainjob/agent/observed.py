@@ -49,6 +49,7 @@ def _of_leader(attempt: Optional[Attempt]) -> Dict[str, Any]:
     trouble = None if commits is None else commits.trouble
     return {
         "effort": None if attempt is None or collectives is None else attempt.beginning.effort(collectives.effort),
+        "boundary": None if collectives is None else collectives.boundary,
         "progress": None if collectives is None else collectives.progress,
         "latest": None if commits is None else commits.latest,
         "best": None if commits is None else commits.best,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 from trainjob.agent.background import OnFault
 from trainjob.agent.config import AgentConfig
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.storing.code import JobCode
 from trainjob.agent.storing.storage import StorageChild

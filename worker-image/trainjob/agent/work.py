@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 from trainjob.agent.background import Background, OnFault, explain
 from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.wire.peers import PeerServer
@@ -91,6 +91,7 @@ class Work:
     async def prepare(self) -> None:
         """What the first report need not wait for."""
         await asyncio.sleep(0)
+        from trainjob.agent.attempts import forking
         from trainjob.agent.site import Site
         from trainjob.agent.storing.code import JobCode
         from trainjob.agent.storing.saving import Saving
@@ -115,6 +116,7 @@ class Work:
             config.spec.prefork,
             config.spec.preload,
             os.path.join(work, "logs", "warm-parent.log"),
+            os.path.join(work, "imported.json"),
         )
         self.site = Site(
             config,
@@ -132,7 +134,13 @@ class Work:
         if storage is not None:
             # Last: whatever cannot be made here leaves no process behind.
             storage.start()
-        starter.begin()
+        try:
+            tmp = forking.make_tmp(self.site)
+        except OSError as error:
+            # The attempt makes it again, and tells the job.
+            self._console.say(f"the ranks' TMPDIR cannot be made yet: {error}")
+            tmp = ""
+        starter.begin(tmp)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -167,6 +175,7 @@ class Work:
             current.update(instruction)
             return
         if current is not None:
+            current.overtaken = True
             await current.stop(contract.END_STOPPED, 0)
             current.close()
         assert self.site is not None
@@ -174,14 +183,16 @@ class Work:
         began.note(beginning.STOPPED)
         self.attempt = Attempt(self.site, self._peers, self._notes, instruction, began)
         self._warn(None)
-        self._changed(True)
+        self._changed(False)
         self.attempt.begin()
 
     async def _look(self, after: int) -> None:
         """Whether storage holds the run's end record; nothing is started."""
+        from trainjob.agent import finishing
         from trainjob.agent.control.look import look
 
         assert self.site is not None
+        await finishing.settle(self.attempt, self.site.saving, STALL_S)
         found = await look(self.site.storage, self._config.job_uid, self._console.say)
         self._completed = self._completed or found.completed
         self.checked, self.found_run = after, found.run
@@ -194,6 +205,7 @@ class Work:
     async def stop(self, verdict: str, grace_s: float) -> None:
         """End the ranks, if there are any."""
         if self.attempt is not None:
+            self.attempt.overtaken = False
             await self.attempt.stop(verdict, grace_s)
 
     async def _finish_uploads(self) -> None:

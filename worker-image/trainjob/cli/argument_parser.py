@@ -140,7 +140,7 @@ def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
         metavar="MODULES",
         type=module_names,
         help="what that process imports, such as torch,transformers; an empty text: nothing (default: torch, if the "
-        "script speaks of it)",
+        "script imports it)",
     )
 
 

@@ -24,6 +24,38 @@ class at_least:
         return value
 
 
+class Range(int):
+    """`2-8`: the number 8, and a `least` one of 2."""
+
+    least: int
+
+    def __new__(cls, least: int, most: int) -> Range:
+        made = super().__new__(cls, most)
+        made.least = least
+        return made
+
+    def __str__(self) -> str:
+        return f"{self.least}-{int(self)}"
+
+
+WORKERS = "N|MIN-MAX"
+"""Placeholder of an option whose type is `workers`."""
+
+
+def workers(text: str) -> int:
+    """`4`, or `2-8` for an elastic job."""
+    least, dash, most = text.partition("-")
+    try:
+        found = Range(at_least(1)(least), at_least(1)(most)) if dash else at_least(1)(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of workers: give 4, or 2-8 for 2 to 8; at least 1"
+        ) from None
+    if isinstance(found, Range) and found.least > found:
+        raise argparse.ArgumentTypeError(f"{text!r}: the smaller number comes first, as in 2-8")
+    return found
+
+
 def assignment(text: str) -> tuple[str, str]:
     """`NAME=VALUE`."""
     name, equals, value = text.partition("=")

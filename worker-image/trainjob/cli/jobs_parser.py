@@ -50,6 +50,11 @@ code is the job's. Ctrl-C leaves it running."""
 STOP = """Stop a job of this machine, however it was started, as Ctrl-C does in its terminal: its ranks end, what they
 saved is stored, and the same command goes on from there."""
 
+STACK = """Show where the ranks of a running job of this machine stand: those that stand in the same place in one line,
+and which ones do not stand where most do. Training goes on. --rank shows all threads of these ranks.
+
+A rank that is stopped (SIGSTOP, a debugger) gives none, and that is said."""
+
 REMOVE = """Remove ended jobs of this machine with all that they stored, or with --keep-best all of their checkpoints
 but the best one. Tells how much that is, and asks on a terminal; elsewhere --yes is needed.
 
@@ -113,6 +118,9 @@ def _add_local(commands: Commands) -> None:
     stop.add_argument(
         "--timeout", metavar="TIME", type=seconds, help="wait at most this long for its end (default: no limit)"
     )
+    stack = _command(commands, "stack", "show where a running job's ranks stand", STACK, "stack:stack")
+    _name(stack)
+    stack.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all: all threads of these")
     remove = _command(commands, "rm", "remove ended jobs of this machine", REMOVE, "remove:remove")
     remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(remove)

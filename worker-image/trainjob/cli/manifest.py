@@ -47,9 +47,13 @@ def read(file: str, others: list[str] | None = None) -> list[Document]:
 
 def documents(file: str) -> list[Any]:
     """All documents of a YAML file, empty ones left out. Raises CommandError."""
+    return parsed(file, _text(file))
+
+
+def parsed(file: str, text: str) -> list[Any]:
+    """The same of a file's text."""
     import yaml
 
-    text = _text(file)
     try:
         return [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:

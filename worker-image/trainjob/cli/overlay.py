@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from trainjob.cli.argument_types import Range
 from trainjob.cli.errors import CommandError
 from trainjob.launch.handover import carry
 from trainjob.launch.job import GPU_RESOURCE
@@ -20,6 +21,8 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 Document = dict[str, Any]
+_ELASTIC = "spec.elastic"
+_ALLOWED = f"{_ELASTIC}.allowedSizes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class Options:
 
     name: str | None = None
     workers: int | None = None
+    """A `Range`: an elastic job."""
     processes_per_worker: int | None = None
     storage: str | None = None
     s3_endpoint: str | None = None
@@ -58,6 +62,8 @@ def overlay(document: Document, options: Options) -> Document:
     result = copy.deepcopy(document)
     for field, given in _given(options).items():
         _put(result, field, given.value)
+    if isinstance(options.workers, Range):
+        _narrow(result, options.workers)
     for name, value in options.env:
         _set_env(result, name, value)
     if options.gpus is not None:
@@ -74,9 +80,10 @@ def parse(document: Document, options: Options, *, command: str, file: str | Non
     except InvalidTrainJob as error:
         given = _given(options)
         flags = [_flags(problem, given) for problem in error.problems]
+        problems = [_with_way_out(problem, document, options) for problem in error.problems]
         named = [
             replace(problem, field=f"{', '.join(of)} ({problem.field})") if of else problem
-            for problem, of in zip(error.problems, flags, strict=True)
+            for problem, of in zip(problems, flags, strict=True)
         ]
         usage = file is None or all(flags)
         raise CommandError(
@@ -91,9 +98,12 @@ def parse(document: Document, options: Options, *, command: str, file: str | Non
 def _given(options: Options) -> Mapping[str, Given]:
     """The options that were given, by the field that each of them sets."""
     checkpoint = "spec.checkpoint"
+    size = options.workers
     every = {
         "metadata.name": Given("--name", options.name),
-        "spec.workers": Given("--workers", options.workers),
+        "spec.workers": Given("--workers", None if size is None else int(size)),
+        f"{_ELASTIC}.minWorkers": Given("--workers", size.least if isinstance(size, Range) else None),
+        f"{_ELASTIC}.maxWorkers": Given("--workers", int(size) if isinstance(size, Range) else None),
         "spec.processesPerWorker": Given("--processes-per-worker", options.processes_per_worker),
         f"{checkpoint}.storage": Given("--storage", options.storage),
         f"{checkpoint}.s3.endpointURL": Given("--s3-endpoint", options.s3_endpoint),
@@ -117,9 +127,37 @@ def _flags(problem: Problem, given: Mapping[str, Given]) -> list[str]:
     """The options that brought what a problem is about: the one for its field, or those that made all of its map."""
     if problem.field in given:
         return [given[problem.field].flag]
+    if problem.field.startswith(f"{_ALLOWED}[") and f"{_ELASTIC}.minWorkers" in given:
+        return [given[f"{_ELASTIC}.minWorkers"].flag]
     parts = problem.value if isinstance(problem.value, dict) else {}
     below = [given.get(f"{problem.field}.{part}") for part in parts]
     return [each.flag for each in below if each is not None] if all(below) else []
+
+
+def _with_way_out(problem: Problem, document: Document, options: Options) -> Problem:
+    """One number of workers that a manifest's elastic sizes do not have: the range that moves them."""
+    given = options.workers
+    if problem.field != "spec.workers" or given is None or isinstance(given, Range):
+        return problem
+    elastic = document["spec"].get("elastic")
+    least, most = (elastic.get("minWorkers"), elastic.get("maxWorkers")) if isinstance(elastic, dict) else (None, None)
+    if not isinstance(least, int) or not isinstance(most, int) or least <= given <= most:
+        return problem
+    moved = f"--workers {min(given, least)}-{max(given, most)} moves the bounds"
+    return replace(problem, message=f"{problem.message}; {moved}")
+
+
+def _narrow(document: Document, size: Range) -> None:
+    """Of a manifest's allowed sizes those within the range, if there are any; the largest is the wished one."""
+    spec = document["spec"]
+    elastic = spec.get("elastic") if isinstance(spec, dict) else None
+    allowed = elastic.get("allowedSizes") if isinstance(elastic, dict) else None
+    if not isinstance(allowed, list) or not all(isinstance(each, int) for each in allowed):
+        return
+    within = [each for each in allowed if size.least <= each <= size]
+    if within and isinstance(elastic, dict):
+        elastic["allowedSizes"] = within
+        spec["workers"] = max(within)
 
 
 def _put(document: Document, field: str, value: object) -> None:

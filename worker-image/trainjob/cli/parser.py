@@ -19,7 +19,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import at_least
+from trainjob.cli.argument_types import WORKERS, at_least, workers
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
 
@@ -129,7 +129,11 @@ def _add_run(commands: Commands) -> None:
     what.add_argument("--pdb", action="store_true", help="with --in-process: a debugger where the script raised")
     size = run.add_argument_group("how large")
     size.add_argument(
-        "--workers", metavar="N", type=at_least(1), help="worker processes, each with its own agent (default: 1)"
+        "--workers",
+        metavar=WORKERS,
+        type=workers,
+        help="worker processes, each with its own agent (default: 1); 2-8: elastic, at least 2 and at most 8; "
+        "this machine starts all, or as many as it has GPUs for (`tj scale` is for clusters)",
     )
     size.add_argument(
         "--gpus", metavar="N", type=at_least(0), help="GPUs of each worker, one rank for each of them (default: 0)"

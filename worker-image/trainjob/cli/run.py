@@ -67,6 +67,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
     from trainjob.launch.local import backend, checks
 
     try:
+        job = checks.fitted(job, backend.base_environment())
         checks.check(job, backend.base_environment(), os.getcwd())
     except LaunchError as error:
         raise CommandError(str(error), next_step=PUT_RIGHT) from None
@@ -198,7 +199,7 @@ def opening(job: TrainJob) -> str:
     """What is about to run, and where it saves."""
     spec = job.spec
     size = (
-        f"{wording.count(spec.workers, 'worker')} with "
+        f"{wording.sizes(defaults.sizes(spec), 'worker')} with "
         f"{wording.count(defaults.processes_per_worker(spec), 'process')} each"
     )
     folder = defaults.job_storage(job)

@@ -40,7 +40,7 @@ def summary(job: TrainJob) -> str:
     return "; ".join(
         [
             f"TrainJob {job.metadata.name} is valid",
-            f"{wording.count(spec.workers, 'worker')} with {wording.count(processes, 'process')} each",
+            f"{wording.sizes(defaults.sizes(spec), 'worker')} with {wording.count(processes, 'process')} each",
             f"checkpoints in {spec.checkpoint.storage}"
             if spec.checkpoint.storage
             else "no storage: checkpoints survive processes, not pods",

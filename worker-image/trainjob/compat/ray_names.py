@@ -26,14 +26,17 @@ _CONFIGS: Dict[str, Answer] = {
     "CheckpointConfig": Answer("trainjob:CheckpointConfig", "no `checkpoint_frequency`: report when you save"),
     "FailureConfig": Answer("trainjob:FailureConfig", "preemptions are never counted"),
     "RunConfig": Answer("trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name"),
-    "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; one number of workers, whole GPUs"),
+    "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; whole GPUs"),
 }
-_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is ignored with a warning")
+_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is a link to the checkpoint, on a path")
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
 _CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths")
 _RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow")
 _CALLBACK = Answer("trainjob:UserCallback", "no hooks but `after_report` and `after_exception`")
+_TRAINER = Answer("trainjob:TorchTrainer", "the process group of torch is there too; no `datasets`")
 _EXTRAS = "trainjob.compat.ray_extras"
+_LIGHTNING = "trainjob.compat.ray_lightning"
+_TRANSFORMERS = "trainjob.compat.ray_transformers"
 
 _TRAIN: Dict[str, Answer] = {
     **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
@@ -76,6 +79,22 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
         ),
         "prepare_data_loader": Answer("trainjob:prepare_data_loader", "resumes inside an epoch by itself (above)"),
     },
+    "ray.train.huggingface": {},
+    "ray.train.huggingface.transformers": {
+        "RayTrainReportCallback": Answer(
+            f"{_TRANSFORMERS}:RayTrainReportCallback", "one rank of a worker brings the files"
+        ),
+        **_ours("prepare_trainer", _TRANSFORMERS),
+    },
+    "ray.train.lightning": {
+        **_ours("RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment", _LIGHTNING),
+        "RayTrainReportCallback": Answer(
+            f"{_LIGHTNING}:RayTrainReportCallback",
+            "`ASYNC` unless you say `SYNC`; more often than once an epoch: `trainjob.lightning.ReportCallback`",
+        ),
+        **_ours("prepare_trainer", _LIGHTNING),
+    },
+    "ray.train.data_parallel_trainer": {"DataParallelTrainer": _TRAINER},
     "ray.train.context": {"TrainContext": _CONTEXT, **_ours("get_context")},
     "ray.train.error": {"TrainingFailedError": _TRAIN["TrainingFailedError"]},
     "ray.train.session": {**_LOOP},
@@ -84,6 +103,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.train.v2.api.callback": {"UserCallback": _CALLBACK},
     "ray.train.v2.api.config": {**_CONFIGS, "LoggingConfig": _TRAIN["LoggingConfig"]},
     "ray.train.v2.api.context": {"TrainContext": _CONTEXT},
+    "ray.train.v2.api.data_parallel_trainer": {"DataParallelTrainer": _TRAINER},
     "ray.train.v2.api.exceptions": {
         name: _TRAIN[name] for name in ("ControllerError", "TrainingFailedError", "WorkerGroupError")
     },
@@ -113,11 +133,9 @@ _TUNE = (
     "read Result.metrics"
 )
 _NODES = "there is no cluster of TrainJob's own; ask Kubernetes (`kubectl get nodes`)"
-_TREES = "TrainJob trains with PyTorch alone; these libraries have launchers of their own"
-_REPORT = "report from a callback of your own that calls ray.train.report"
 _PREEMPTION = (
-    "a pod that is preempted is replaced without being counted against max_failures, and what report() acknowledged "
-    "is kept"
+    "leave it out, and report a checkpoint as often as you could bear to train anew: a pod that is preempted is "
+    "replaced without being counted against max_failures, and what report() acknowledged is kept"
 )
 
 ABSENT: Mapping[str, str] = {
@@ -141,20 +159,23 @@ ABSENT: Mapping[str, str] = {
     "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
     "ray.train.TRAIN_DATASET_KEY": _DATA,
     "ray.train.ValidationFn": "it is a type alone: Callable[..., Mapping[str, Any]]",
+    "ray.train._internal": "it is private to Ray; what it does for a script is in ray.train and ray.train.torch",
     "ray.train.backend": "use ray.train.torch.TorchConfig",
     "ray.train.base_trainer": "use ray.train.torch.TorchTrainer",
-    "ray.train.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
     "ray.train.error": "fit() raises trainjob.TrainingFailedError, a call outside of a rank NotInWorkerError",
     "ray.train.get_dataset_shard": _DATA,
     "ray.train.get_preemption_info": _PREEMPTION,
     "ray.train.horovod": "use torch.distributed, which ray.train.torch.prepare_model sets up",
-    "ray.train.huggingface": f"use transformers.Trainer in ray.train.torch.TorchTrainer's function, and {_REPORT}",
-    "ray.train.lightgbm": _TREES,
-    "ray.train.lightning": "use the Trainer in ray.train.torch.TorchTrainer's function with "
-    f"plugins=[TorchElasticEnvironment()], which takes the ranks from the environment, and {_REPORT}",
+    "ray.train.huggingface": "use transformers.Trainer in ray.train.torch.TorchTrainer's function, with "
+    "ray.train.huggingface.transformers.RayTrainReportCallback",
+    "ray.train.lightgbm": "use lightgbm.train in ray.train.torch.TorchTrainer's function or in a script, with "
+    "trainjob.lightgbm: network_params(), load_booster(), ReportCallback",
+    "ray.train.lightning": "use Lightning's Trainer in ray.train.torch.TorchTrainer's function, with RayDDPStrategy, "
+    "RayLightningEnvironment and RayTrainReportCallback of ray.train.lightning",
     "ray.train.tensorflow": "TrainJob trains with PyTorch: use ray.train.torch",
     "ray.train.trainer": "use ray.train.torch.TorchTrainer",
-    "ray.train.xgboost": _TREES,
+    "ray.train.xgboost": "use xgboost.train in ray.train.torch.TorchTrainer's function or in a script, with "
+    "trainjob.xgboost: communicator(), load_booster(), ReportCallback",
     "ray.train.collective": "use torch.distributed for tensors; ray.train.collective has barrier and "
     "broadcast_from_rank_zero",
     "ray.train.torch.TorchWorkerProfiler": "use torch.profiler",
@@ -164,7 +185,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.torch.get_torch_device": "use ray.train.torch.get_device",
     "ray.train.torch.prepare_optimizer": "use the optimizer as it is, made after ray.train.torch.prepare_model",
     "ray.train.torch.xla": "TrainJob's process groups are gloo and nccl",
-    "ray.train.v2.api.data_parallel_trainer": "use ray.train.torch.TorchTrainer",
     "ray.train.v2.api.preemption": _PREEMPTION,
     "ray.train.v2.jax": "TrainJob trains with PyTorch: use ray.train.torch",
     "ray.tune": _TUNE,

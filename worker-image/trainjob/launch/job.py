@@ -7,6 +7,7 @@ machine has.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -18,7 +19,16 @@ from typing import Any
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.config import CheckpointConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, Metadata, Rendezvous, Runtime, TrainJob, TrainJobSpec
+from trainjob_api.v1alpha1 import (
+    CheckpointSpec,
+    Elastic,
+    FailurePolicy,
+    Metadata,
+    Rendezvous,
+    Runtime,
+    TrainJob,
+    TrainJobSpec,
+)
 
 DEFAULT_STORAGE = "~/trainjob_results"
 LOCAL_IMAGE = "local"
@@ -115,6 +125,7 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
     kept: CheckpointConfig = trainer.run.checkpoint_config
     spec = TrainJobSpec(
         workers=workers,
+        elastic=elastic(trainer.scaling, processes),
         processes_per_worker=processes,
         template={"spec": pod_spec},
         rendezvous=Rendezvous(
@@ -142,8 +153,9 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
 
 
 def pack(scaling: ScalingConfig) -> tuple[int, int]:
-    """(pods, ranks in each). On the CPU a pod per rank; ranks with one GPU share pods, ranks with more have their
-    own.
+    """(pods, ranks in each). On the CPU a pod per rank; ranks with several GPUs have a pod each. Ranks with one GPU
+    share pods: as many as `gpus_per_pod` says, else the largest number up to GPUS_PER_POD that divides their number, of
+    an elastic job both the smallest and the largest. Raises ConfigError where `gpus_per_pod` does not divide them.
     """
     if scaling.gpus_per_worker != 1:
         if scaling.gpus_per_pod not in (None, scaling.gpus_per_worker):
@@ -152,18 +164,29 @@ def pack(scaling: ScalingConfig) -> tuple[int, int]:
                 scaling.gpus_per_pod,
                 "ranks with several GPUs have a pod each: leave it out",
             )
-        return scaling.num_workers, 1
+        return scaling.most, 1
+    least, most = scaling.least, scaling.most
     if scaling.gpus_per_pod is not None:
-        if scaling.num_workers % scaling.gpus_per_pod and scaling.num_workers > scaling.gpus_per_pod:
+        if (most % scaling.gpus_per_pod and most > scaling.gpus_per_pod) or (
+            scaling.is_elastic and least % scaling.gpus_per_pod
+        ):
             raise ConfigError(
                 "ScalingConfig.gpus_per_pod",
                 scaling.gpus_per_pod,
                 f"give a number that divides num_workers={scaling.num_workers}: all pods are alike",
             )
-        each = min(scaling.gpus_per_pod, scaling.num_workers)
+        each = min(scaling.gpus_per_pod, most)
     else:
-        each = next(n for n in range(min(GPUS_PER_POD, scaling.num_workers), 0, -1) if scaling.num_workers % n == 0)
-    return scaling.num_workers // each, each
+        together = math.gcd(least, most)
+        each = next(n for n in range(min(GPUS_PER_POD, together), 0, -1) if together % n == 0)
+    return most // each, each
+
+
+def elastic(scaling: ScalingConfig, processes: int) -> Elastic | None:
+    """The sizes in pods of so many ranks; None: there is one."""
+    if not scaling.is_elastic:
+        return None
+    return Elastic(min_workers=scaling.least // processes, max_workers=scaling.most // processes)
 
 
 def resources(scaling: ScalingConfig, ranks: int) -> dict[str, dict[str, str]]:
@@ -245,6 +268,15 @@ def storage_root(path: str | os.PathLike[str]) -> str:
     if is_s3(text):
         return text.rstrip("/") if text != "s3://" else text
     return os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
+
+
+def folders_of(path: str | os.PathLike[str]) -> list[str]:
+    """Where a run's folder may lie: at `path`, or, if that is a storage path and the name that the run was given, where
+    such a run of this machine is.
+    """
+    folder = storage_root(path).rstrip("/")
+    above, given = os.path.split(folder)
+    return [folder, *([os.path.join(above, LOCAL_NAMESPACE, job_name(given))] if above and given else [])]
 
 
 def escaped(command: tuple[str, ...]) -> tuple[str, ...]:

@@ -107,8 +107,9 @@ class TorchTrainer:
             run=_of(RunConfig, "run_config", run_config),
             resume_from=_resume_from(resume_from_checkpoint),
             validation=_of_validation(validation_config, scaling_config),
+            backend=_of_backend(backend),
         )
-        self._backend = _of_backend(backend)
+        self._backend = self._settings.backend
         if self._settings.scaling.num_workers:
             jobs.pack(self._settings.scaling)
         elif self._backend is not None:
@@ -152,38 +153,53 @@ class TorchTrainer:
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         torch_config: TorchConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        backend: Kubernetes | None = None,
     ) -> TorchTrainer:
-        """The trainer whose job stored in `path` (Result.path), to go on from its latest checkpoint. Arguments replace
+        """The trainer whose job stored in `path` (Result.path, or storage path and name as they were given), to go on
+        from its latest checkpoint, where it ran: on this machine, or on the cluster of its backend. Arguments replace
         what was stored.
 
-        Unpickles a file of that folder: only for folders of your own. Name and storage are those of the folder.
+        Unpickles a file of that folder: only for folders of your own. Name, storage and namespace are those of the
+        folder. `backend` also says how to reach a bucket where this process's environment does not; it is needed
+        where the one before set environment variables, whose values are not stored. Raises LaunchError.
         """
-        folder = stored.folder_of(path)
-        if not cls.can_restore(folder):
+        reached = _reached(backend)
+        folder = stored.found(path, reached)
+        if folder is None:
             raise LaunchError(
-                f"{folder} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
-                f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>"
+                f"{os.fspath(path)} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
+                f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>; a run on a cluster whose storage "
+                "this machine does not see goes on where its script is run again with the same name"
             )
-        if stored.completed(folder):
+        if stored.completed(folder, reached):
             raise LaunchError(
                 f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as "
                 "resume_from_checkpoint to a new TorchTrainer"
             )
-        before = stored.load(folder)
-        storage, name = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
+        before = stored.load(folder, reached)
+        if before.withheld and backend is None:
+            raise LaunchError(
+                f"the run in {folder} gave its pods the environment variables {', '.join(before.withheld)}, whose "
+                "values are not kept beside the checkpoints: give restore() the backend=trainjob.Kubernetes(...) again"
+            )
+        above, name = os.path.split(folder)
+        storage, namespace = os.path.split(above)
         return cls(
             train_loop_per_worker or before.loop,
             train_loop_config=before.config if train_loop_config is None else train_loop_config,
             torch_config=torch_config or before.torch,
             scaling_config=scaling_config or before.scaling,
             run_config=replace(run_config or before.run, name=name, storage_path=storage),
+            datasets=datasets,
             validation_config=before.validation,
+            backend=_in_namespace(backend or before.backend, namespace),
         )
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a TorchTrainer ran in that folder."""
-        return stored.is_there(stored.folder_of(path))
+    def can_restore(cls, path: str | os.PathLike[str], *, backend: Kubernetes | None = None) -> bool:
+        """Whether a TorchTrainer ran in that folder; `backend` as for restore()."""
+        return stored.found(path, _reached(backend)) is not None
 
 
 class _Fit:
@@ -223,8 +239,7 @@ class _Fit:
         try:
             if self._settings.run.name and self._name != self._settings.run.name:
                 self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
-            ranks = wording.count(self._settings.scaling.num_workers, "rank")
-            self._display.note(f"{self._name}: {ranks}, results in {self._folder}")
+            self._display.note(opening(self._name, self._settings.scaling, self._folder))
             # The last notes too: a display that was closed would begin anew.
             return self._conclude(run_job(self._job(), options=options, listener=self._listen))
         finally:
@@ -348,6 +363,29 @@ def _of_backend(given: Kubernetes | None) -> Kubernetes | None:
     return given if isinstance(given, Kubernetes) else _of(Kubernetes, "backend", given)
 
 
+def _reached(backend: Kubernetes | None) -> dict[str, str] | None:
+    """By which a job's bucket is reached; None: by this process's environment."""
+    checked = _of_backend(backend)
+    if checked is None:
+        return None
+    from trainjob.launch.cluster import bucket
+
+    return bucket.environ_of(checked, os.environ)
+
+
+def _in_namespace(backend: Kubernetes | None, namespace: str) -> Kubernetes | None:
+    """A run's checkpoints are found in its own namespace alone."""
+    if backend is None or backend.namespace == namespace:
+        return backend
+    if backend.namespace is not None:
+        raise ConfigError(
+            "Kubernetes.namespace",
+            backend.namespace,
+            f"the run that is restored was in namespace {namespace}: give that, or leave it out",
+        )
+    return replace(backend, namespace=namespace)
+
+
 def _resume_from(checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return "auto"
@@ -355,4 +393,10 @@ def _resume_from(checkpoint: Checkpoint | None) -> str:
         raise ConfigError(
             "resume_from_checkpoint", checkpoint, "give a trainjob.Checkpoint, for example Result.checkpoint"
         )
-    return checkpoint.path
+    path = checkpoint.path
+    return checkpoint.uri or path  # of one whose files are elsewhere: what is stored of it
+
+
+def opening(name: str, scaling: ScalingConfig, folder: str) -> str:
+    """What is about to run, and where its results come to lie."""
+    return f"{name}: {wording.sizes(range(scaling.least, scaling.most + 1), 'rank')}, results in {folder}"

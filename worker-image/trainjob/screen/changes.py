@@ -49,6 +49,7 @@ def changes(before: TrainJob | None, after: TrainJob, pace: Pace, now: float) ->
         *_began(old, after),
         *_progressed(old, after.status, pace, now),
         *_lost_its_numbers(old, after.status),
+        *_is_to_end(old, after),
         *_saved(old, after.status),
         *_degraded(old, after.status),
         *_completed(old, after.status),
@@ -115,6 +116,14 @@ def _began(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
     if attempt.resumed_from and not same:
         found.append(Change(Kind.STATE, f"attempt {attempt.number} goes on from checkpoint {attempt.resumed_from}"))
     return found
+
+
+def _is_to_end(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
+    wish, before, attempt = job.status.boundary, old.boundary if old else None, job.status.attempt
+    if wish is None or attempt is None or (before is not None and before.cause == wish.cause):
+        return []
+    when = wording.boundary(job.spec.boundary_timeout_seconds)
+    return [Change(Kind.STATE, f"attempt {attempt.number} is to end [{wish.cause}], {when}")]
 
 
 def _waiting(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:

@@ -34,6 +34,7 @@ class Start:
     attempt: int
     cause: str
     end_cause: str | None
+    ranks: int
     parts: PartsMs
 
     @property
@@ -44,11 +45,11 @@ class Start:
 
 def starts(status: TrainJobStatus) -> list[Start]:
     """Those whose clock is known, in their order, the running attempt last."""
-    found = [(one.attempt, one.cause, one.end_cause, one.parts_ms) for one in status.history]
+    found = [(one.attempt, one.cause, one.end_cause, one.world_size, one.parts_ms) for one in status.history]
     attempt = status.attempt
     if attempt is not None and attempt.number not in [one[0] for one in found]:
-        found.append((attempt.number, attempt.cause, attempt.end_cause, attempt.parts_ms))
-    return [Start(number, cause, end, parts) for number, cause, end, parts in found if parts is not None]
+        found.append((attempt.number, attempt.cause, attempt.end_cause, attempt.world_size, attempt.parts_ms))
+    return [Start(number, cause, end, ranks, parts) for number, cause, end, ranks, parts in found if parts is not None]
 
 
 def lines(status: TrainJobStatus) -> list[str]:
@@ -57,10 +58,14 @@ def lines(status: TrainJobStatus) -> list[str]:
     if not found:
         return goodput(status)
     rows = [
-        [str(start.attempt), start.cause, *(_cell(getattr(start.parts, name)) for name, _, _ in PARTS), _ms(start)]
+        [
+            *(str(start.attempt), start.cause, str(start.ranks)),
+            *(_cell(getattr(start.parts, name)) for name, _, _ in PARTS),
+            _ms(start),
+        ]
         for start in found
     ]
-    header = ("ATTEMPT", "BEGAN BY", *(column for _, column, _ in PARTS), "TOTAL")
+    header = ("ATTEMPT", "BEGAN BY", "RANKS", *(column for _, column, _ in PARTS), "TOTAL")
     longest = max(start.total_ms for start in found)
     bars = [f"{start.attempt:>7}   |{bar(start.parts, longest)}" for start in found]
     key = ", ".join(f"{letter} {name.replace('_', ' ')}" for name, _, letter in PARTS)
@@ -93,6 +98,17 @@ def goodput(status: TrainJobStatus) -> list[str]:
     return [f"goodput {books.summary} of {wording.duration(whole)}: {said}"]
 
 
+def forks(status: TrainJobStatus) -> list[str]:
+    """How the ranks of the newest attempt were started, and what the next start will not import again."""
+    how = None if status.attempt is None else status.attempt.forks
+    if how is None:
+        return []
+    told = [f"ranks started as forks: {how.ranks}"] if how.ranks else []
+    told += [f"ranks started in new interpreters: {how.reason}"] if how.reason else []
+    told += [f"imported ahead from the next start on: {', '.join(how.learned)}"] if how.learned else []
+    return told
+
+
 def as_json(status: TrainJobStatus) -> list[dict[str, Any]]:
     """An object of kind `attempt` for each start, and one of kind `goodput`."""
     found: list[dict[str, Any]] = [
@@ -101,6 +117,7 @@ def as_json(status: TrainJobStatus) -> list[dict[str, Any]]:
             "attempt": start.attempt,
             "cause": start.cause,
             "endCause": start.end_cause,
+            "worldSize": start.ranks,
             "partsMs": start.parts.to_json(),
             "totalMs": start.total_ms,
         }

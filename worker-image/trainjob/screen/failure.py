@@ -153,6 +153,12 @@ def _by_its_words(failure: Failure) -> str | None:
             "A process that this script starts imports it again: put what starts the training below "
             "`if __name__ == '__main__':`"
         )
+    if "DataLoader worker (pid" in said and "exited unexpectedly" in said:
+        return (
+            "A process of the DataLoader at {where} ended; its own error stands above in the output of rank {rank}. "
+            "With the start method spawn, what starts the training must stand below `if __name__ == '__main__':`; "
+            "num_workers=0 shows other errors where they are"
+        )
     if "in loading state_dict" in said:
         return (
             "Fix {where}: load what was saved through prepare_model() into a model of the same class; of one saved "
@@ -231,7 +237,8 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
         else reason
     )
     effect = "goes on from that checkpoint" if resumes else "starts again"
-    return [f"next: {advice(cause, failure, retry)}.", f"      then `{retry.command}` {effect}."]
+    said = advice(cause, failure, retry)
+    return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{retry.command}` {effect}."]
 
 
 def _at_step(step: int | None) -> str:

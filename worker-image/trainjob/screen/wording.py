@@ -84,3 +84,18 @@ def nearest(text: str, known: Sequence[str], limit: int = 3) -> list[str]:
     from difflib import get_close_matches  # here: other commands need not wait for it
 
     return get_close_matches(text, known, n=limit, cutoff=0.5)
+
+
+def sizes(found: Sequence[int], noun: str) -> str:
+    """`3 workers`, `1 to 3 workers (elastic)`, `2, 4 or 8 workers (elastic)`: of sizes in rising order."""
+    if len(found) == 1:
+        return count(found[0], noun)
+    least, most = found[0], found[-1]
+    whole = most - least + 1 == len(found)
+    listed = f"{least} to {most}" if whole else f"{', '.join(str(size) for size in found[:-1])} or {most}"
+    return f"{listed} {noun}s (elastic)"
+
+
+def boundary(wait_s: int) -> str:
+    """Where a planned change ends an attempt that trains, when it may wait for so many seconds."""
+    return f"at the next report() with a checkpoint, at the latest after {wait_s} s (spec.boundaryTimeoutSeconds)"

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Callable, List, Mapping, Optional, Set, TypeVar, Union
 
 from trainjob import session
-from trainjob.session import milestones, rank_state
+from trainjob.session import alias, apart, elsewhere, milestones, rank_state
 from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
@@ -46,7 +46,10 @@ class CheckpointUploadMode(str, Enum):
     SYNC = contract.UPLOAD_SYNC
     """Once the checkpoint is committed to storage: it survives pods and nodes."""
     NO_UPLOAD = contract.UPLOAD_NONE
-    """As ASYNC, and the folder is left as it is, whatever else is said; a copy of it becomes the checkpoint."""
+    """As ASYNC, and the files stay where they are, a folder that all ranks see or s3://: what is stored is a note of
+    the place. They are yours: nobody copies, compares or removes them. Files that cannot stay, those of from_dict() and
+    in the temporary folder, are copied as with ASYNC.
+    """
 
 
 class _Position:
@@ -57,11 +60,14 @@ class _Position:
         self.current: Optional[Checkpoint] = None
         self.released_id: Optional[str] = None
         self.epoch: Optional[int] = None
+        self.requested = False
+        """The last answer that all ranks got said that a checkpoint is wished."""
         self.uploads = 0
         """Names that upload functions were given."""
 
 
 _position = _Position()
+_watch = apart.Watch()
 _warned: Set[str] = set()
 
 
@@ -92,12 +98,13 @@ def report(
       when the mode is spelled out as ASYNC (as in Ray Train) or when from_dict() made them.
     - `step`, `total_steps`, `epoch`: whole numbers, for the progress that is shown and the time left. Ranks that give a
       `step` give the same one with a checkpoint: states of different steps are refused.
-    - `checkpoint_upload_fn`: called with the checkpoint and a name for a folder; what it returns is saved instead, and
-      left where it is. For code that writes files in a way of its own.
+    - `checkpoint_upload_fn`: called with the checkpoint and a name for a folder; what it returns is reported instead,
+      as with NO_UPLOAD: it stays where it is. For code that writes files in a way of its own.
     - `validation`: True, or a ValidationTaskConfig: the checkpoint is validated beside the training by the function of
       `TorchTrainer(validation_config=...)`, and what that measures joins its metrics. Rank 0's word counts.
-    - `checkpoint_dir_name`: the name that `checkpoint_upload_fn` gets; accepted for Ray Train's sake, without effect on
-      where the checkpoint is stored.
+    - `checkpoint_dir_name`: the name that `checkpoint_upload_fn` gets; without that function a link to the checkpoint
+      in the job's folder, where rank 0 gives it and storage is a path. Once the
+      checkpoint is removed, it goes when names are given again.
 
     Raises RankGoneError when another rank has ended, BarrierTimeoutError, BarrierMismatchError when ranks call
     different things, CheckpointError, StorageError (`on_upload_failure="Fail"`), ValueError (metrics).
@@ -108,6 +115,8 @@ def report(
     ```
     """
     _mode(checkpoint_upload_mode)
+    if checkpoint_dir_name is not None and (refused := alias.refusal(checkpoint_dir_name)):
+        raise ValueError(refused)
     values = plain(metrics)
     if validation and session.validate is None:
         raise ValueError("report(validation=...) needs TorchTrainer(validation_config=ValidationConfig(fn=...))")
@@ -127,22 +136,23 @@ def report(
         stop=session.stop_criterion is not None and who.rank == 0 and bool(session.stop_criterion(dict(values))),
         wanted=session.all_ranks,
     )
+    if checkpoint is not None and _mode(checkpoint_upload_mode) == contract.UPLOAD_NONE:
+        checkpoint = _left_there(checkpoint)
     if checkpoint is not None:
         offer = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
         call = call._replace(checkpoint=offer)
-    if checkpoint_dir_name is not None:
-        _warn_once(
-            "checkpoint_dir_name is ignored: checkpoint folders are named by run, attempt and number, so that none "
-            "is ever overwritten."
-        )
     _position.epoch = call.epoch
+    _watch.look(who, reports=True)
     milestones.step(line)
     line.flush()
     reply = _call_report(line, call)
+    _position.requested = reply.requested
     for text in reply.warnings:
         _warn_once(text, text)  # a loop gets the same with each checkpoint
     if reply.checkpoint is not None:
         _position.released_id = reply.checkpoint.id
+        if checkpoint_dir_name is not None and who.rank == 0:
+            _name(checkpoint_dir_name, reply.checkpoint.id, who.storage)
         if validation and who.rank == 0 and session.validate is not None:
             session.validate(reply.checkpoint.id, validation)
     elif validation:
@@ -208,12 +218,13 @@ def get_checkpoint() -> Optional[Checkpoint]:
     ```
     """
     line = link()
+    _watch.look(line.context)
     if not _position.asked:
         found = line.restore(None)
         if found is not None:
             _position.current = restored(found)
             if found.get("state"):
-                rank_state.load(found["state"])
+                rank_state.bring(found, line.context.world_size, line.fetch)
         _position.asked = True
     if _position.released_id is not None:
         wanted, _position.released_id = _position.released_id, None
@@ -245,7 +256,8 @@ def barrier(timeout_s: Optional[float] = None) -> None:
     """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit),
     BarrierMismatchError.
     """
-    link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
+    reply = link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
+    _position.requested = reply.requested
 
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
@@ -256,17 +268,36 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
-    answer = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob)).blob
+    reply = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob))
+    _position.requested = reply.requested
     if line.context.rank == 0:
         return data
-    received: T = pickle.loads(answer)
+    received: T = pickle.loads(reply.blob)
     return received
+
+
+def checkpoint_requested() -> bool:
+    """Whether now would be a good time for a checkpoint: a planned change (another size, a restart, a suspension) waits
+    for the next report() that brings one, and then loses no step.
+
+    What it says came with the last `report()`, `barrier()` or `broadcast_from_rank_zero()`, the same to all ranks, so
+    that they agree without asking each other. It costs nothing. False before the first of these. Raises
+    NotInWorkerError in a process that no job started.
+
+    ```python
+    if step % 1000 == 0 or trainjob.checkpoint_requested():
+        state = {"model": model.state_dict(), "step": step}
+        trainjob.report({"loss": loss.item()}, checkpoint=trainjob.Checkpoint.from_dict(state), step=step)
+    ```
+    """
+    link()
+    return _position.requested
 
 
 def reset() -> None:
     """Forget which checkpoint is current: for processes that are many ranks in a row."""
-    global _position
-    _position = _Position()
+    global _position, _watch
+    _position, _watch = _Position(), apart.Watch()
     milestones.reset()
     _warned.clear()
 
@@ -290,12 +321,45 @@ def _uploaded(
     context = get_context()
     _position.uploads += 1
     made = upload(checkpoint, name or f"checkpoint_{context.run or 1}-{context.attempt}-{_position.uploads}")
-    if not isinstance(made, Checkpoint) or made.path.startswith("s3://"):
+    if not isinstance(made, Checkpoint):
         raise CheckpointError(
-            f"report(checkpoint_upload_fn=...) must return a Checkpoint of a folder on this machine, got {made!r}. To "
-            "store in a bucket leave it out: report() uploads in the background."
+            f"report(checkpoint_upload_fn=...) must return a Checkpoint of where it has put the files, got {made!r}."
         )
     return made
+
+
+def _name(name: str, id_: str, storage: Optional[str]) -> None:
+    if storage is None or not alias.possible(storage):
+        _warn_once(
+            "checkpoint_dir_name is ignored: a bucket has no links, and without storage there is no folder. "
+            "Checkpoints are named by run, attempt and number."
+        )
+        return
+    try:
+        alias.link(storage, name, id_)
+    except OSError as error:
+        _warn_once(f"checkpoint_dir_name: {error}; the checkpoint is stored as {id_}", "checkpoint_dir_name failed")
+
+
+def _left_there(checkpoint: Checkpoint) -> Checkpoint:
+    """What is stored of one that stays where it is: a note of the place. One that cannot stay is stored itself."""
+    if not isinstance(checkpoint, Checkpoint) or checkpoint.owned:
+        return checkpoint  # refused below; or its folder goes with the handle
+    place = checkpoint.path
+    if not place.startswith("s3://"):
+        if not os.path.isdir(place):
+            raise CheckpointError(f"NO_UPLOAD: there is no folder {place} whose files could stay there.")
+        if elsewhere.goes_with_the_run(place, get_context().storage):
+            _warn_once(
+                f"NO_UPLOAD: {place} lies in the temporary folder, which goes with the run, so its files are copied to "
+                "the job's storage: put them where get_context().get_storage().build_checkpoint_path_from_name(name) "
+                "says, or leave NO_UPLOAD out.",
+                "NO_UPLOAD in the temporary folder",
+            )
+            return checkpoint
+    note = Checkpoint.in_new_folder("trainjob-elsewhere-")
+    elsewhere.write(note.path, place)
+    return note
 
 
 def remove_emptied(folder: str) -> None:

@@ -19,7 +19,7 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Type, TypeVar, Union
 
-from trainjob.session import dict_file, filesystems, milestones
+from trainjob.session import dict_file, elsewhere, filesystems, milestones
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 from trainjob_api import nonfinite
@@ -60,6 +60,11 @@ class Checkpoint:
         self.metrics: Optional[Dict[str, Any]] = None
         self.world_size: Optional[int] = None
         self._contents: Optional[Contents] = None
+        self._followed = False
+        """Whether it was looked whether its files are elsewhere."""
+        self._noted = False
+        """Its manifest, which was seen, says so: `path` is to look, though that asks a bucket."""
+        self._elsewhere = False
         self.owned = False
         """Made by from_dict: a temporary folder of ours, which report() may move away and which goes with the last
         handle.
@@ -82,8 +87,16 @@ class Checkpoint:
 
     @property
     def path(self) -> str:
-        """Where it lies. Of one that get_checkpoint() gave: this rank's own folder with its files, brought here."""
-        return self._contents_of().folder() if self._path is None else self._path
+        """Where it lies. Of one that get_checkpoint() gave: this rank's own folder with its files, brought here; of one
+        that was reported with NO_UPLOAD: where they were put. (Of one in a bucket that you opened by its URI that is
+        known once a file of it was asked for.) Raises CheckpointError when that cannot be read.
+        """
+        if self._path is None:
+            contents = self._contents_of()  # which may learn of the place
+            return contents.folder() if self._path is None else self._path
+        if not self._followed and (self._noted or os.path.exists(os.path.join(self._path, elsewhere.FILE))):
+            self._contents_of()
+        return self._path
 
     @property
     def filesystem(self) -> Any:
@@ -131,8 +144,11 @@ class Checkpoint:
 
     @classmethod
     def from_restored(cls, found: Mapping[str, Any], contents: Optional[Contents] = None) -> Checkpoint:
-        """The handle for a `restored` reply of the agent; `contents`: of one that is not here yet."""
+        """The handle for a `restored` reply of the agent; `contents`: of one that is not here yet. `elsewhere` in it:
+        what is stored is a note.
+        """
         checkpoint = cls(str(found.get("path") or ""))
+        checkpoint._noted = bool(found.get("elsewhere"))
         if contents is not None:
             checkpoint._path, checkpoint._contents = None, contents
         for name in ("id", "uri", "step", "epoch", "metrics", "world_size"):
@@ -154,7 +170,10 @@ class Checkpoint:
 
     def files(self) -> List[str]:
         """Relative paths of the files that were saved, sorted. Of a committed checkpoint only its manifest is read."""
-        return self._contents_of().files()
+        contents = self._contents_of()
+        if self._elsewhere and not self._is_brought:
+            self._there()
+        return contents.files()
 
     def bring(self, paths: Iterable[str]) -> None:
         """Get several of its files in one go, side by side, for the open() calls that follow. Raises what open()
@@ -211,7 +230,8 @@ class Checkpoint:
 
     def get_metadata(self) -> Dict[str, Any]:
         """The metadata that was set before report(); empty when none was."""
-        if not self._contents_of().has(METADATA_FILE):
+        contents = self._contents_of()
+        if isinstance(contents, elsewhere.Unread) or not contents.has(METADATA_FILE):
             return {}
         try:
             with self.open(METADATA_FILE) as file:
@@ -239,11 +259,25 @@ class Checkpoint:
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def _contents_of(self) -> Contents:
+        if self._contents is None and self._elsewhere:  # a copy in another process
+            self._contents = elsewhere.contents(self._path or "")
         if self._contents is None:
-            if not self.path.startswith(_S3) and not os.path.exists(os.path.join(self._there(), _MANIFEST)):
-                return PlainFolder(self.path)  # not kept: it may be committed meanwhile
-            self._contents = Committed(self.path)
+            if not self._is_brought and not os.path.exists(os.path.join(self._there(), _MANIFEST)):
+                return PlainFolder(self._path or "")  # not kept: it may be committed meanwhile
+            self._contents = Committed(self._path or "")
+        if not self._followed:
+            if self._contents.has(elsewhere.FILE):
+                self._follow(self._contents)
+            self._followed = True  # not before: what could not be read is looked for again
         return self._contents
+
+    def _follow(self, stored: Contents) -> None:
+        """To where user code has put the files of what is stored."""
+        with open(stored.file(elsewhere.FILE), "rb") as file:
+            place = elsewhere.read(file)
+        self.uri = self.uri or self._path
+        self._path, self._elsewhere = place, True
+        self._contents = elsewhere.contents(place)
 
     @property
     def _is_brought(self) -> bool:
@@ -256,17 +290,24 @@ class Checkpoint:
         return self._contents_of().folder()
 
     def _there(self) -> str:
-        if not os.path.isdir(self.path):
+        path = self._path or ""
+        if not os.path.isdir(path):
+            if self._elsewhere:
+                raise CheckpointError(
+                    f"There is nothing at {path}, where your own code had put this checkpoint's files (NO_UPLOAD): "
+                    "they were moved or deleted, or that place is not on this machine."
+                )
             raise CheckpointError(
-                f"There is no checkpoint folder at {self.path}. Save into it first (os.makedirs(path, exist_ok=True), "
+                f"There is no checkpoint folder at {path}. Save into it first (os.makedirs(path, exist_ok=True), "
                 "then torch.save(...)). If it was there: report() may have moved it (get_checkpoint() returns the "
                 "saved one), or retention (keep) deleted it."
             )
-        return self.path
+        return path
 
     def __getstate__(self) -> Dict[str, Any]:
         # A copy in another process must not think that temporary folders are its own.
-        return {**self.__dict__, "_path": self.path, "owned": False, "_contents": None}
+        path = self.path  # which may learn of the place
+        return {**self.__dict__, "_path": path, "owned": False, "_contents": None}
 
 
 def _no_such_file(what: str, name: str, known: List[str]) -> str:

@@ -27,7 +27,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, Type, TypeVar
 
-from trainjob.session import context, errors, stacks
+from trainjob.session import context, errors, gloo_threads, stacks
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
     FROM_RANK,
@@ -311,6 +311,7 @@ def _open() -> Link:
             _link = opened
             if not _booted:
                 # Nothing of ours runs this program: a launcher such as torchrun started it, or a rank has become it.
+                gloo_threads.let_finish()
                 _tell_of_exceptions()
                 if contract.ENV_RANK_PID not in os.environ and not _hooked:
                     _tell_of_exits()

@@ -51,8 +51,8 @@ def _convert(value: Any, path: Tuple[Any, ...], call: str) -> Plain:
     if isinstance(value, (list, tuple)):
         return [_convert(item, (*path, index), call) for index, item in enumerate(value)]
     raise ValueError(
-        f"{_name(path, call)} is a {type(value).__name__}: metrics are numbers, strings, bools, and dicts or lists "
-        "of these"
+        f"{_name(path, call)} is of the type {type(value).__name__}: metrics are numbers, strings, bools, and dicts or "
+        "lists of these"
     )
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Optional
 
+from trainjob.session import imported
 from trainjob_api.rank_messages import Begun
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def step(line: Link) -> None:
         return
     look()
     _mine.stepped = True
+    imported.tell()
     line.post(Begun(time.monotonic(), _mine.group, _mine.restored))
 
 

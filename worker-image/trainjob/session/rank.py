@@ -1,6 +1,7 @@
 """The boot of one rank: `python [flags] -m trainjob.session.rank -- script.py args` (or `-- -m module args`).
 
-Started by the agent, once per rank; a fork of the warm parent comes to `run`. Ties the rank's life to the agent's,
+Started by the agent, once per rank, or once for all with `--warm FD` (`session.warm`): then it goes on in each fork.
+Both ways a script is run from the same frames, which a crash shows. Ties the rank's life to the agent's,
 makes its stacks readable from outside, and then becomes `python script.py`: argv, sys.path[0], a fresh `__main__` that
 multiprocessing's spawn can find again. An exception that leaves the script is told to the agent and then printed and
 ended as Python would. Imports the standard library and the session alone, since each restart waits for it. Must run
@@ -10,7 +11,6 @@ before any thread exists.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import importlib.util
 import os
 import signal
@@ -19,10 +19,9 @@ import types
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
-from trainjob.session import failure, large_imports, link, stacks, temporary
+from trainjob.session import failure, gloo_threads, large_imports, link, rendezvous, stacks, temporary, tie
 from trainjob_api import contract, first_path
 
-_PR_SET_PDEATHSIG = 1
 _SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
 """-P or -I: Python then puts no folder of ours in front of sys.path, and neither do we."""
 
@@ -32,19 +31,28 @@ class StartError(Exception):
 
 
 def main(arguments: List[str]) -> None:
-    """Run the command behind `--`; returns when it ended by itself, raises SystemExit with its exit code otherwise."""
-    command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
-    agent = os.environ.get(contract.ENV_AGENT_PID)
-    if agent is not None:
-        tie_to(int(agent))
-    large_imports.quiet()
-    run(command)
+    """Run the command behind `--`, or the one that a fork is given; returns when it ended by itself, raises SystemExit
+    with its exit code otherwise.
+    """
+    gloo_threads.let_finish()
+    if arguments[:1] == [contract.WARM]:
+        from trainjob.session import warm
+
+        command = warm.command(int(arguments[1]))
+    else:
+        command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
+        agent = os.environ.get(contract.ENV_AGENT_PID)
+        if agent is not None:
+            tie.tie_to(int(agent))
+        large_imports.quiet()
+    _run(command)
 
 
-def run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str]) -> None:
     """Become the program, in a process that is tied to the agent; ends as `main` does."""
     stacks.make_readable()
     temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
+    rendezvous.use_agent_store()
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
         link.boot()
@@ -66,14 +74,6 @@ def run(command: Sequence[str]) -> None:
     except BaseException as error:  # the top of the user's program
         _end(contract.END_EXCEPTION, error)
     link.tell_leaving(0)
-
-
-def tie_to(agent: int) -> None:
-    """Die when this process does, whose child we are."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # It may have died before prctl took hold: then nobody sends the signal.
-    if os.getppid() != agent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _prepare(command: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:

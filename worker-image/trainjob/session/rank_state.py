@@ -7,9 +7,10 @@ after that gets its state at once, so that the order of prepare_data_loader() an
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from trainjob.session import state_format
 from trainjob.session.errors import CheckpointError
@@ -24,6 +25,8 @@ class Saved:
     """The rank that saved it: another one than this rank when the world grew."""
     world_size: int
     """Ranks of the attempt that saved it."""
+    first: Any = None
+    """What rank 0 saved, where the number of ranks is another one now and this rank's state is not rank 0's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,23 +78,46 @@ def collect(world_size: int) -> bytes:
     return state_format.dumps({"world_size": world_size, "states": states})
 
 
-def load(path: str) -> None:
-    """Read states from the file of a checkpoint that holds this rank's (or those of rank 0) and hand them to their
-    providers.
+def bring(found: Mapping[str, Any], world_size: int, fetch: Callable[[str, List[str]], str]) -> None:
+    """`load` for a rank that was given a checkpoint: `found` is the agent's answer, `fetch` brings files of it. What
+    rank 0 saved is asked for only if the number of ranks is not `world_size`.
     """
-    owner = int(os.path.basename(path)[len("rank-") : -len(".state")])
+    from trainjob.checkpoint.records.layout import state_path
+
+    own, first, path = str(found["state"]), None, state_path(0)
+    if found["world_size"] != world_size and not own.endswith(f"/{path}"):
+        with open(str(found["listing"]), encoding="utf-8", errors="surrogateescape") as file:
+            if path in json.load(file):
+                first = os.path.join(fetch(str(found["id"]), [path]), path)
+    load(own, first)
+
+
+def load(path: str, first: Optional[str] = None) -> None:
+    """Read states from the file of a checkpoint that holds this rank's (or those of rank 0) and hand them to their
+    providers. `first`: the file of rank 0, when the number of ranks is another one now.
+    """
+    owner = _owner(path)
+    world_size, states = _read(path)
+    of_first = _read(first)[1] if first is not None and first != path else {}
+    for name, state in states.items():
+        saved = _loaded[name] = Saved(state, owner, world_size, of_first.get(name))
+        if name in _providers:
+            _providers[name].set(saved)
+
+
+def _read(path: str) -> Tuple[int, Dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             content = state_format.loads(file.read())
-        world_size, states = content["world_size"], dict(content["states"])
+        return content["world_size"], dict(content["states"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"The state of rank {owner} in {path} cannot be read: {type(error).__name__}: {error}"
+            f"The state of rank {_owner(path)} in {path} cannot be read: {type(error).__name__}: {error}"
         ) from error
-    for name, state in states.items():
-        saved = _loaded[name] = Saved(state, owner, world_size)
-        if name in _providers:
-            _providers[name].set(saved)
+
+
+def _owner(path: str) -> int:
+    return int(os.path.basename(path)[len("rank-") : -len(".state")])
 
 
 def clear() -> None:

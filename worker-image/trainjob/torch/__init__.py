@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List
 if TYPE_CHECKING:
     from trainjob.launch import TorchConfig, TorchTrainer
     from trainjob.torch.device import get_device, get_devices
+    from trainjob.torch.global_batch import GlobalBatch
     from trainjob.torch.group import init_process_group
     from trainjob.torch.loader import prepare_data_loader
     from trainjob.torch.model import prepare_model
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from trainjob.torch.sharded import load_sharded, save_sharded
 
 __all__ = [
+    "GlobalBatch",
     "ShardReader",
     "ShardWriter",
     "TorchConfig",
@@ -40,6 +42,7 @@ _HOME: Dict[str, str] = {
     "get_devices": "trainjob.torch.device",
     "init_process_group": "trainjob.torch.group",
     "prepare_data_loader": "trainjob.torch.loader",
+    "GlobalBatch": "trainjob.torch.global_batch",
     "prepare_model": "trainjob.torch.model",
     "enable_reproducibility": "trainjob.torch.reproducible",
     "save_sharded": "trainjob.torch.sharded",

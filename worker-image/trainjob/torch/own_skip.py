@@ -69,9 +69,9 @@ class OwnSkip:
         """For a checkpoint: how many batches without work were usual; None before that is known."""
         return self._usual if self._works > 1 else None
 
-    def restore(self, usual: Optional[int]) -> None:
-        """From a checkpoint."""
-        self._resumed = usual
+    def restore(self, usual: Optional[int], times: int = 1) -> None:
+        """From a checkpoint. `times`: so many ranks then are one now, whose step may take as many more batches."""
+        self._resumed = None if usual is None else (usual + 1) * times - 1
 
     def _error(self, idle: int, then: str) -> SkippedTwiceError:
         return SkippedTwiceError(

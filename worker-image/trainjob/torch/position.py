@@ -1,5 +1,5 @@
-"""Where a data loader stands: the epoch, and how many batches of it were handed out. Pure; knows neither torch nor
-ranks.
+"""Where a data loader stands: the epoch, how many batches of it were handed out, and where its order is dealt by us the
+cursor: how many samples, on all ranks, at whatever sizes (see `dealing`). Pure; knows neither torch nor ranks.
 
 Used by `loader`, one `Position` per prepared loader. The rules, which `prepare_data_loader` documents for users:
 
@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional
 
+from trainjob.torch.dealing import Dealing
+
 
 @dataclass(frozen=True, eq=False)
 class Pass:
@@ -28,6 +30,8 @@ class Pass:
     """Batches of the epoch that were handed out before; 0 for a fresh epoch."""
     start: Any
     """What `began` noted when the epoch first began, for a resumed one; None for a fresh epoch."""
+    cursor: Optional[int] = None
+    """Samples of the epoch that were handed out before, on all ranks; None where our cursor does not deal them."""
 
 
 class Position:
@@ -35,7 +39,8 @@ class Position:
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._handed = 0
+        self._dealing: Optional[Dealing] = None
+        """Of the iteration that goes on."""
         self._open = False
         """The epoch has begun and not ended."""
         self._fresh = True
@@ -59,19 +64,22 @@ class Position:
             run = Pass(chosen_epoch, 0, None)
         else:
             run = Pass(self._epoch if self._fresh else self._epoch + 1, 0, None)
-        self._epoch, self._handed, self._open, self._fresh, self._start = run.epoch, run.skip, True, False, run.start
-        self._run, self._in_pass, self._saved_in_pass = run, 0, False
+        self._epoch, self._open, self._fresh, self._start = run.epoch, True, False, run.start
+        self._run, self._in_pass, self._saved_in_pass, self._dealing = run, 0, False, None
         return run
 
     def began(self, start: Any) -> None:
         """Note what the epoch's order was drawn from."""
         self._start = start
 
+    def dealt(self, dealing: Dealing) -> None:
+        """Note how the samples of this iteration are dealt."""
+        self._dealing = dealing
+
     def handed_out(self, run: Pass) -> None:
         """One batch goes to the user. Of an older iteration than the last begun one: not counted, here and below."""
         if run is not self._run:
             return
-        self._handed += 1
         self._in_pass += 1
         if self._in_pass > 1:
             self._resume = None
@@ -101,29 +109,44 @@ class Position:
         self._saved_in_pass = True
         if self._resume is not None and not self._open:
             # Not iterated since: still where the checkpoint before, or the look, stood.
-            return {
-                "epoch": self._resume.epoch,
-                "handed": self._resume.skip,
-                "open": True,
-                "fresh": False,
-                "start": self._resume.start,
-            }
-        return {
-            "epoch": self._epoch,
-            "handed": self._handed,
-            "open": self._open,
-            "fresh": self._fresh,
-            "start": self._start if self._open else None,
-        }
+            return _saved(self._resume, is_open=True, fresh=False)
+        stands = self._stands()
+        return _saved(stands if self._open else replace(stands, start=None), self._open, self._fresh)
 
-    def restore(self, saved: Dict[str, Any], old_world_size: int, world_size: int) -> bool:
-        """Continue from a checkpoint. False: the number of ranks changed and some batches of the epoch will be seen
-        again.
+    def _stands(self) -> Pass:
+        """Where the epoch would be gone on with."""
+        run = self._run
+        if run is None:
+            return Pass(self._epoch, 0, self._start)
+        if self._dealing is None:
+            return Pass(self._epoch, run.skip + self._in_pass, self._start)
+        handed = run.skip + self._dealing.whole(self._in_pass)
+        return Pass(self._epoch, handed, self._start, self._dealing.cursor(self._in_pass))
 
-        With another number of ranks the same samples were handed out in other batches: `handed` batches on each of the
-        old ranks are `handed * old / new` on each of the new ones.
+    def restore(self, saved: Dict[str, Any], old_world_size: int, world_size: int, per_batch: Optional[int]) -> bool:
+        """Continue from a checkpoint. False: the number of ranks changed, and nobody knows exactly which samples of the
+        epoch were handed out.
+
+        `per_batch`: samples of one batch of a rank, where the order is dealt by the cursor; checkpoints of before there
+        was one count batches. None: a dataset or sampler of the user's divides itself. `handed` batches on each of the
+        old ranks are then `handed * old / new` on each of the new ones. 0: each rank has all the data.
         """
         self._epoch, self._open, self._run, self._fresh = saved["epoch"], False, None, saved["fresh"]
-        self._handed, rest = divmod(saved["handed"] * old_world_size, world_size)
-        self._resume = Pass(self._epoch, self._handed, saved["start"]) if saved["open"] else None
-        return bool(rest == 0)
+        handed, cursor, rest = int(saved["handed"]), saved.get("cursor"), 0
+        if per_batch is None:
+            handed, rest = divmod(handed * old_world_size, world_size)
+        elif cursor is None:
+            cursor = handed * old_world_size * per_batch
+        self._resume = Pass(self._epoch, handed, saved["start"], cursor) if saved["open"] else None
+        return rest == 0
+
+
+def _saved(stands: Pass, is_open: bool, fresh: bool) -> Dict[str, Any]:
+    return {
+        "epoch": stands.epoch,
+        "handed": stands.skip,
+        "open": is_open,
+        "fresh": fresh,
+        "start": stands.start,
+        "cursor": stands.cursor,
+    }

@@ -32,6 +32,8 @@ class _State:
         """States of the resumed checkpoint, set again when the first batch is handed out: set-up code draws too."""
         self.apart = False
         """The rank has a stream of its own, or is not to have one."""
+        self.alike = False
+        """All ranks are to draw the same for good."""
 
 
 _state = _State()
@@ -46,8 +48,9 @@ def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) ->
     its own (dropout, random batches), rank 0 as if it were alone. `same_on_all_ranks=True`: all draw the same for good.
 
     With it, a deterministic loop at a fixed number of ranks gives the same losses with failures as without, bit for
-    bit, when it resumes from get_checkpoint(). Operations without a deterministic implementation raise. numpy
-    Generators and torch.Generators of the user's own are the user's to save.
+    bit, when it resumes from get_checkpoint(). At another number of ranks, those that were there go on with their
+    random numbers, and new ones begin streams that nobody drew from before. Operations without a deterministic
+    implementation raise. numpy Generators and torch.Generators of the user's own are the user's to save.
     """
     import torch
 
@@ -55,14 +58,10 @@ def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) ->
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"enable_reproducibility(seed={seed!r}): a whole number of 0 or more")
     _state.seed = seed
-    _state.apart = same_on_all_ranks
+    _state.apart = _state.alike = same_on_all_ranks
     # cuBLAS reads it when its handle is made: before the first matrix product.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    random.seed(seed)
-    torch.manual_seed(seed)
-    numpy = _numpy()
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
+    _seed_all(seed, gpus=True)
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
@@ -81,11 +80,7 @@ def go_apart() -> None:
     _state.apart = True
     rank = place().rank
     if rank > 0:
-        import torch
-
-        own = derived("rank", rank)
-        _seed_all(own)
-        torch.manual_seed(own)  # the GPUs' generators too
+        _seed_all(derived("rank", rank), gpus=True)
 
 
 def before_first_batch() -> None:
@@ -133,11 +128,12 @@ def _numpy() -> Optional[Any]:
     return sys.modules.get("numpy")
 
 
-def _seed_all(value: int) -> None:
+def _seed_all(value: int, gpus: bool = False) -> None:
+    """`gpus`: their generators too."""
     import torch
 
     random.seed(value)
-    torch.default_generator.manual_seed(value)
+    (torch.manual_seed if gpus else torch.default_generator.manual_seed)(value)
     numpy = _numpy()
     if numpy is not None:
         numpy.random.seed(value % 2**32)
@@ -171,13 +167,24 @@ def _set(states: Dict[str, Any]) -> None:
 
 def _bring_back(saved: rank_state.Saved) -> None:
     here = place()
-    if saved.world_size != here.world_size:
+    if saved.world_size != here.world_size and here.rank == 0:
         warnings.warn(
-            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: random "
-            "states are not brought back, and losses will not repeat bit for bit.",
+            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: its random "
+            "numbers go on, but losses will not repeat those of another number of ranks bit for bit.",
             stacklevel=2,
         )
-        return
-    _state.pending = saved.state
+    if saved.rank != here.rank and not _state.alike:
+        # A rank that was not there: never a stream that was drawn from before, and the same each time it is resumed.
+        _seed_all(derived("rank", here.rank, _digest(saved.state)), gpus=True)
+        states = _take()
+    else:
+        states = saved.state if saved.first is None or not _state.alike else saved.first
+    _state.pending = states
     _state.apart = True  # the states that come back are each rank's own
-    _set(saved.state)
+    _set(states)
+
+
+def _digest(states: Dict[str, Any]) -> str:
+    numpy = None if states["numpy"] is None else (states["numpy"][1].tolist(), *states["numpy"][2:])
+    of = repr((states["python"], states["torch"].tolist(), numpy))
+    return hashlib.blake2b(of.encode(), digest_size=16).hexdigest()

@@ -94,6 +94,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_SUSPENDED: replace(_PLANNED, restart=False),
     contract.REASON_CANCELLED: replace(_PLANNED, restart=False),
     contract.REASON_SCALED: _PLANNED,
+    contract.REASON_RESIZED: _PLANNED,
     contract.REASON_RESTART_REQUESTED: _PLANNED,
     contract.REASON_SPEC_CHANGED: _PLANNED,
     # Why an attempt began.
@@ -131,6 +132,8 @@ CAUSES: Mapping[str, Cause] = {
         contract.REASON_WARNING,
         contract.REASON_CHECKPOINT_FAILING,
         contract.REASON_UNREACHABLE,
+        contract.REASON_BELOW_TARGET,
+        contract.REASON_AT_TARGET,
         contract.REASON_CHECKING,
         contract.REASON_NOT_FINISHED,
         contract.REASON_FINISHED,

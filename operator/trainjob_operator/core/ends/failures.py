@@ -24,8 +24,9 @@ from trainjob_operator.core.ends.rank_ends import (
     RankEnd,
     all_have_ended,
     broken_ranks,
+    ending_ranks,
+    first_that_left,
     kind_of,
-    rank_that_is_ending,
     stopped_ranks,
     succeeded,
 )
@@ -36,8 +37,10 @@ from trainjob_operator.core.phrases import how_rank_ended
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.turn import Turn
 
-COMMUNICATION_WAIT_S = 2.0
-"""How long an error that speaks of a lost peer waits for the word of the one that was lost."""
+COMMUNICATION_WAIT_S = 5.0
+"""How long an error that speaks of a lost peer waits for the word of the one that was lost: its connections may close
+while its exception is still on its way out of the script (`finally`, `with`).
+"""
 
 ENDING_WAIT_S = 15.0
 """How long it waits for the end of a rank that has raised: its agent kills it after ten seconds."""
@@ -59,6 +62,9 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     first = next((end for end in ends if not end.communication), None)
     if lost and (first is None or lost[0][0] < first.time):
         return of_pod(turn, lost[0][1])
+    waits = _wait_for_the_ending(turn, first or next(iter(ends), None))
+    if waits is not None:
+        return waits
     if first is not None:
         until = after(first.time, KUBELET_WAIT_S)
         if _is_untold(turn, first) and turn.now < until:
@@ -76,6 +82,19 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     return _communication_wait(turn, ends[0]) or _of_rank(turn, ends[0])
 
 
+def _wait_for_the_ending(turn: Turn, end: RankEnd | None) -> Undecided | None:
+    """An end after the word of a rank that raised waits for the end of that one: it is the cause, however long its
+    clean-up takes. What an error of a lost peer is owed to, each of them may be.
+    """
+    if end is None:
+        return None
+    raised = min(ending_ranks(turn), key=lambda rank: (rank.time, rank.rank), default=None)
+    until = after(end.time, ENDING_WAIT_S)
+    if raised is None or turn.now >= until or (raised.time > end.time and not end.communication):
+        return None
+    return Undecided(until, f"rank {end.rank} has ended; waiting for the end of rank {raised.rank}, which raised")
+
+
 def _communication_wait(turn: Turn, end: RankEnd) -> Undecided | None:
     """An error that speaks of a lost peer waits for that peer's word: for a moment, or until its silence tells that
     it is lost itself.
@@ -85,10 +104,6 @@ def _communication_wait(turn: Turn, end: RankEnd) -> Undecided | None:
     until = after(end.time, COMMUNICATION_WAIT_S)
     if turn.now < until:
         return Undecided(until, f"rank {end.rank} lost a peer; waiting for that peer's own word")
-    ending = rank_that_is_ending(turn)
-    until = after(end.time, ENDING_WAIT_S)
-    if ending is not None and turn.now < until:
-        return Undecided(until, f"rank {end.rank} lost a peer; waiting for the end of rank {ending}, which raised")
     unreachable = lost_to_peers(turn, turn.members())
     word_until = waits_for_word_until(turn, set(unreachable), end.time)
     if word_until is None:
@@ -124,15 +139,33 @@ def _interrupted(turn: Turn) -> Incident | Undecided | None:
 
 
 def _of_rank(turn: Turn, end: RankEnd) -> Incident:
-    report, running = end.report, turn.running
-    error = report.get("error") or {}
     reason = _reason_of_rank(turn, end)
+    left = first_that_left(turn) if end.communication and reason == contract.REASON_RANK_ENDED_EARLY else None
+    if left is not None:
+        lost = how_rank_ended(kind_of(end.report), end.report)
+        text = f"{_named(turn, left)} ended with exit code 0 while others needed it: rank {end.rank} {lost}"
+        return _incident(turn, left, end, reason, text)
+    return _incident(turn, end, end, reason, f"{_named(turn, end)} {_how(turn, end, reason)}")
+
+
+def _place(turn: Turn, end: RankEnd) -> str:
+    return end.pod.name if end.pod else pod_name(turn.job.metadata.name, end.slot)
+
+
+def _named(turn: Turn, end: RankEnd) -> str:
+    return f"rank {end.rank} on {_place(turn, end)}"
+
+
+def _incident(turn: Turn, end: RankEnd, told: RankEnd, reason: str, message: str) -> Incident:
+    """`end` is to blame; `told` is the end that tells of it, mostly the same."""
+    report, running = end.report, turn.running
+    error = told.report.get("error") or {}
     world = running.world_size if running else 1
-    place = end.pod.name if end.pod else pod_name(turn.job.metadata.name, end.slot)
+    place = _place(turn, end)
     return Incident(
         reason=reason,
-        time=end.time,
-        message=f"rank {end.rank} on {place} {_how(turn, end, reason)}",
+        time=told.time,
+        message=message,
         slot=end.slot,
         rank=end.rank,
         pod=place,

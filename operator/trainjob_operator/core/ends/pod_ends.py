@@ -30,6 +30,9 @@ def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
         f"{pod.name} {how_pod_ended(pod)} before training began{_disruption(pod)}",
         contract.REASON_START_FAILED,
     )
+    if pod.exit_code == contract.EXIT_BAD_CONFIG and pod.exit_code in turn.kind.agent_exits:
+        # No Python in the image, or variables that its agent cannot use: the next pod will be the same.
+        reason = contract.REASON_START
     if pod.failed_init is not None:
         log = f"kubectl logs -n {turn.job.metadata.namespace} {pod.name} -c {pod.failed_init}"
         message, reason = f"{pod.name} could not begin: {pod.message}; its log: {log}", contract.REASON_INIT_FAILED
@@ -81,6 +84,12 @@ def is_lost(turn: Turn, slot: int) -> bool:
     return not (to_come and slot in turn.kids.absent)
 
 
+def _never_was(turn: Turn, slot: int) -> bool:
+    """Whether a member's name was taken by another pod before its own was made: its attempt began before its pods."""
+    to_come = turn.kind.begins_before_pods and turn.status.timing.scheduled_at is None
+    return to_come and slot not in turn.kids.absent and slot not in turn.observed.went
+
+
 def lost_at(turn: Turn, slot: int) -> datetime:
     """When a member's pod was lost; one that is gone, or is being deleted, tells no time. The kubelet's clock may be
     wrong: a pod did not end before its agent spoke.
@@ -100,17 +109,27 @@ def of_pod(turn: Turn, slot: int) -> Incident:
     name = pod.name if pod else pod_name(turn.job.metadata.name, slot)
     taken = turn.observed.disruptions.get(slot) if pod is None else None
     reason = contract.REASON_PREEMPTED if taken else _reason_of_pod(turn, pod)
+    if pod is None and _never_was(turn, slot):
+        return Incident(
+            reason=reason,
+            time=turn.now,
+            message=f"{name} could not be made: another pod has its name",
+            slot=slot,
+            pod=name,
+            counted=False,
+        )
     how = how_pod_ended(pod) if pod and not pod.deleting else "is being deleted" if pod else "is gone"
-    exit_code = pod.exit_code if pod else None
+    last = pod or turn.observed.went.get(slot)
+    exit_code = last.exit_code if last else None
     return Incident(
         reason=reason,
         time=lost_at(turn, slot),
         message=f"{name} {how}" + (_disruption(pod) if pod else f" ({taken})" if taken else ""),
         slot=slot,
         pod=name,
-        node=pod.node if pod else None,
+        node=last.node if last else None,
         exit_code=exit_code,
-        signal=pod.signal if pod else None,
+        signal=last.signal if last else None,
         victims=max(0, world - max(1, world // workers) - succeeded(turn, outside=slot)),
         counted=cause_of(reason).counted and exit_code not in turn.kind.blameless_exits,
         agents_own=exit_code in turn.kind.agent_exits,

@@ -54,7 +54,7 @@ def broken_ranks(turn: Turn) -> Iterator[RankEnd]:
             ):
                 if (pod is None or slot in turn.kids.leaving) and kind_of(report) != contract.END_EXCEPTION:
                     continue
-                yield RankEnd(slot=slot, pod=pod, report=report, time=ended_at(report, view, turn.now))
+                yield RankEnd(slot=slot, pod=pod, report=report, time=broke_at(report, view, turn.now))
 
 
 def stopped_ranks(turn: Turn) -> Iterator[RankEnd]:
@@ -66,19 +66,33 @@ def stopped_ranks(turn: Turn) -> Iterator[RankEnd]:
         for report in view.ranks:
             if report.get("state") == contract.RANK_ENDED and kind_of(report) == contract.END_STOPPED:
                 yield RankEnd(
-                    slot=slot, pod=turn.kids.live.get(slot), report=report, time=ended_at(report, view, turn.now)
+                    slot=slot, pod=turn.kids.live.get(slot), report=report, time=broke_at(report, view, turn.now)
                 )
 
 
-def rank_that_is_ending(turn: Turn) -> int | None:
-    """A rank whose own exception has been told, and whose process is still there; None: there is none."""
+def first_that_left(turn: Turn) -> RankEnd | None:
+    """Of the ranks that ended well, the one that did so first; None: there is none."""
+    ends = [
+        RankEnd(slot=slot, pod=turn.kids.live.get(slot), report=report, time=broke_at(report, view, turn.now))
+        for slot in turn.members()
+        if (view := turn.word(slot)) is not None
+        for report in view.ranks
+        if report.get("state") == contract.RANK_ENDED and kind_of(report) == contract.END_OK
+    ]
+    return min(ends, key=lambda end: (end.time, end.rank), default=None)
+
+
+def ending_ranks(turn: Turn) -> Iterator[RankEnd]:
+    """Ranks that have told what ends them, and whose processes are still there; `time` is that of their word."""
     for slot in turn.members():
         view = turn.word(slot)
         for report in view.ranks if view is not None else ():
             error = report.get("error")
-            if report.get("state") != contract.RANK_ENDED and error and not error.get("communication"):
-                return report.get("rank", 0)
-    return None
+            if view is not None and report.get("state") != contract.RANK_ENDED and error:
+                pod = turn.kids.live.get(slot)
+                end = RankEnd(slot=slot, pod=pod, report=report, time=broke_at(report, view, turn.now))
+                if not end.communication:
+                    yield end
 
 
 def kind_of(report: RankReport) -> str:
@@ -89,11 +103,14 @@ def kind_of(report: RankReport) -> str:
     return contract.END_OK if report.get("exit_code") == 0 and not report.get("signal") else contract.END_EXIT
 
 
-def ended_at(report: RankReport, view: AgentView, now: datetime) -> datetime:
-    """On our clock; never later than the word of it, so that no clock can put off a verdict."""
+def broke_at(report: RankReport, view: AgentView, now: datetime) -> datetime:
+    """When it told what ends it, or else ended: clean-up may keep its process longer than its victims' theirs. On our
+    clock; never later than the word of it, so that no clock can put off a verdict.
+    """
     heard = min(aware(view.heard_at), now)
-    ended = by_agent_clock(report.get("ended_at"), view.clock_offset)
-    return heard if ended is None else min(ended, heard)
+    told = report.get("raised_at")
+    broke = by_agent_clock(report.get("ended_at") if told is None else told, view.clock_offset)
+    return heard if broke is None else min(broke, heard)
 
 
 def succeeded(turn: Turn, *, outside: int | None = None) -> int:

@@ -113,7 +113,7 @@ def _of_two(turn: Turn, leader: int, member: int) -> tuple[int, bool]:
         and before.reason == contract.REASON_PEERS_UNREACHABLE
         and before.pod != pod_name(turn.job.metadata.name, member)
     )
-    holds_the_only = attempt is not None and not attempt.stored and turn.status.progress.position > 0
+    holds_the_only = attempt is not None and not attempt.storage and turn.status.progress.position > 0
     return leader if helped_not else member, not holds_the_only
 
 

@@ -1,19 +1,22 @@
 """The end of a job whose workers all vanished: Failed waits until a fresh worker found that training had not completed.
+So does a group without agents after one with them, as it would train anew what is complete.
 
-Called by `decide.py`, and by the group with agents, which alone can look. The last rank may have ended well, and the
-end record be written, while the word of it was lost with the pods. A fresh worker is told `check`: it starts nothing,
-reads storage, and only if there is no record the verdict stands. One worker is enough, however many the job wants.
+Called by `decide.py`, and by both groups. The last rank may have ended well, and the end record be written, while the
+word of it was lost with the pods. A fresh worker is told `check`: it starts nothing, reads the attempt's storage, and
+only if there is no record the verdict stands. One worker is enough, however many the job wants.
 """
 
 from __future__ import annotations
 
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Verdict
+from trainjob_operator.core import make
 from trainjob_operator.core.answers import Answer, End, Waker
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
 from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.lifecycle import end_attempt
+from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.turn import Turn
 
@@ -30,7 +33,7 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
     A rank that ended with its container may have ended well before that: nobody is there any more who saw it.
     """
     attempt = turn.running
-    if attempt is None or turn.spec.checkpoint.storage is None:
+    if attempt is None or turn.storage is None:
         return False
     if incident.rank is not None and _denies_completion(turn, incident.slot):
         return False
@@ -43,9 +46,11 @@ def may_have_completed(turn: Turn, incident: Incident) -> bool:
 
 
 def _is_overtaken(turn: Turn, slot: int, incident: Incident) -> bool:
-    """Whether a pod went after the member's last word: that all ranks had ended by then may still be on its way."""
+    """Whether a pod or its container went after the member's last word: that all ranks had ended by then may still be
+    on its way.
+    """
     view = turn.word(slot)
-    return incident.rank is None and view is not None and aware(view.heard_at) < aware(incident.time)
+    return view is not None and aware(view.heard_at) < aware(incident.time)
 
 
 def is_unknown(turn: Turn) -> bool:
@@ -53,7 +58,7 @@ def is_unknown(turn: Turn) -> bool:
     is to fail for another reason than a worker's end.
     """
     attempt, failure = turn.status.attempt, turn.status.last_failure
-    if attempt is None or turn.spec.checkpoint.storage is None:
+    if attempt is None or turn.storage is None:
         return False
     if failure is not None and failure.attempt == attempt.number and failure.rank is not None:
         return False
@@ -65,10 +70,13 @@ def is_unknown(turn: Turn) -> bool:
 
 def is_looked_into(turn: Turn) -> bool:
     """Whether a look is under way, and not for too long."""
-    attempt = turn.status.attempt
-    if turn.status.verdict is None or attempt is None or attempt.ended_at is None:
+    verdict, attempt = turn.status.verdict, turn.status.attempt
+    if verdict is None or attempt is None:
         return False
-    until = after(attempt.ended_at, LOOK_WITHIN_S)
+    since = verdict.since or attempt.ended_at
+    if since is None:
+        return False
+    until = after(since, LOOK_WITHIN_S)
     turn.wake(until)
     return turn.now < until
 
@@ -86,14 +94,56 @@ def _denies_completion(turn: Turn, slot: int) -> bool:
 
 def defer(turn: Turn, reason: str, message: str) -> None:
     """The job fails for this reason unless a fresh worker finds the run complete."""
+    _call_for_a_look(turn, reason, message)
+    turn.say("before the job fails, a fresh worker looks whether training had completed")
+
+
+def _call_for_a_look(turn: Turn, reason: str | None, message: str) -> None:
     # The look does not wait for what starts had to wait for: one worker is enough, and it starts nothing.
     timing = turn.status.timing.model_copy(update={"retry_at": None, "gang_retry_at": None})
-    turn.change(
-        verdict=Verdict(reason=reason, message=message[: contract.MESSAGE_LIMIT]),
-        failures=turn.status.failures.model_copy(update={"early_in_row": 0}),
-        timing=timing,
-    )
-    turn.say("before the job fails, a fresh worker looks whether training had completed")
+    turn.change(failures=turn.status.failures.model_copy(update={"early_in_row": 0}), timing=timing)
+    turn.judge_by(Verdict(reason=reason, message=message[: contract.MESSAGE_LIMIT], since=turn.now))
+
+
+# --- Before a group without agents ------------------------------------------------------------------------------------
+
+
+def leave_open(turn: Turn) -> None:
+    """The newest attempt, which is over, may have completed: what comes next is to find out."""
+    _leave(turn, is_open=True)
+
+
+def _leave(turn: Turn, *, is_open: bool) -> None:
+    attempt = turn.status.attempt
+    if attempt is not None:
+        turn.change(attempt=attempt.model_copy(update={"open_end": is_open or None}))
+
+
+def is_open(turn: Turn) -> bool:
+    """Whether nobody knows if the newest attempt had completed, and nobody has looked."""
+    attempt = turn.status.attempt
+    return attempt is not None and attempt.state == "Ended" and bool(attempt.open_end)
+
+
+def look_first(turn: Turn) -> Answer:
+    """After an attempt whose end is open, a group without agents waits for a look. (Agents look when they join.)"""
+    attempt = turn.status.attempt
+    if turn.just_ended is not None and attempt is not None and not make.is_plain(attempt.make) and is_unknown(turn):
+        leave_open(turn)
+    next_speaks = turn.kind.speaks or turn.running is not None
+    if next_speaks or not is_open(turn) or turn.is_suspended or turn.blocked is not None:
+        return None
+    _call_for_a_look(turn, None, "the workers to come have no agents, and would train anew")
+    turn.say("before workers without agents begin, one with an agent looks whether training had completed")
+    return None
+
+
+def _is_needless(turn: Turn, verdict: Verdict) -> bool:
+    """Whether nothing without an agent is to begin now: the job is suspended, or has agents again."""
+    return verdict.reason is None and (turn.spec.suspend or defaults.uses_agent(turn.spec))
+
+
+# --- What the look found ----------------------------------------------------------------------------------------------
 
 
 def judge(turn: Turn) -> Answer:
@@ -101,13 +151,29 @@ def judge(turn: Turn) -> Answer:
     verdict, attempt = turn.status.verdict, turn.status.attempt
     if verdict is None or attempt is None:
         return None
+    if _is_needless(turn, verdict):
+        turn.judge_by(None)
+        return None
     looks = [view for pod in turn.kids.live.values() if (view := turn.kids.agent(pod)) is not None]
     looked = next((view for view in looks if view.checked == attempt.number), None)
-    if looked is not None:
+    if looked is not None and not _may_still_write(turn, looks, attempt.number):
         return _confirm(turn, verdict, looked.warning)
+    if verdict.reason is None and not is_looked_into(turn):
+        return _confirm(turn, verdict, f"no worker could look within {LOOK_WITHIN_S:.0f} s")
     if not turn.spec.suspend:
         turn.wait("a worker is to look whether training had completed", event=Waker.AGENT)
     return None
+
+
+def _may_still_write(turn: Turn, looks: list[AgentView], attempt: int) -> bool:
+    """Whether rank 0's agent lives, has been in the attempt, and has not looked itself: before it does, it ends what it
+    had under way, the end record too.
+    """
+    first, lost = turn.former[:1], find_lost(turn)
+    return any(
+        view.slot in first and view.slot not in lost and view.attempt == attempt and view.checked != attempt
+        for view in looks
+    )
 
 
 def look_failed(turn: Turn, incident: Incident) -> Answer:
@@ -125,6 +191,12 @@ def look_failed(turn: Turn, incident: Incident) -> Answer:
 
 
 def _confirm(turn: Turn, verdict: Verdict, trouble: str | None) -> Answer:
-    """The verdict stands."""
-    message = f"{verdict.message} ({trouble})" if trouble else verdict.message
-    return End(failed=True, reason=verdict.reason, message=message, cause=turn.status.last_failure)
+    """The verdict stands; or the job goes on."""
+    if verdict.reason is not None:
+        message = f"{verdict.message} ({trouble})" if trouble else verdict.message
+        return End(failed=True, reason=verdict.reason, message=message, cause=turn.status.last_failure)
+    _leave(turn, is_open=False)
+    turn.judge_by(None)
+    found = f"whether training had completed is not known ({trouble})" if trouble else "training had not completed"
+    turn.say(f"{found}: workers without agents begin")
+    return None

@@ -10,6 +10,7 @@ from datetime import datetime
 from trainjob_api import contract
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.conditions import counting_pods, done_and_gone
+from trainjob_operator.core.ends import verdict
 from trainjob_operator.core.ends.budget import Record, is_early
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.plain_ends import first_end
@@ -58,8 +59,8 @@ class PlainGroup:
         return False
 
     def may_be_complete(self, turn: Turn) -> bool:
-        """See `may_have_completed`."""
-        return False
+        """What came before it may have had agents."""
+        return verdict.is_open(turn)
 
     def give_up(self, turn: Turn) -> None:
         """There is nobody beside the attempt."""

@@ -91,6 +91,8 @@ def _agent(job: TrainJob, installation: Installation) -> list[Entry]:
     env += _s3(job.spec.checkpoint.s3)
     if installation.coordinator_ca:
         env.append({"name": contract.ENV_COORDINATOR_CA, "value": installation.coordinator_ca})
+    if installation.authority_follows:
+        env.append({"name": contract.ENV_COORDINATOR_CA_FILE, "value": contract.AUTHORITY_FILE})
     if installation.token_audience:
         env.append({"name": contract.ENV_TOKEN_FILE, "value": contract.TOKEN_FILE})
     if installation.any_master_port or _shares_the_nodes_network(job):

@@ -57,8 +57,22 @@ def owner_reference(job: TrainJob) -> dict[str, str | bool]:
     }
 
 
+class Slots(tuple[int, ...]):
+    """Slots in ascending order, each once. Whether one is among them is asked for each worker: it costs no search."""
+
+    _all: frozenset[int]
+
+    def __new__(cls, slots: Iterable[int]) -> Slots:
+        made = super().__new__(cls, slots)
+        made._all = frozenset(made)
+        return made
+
+    def __contains__(self, slot: object) -> bool:
+        return slot in self._all
+
+
 @lru_cache(maxsize=256)
-def parse_slots(text: str) -> tuple[int, ...]:
+def parse_slots(text: str) -> Slots:
     """`0-2,7` -> (0, 1, 2, 7): ascending, each once. Parts that are no range are left out, so that no status stops a
     turn.
     """
@@ -71,7 +85,7 @@ def parse_slots(text: str) -> tuple[int, ...]:
         found.update(range(first, min(last + 1, first + SLOTS_LIMIT - len(found))))
         if len(found) >= SLOTS_LIMIT:
             break
-    return tuple(sorted(found))
+    return Slots(sorted(found))
 
 
 @lru_cache(maxsize=256)

@@ -53,6 +53,7 @@ def worker_pod(job: TrainJob, slot: int, installation: Installation, avoid_nodes
             "namespace": job.metadata.namespace,
             "labels": {**_queue(job), **(metadata.get("labels") or {}), **naming.pod_labels(job, slot)},
             "ownerReferences": [naming.owner_reference(job)],
+            **_annotations(metadata, job, installation),
         },
         "spec": spec,
     }
@@ -97,6 +98,14 @@ def _train(spec: Manifest, job: TrainJob, slot: int, installation: Installation)
             ]
     made = container.trainer(spec, trainer, job, slot, installation)
     spec["containers"] = [made if i == at else other for i, other in enumerate(spec.get("containers") or [{}])]
+
+
+def _annotations(metadata: Manifest, job: TrainJob, installation: Installation) -> Manifest:
+    """The template's, and the CA that the agent is to believe."""
+    given = metadata.get("annotations") or {}
+    if defaults.uses_agent(job.spec) and installation.authority_follows:
+        given = {**given, contract.ANNOTATION_AUTHORITY: installation.coordinator_ca}
+    return {"annotations": given} if given else {}
 
 
 def _queue(job: TrainJob) -> dict[str, str]:

@@ -33,7 +33,7 @@ def added_volumes(
     if installation.runtime_image:
         volumes.append({"name": contract.RUNTIME_VOLUME, "emptyDir": {}})
     if installation.token_audience:
-        volumes.append(_token(installation.token_audience))
+        volumes.append(_token(installation.token_audience, installation.authority_follows))
     if checkpoint.s3 is not None and checkpoint.s3.ca_config_map:
         source = {
             "name": checkpoint.s3.ca_config_map,
@@ -63,15 +63,21 @@ def added_mounts(
     return mounts
 
 
-def _token(audience: str) -> Manifest:
-    source = {
+def _token(audience: str, with_authority: bool) -> Manifest:
+    """And the CA, as the pod's annotation says it."""
+    source: Manifest = {
         "serviceAccountToken": {
             "audience": audience,
             "expirationSeconds": TOKEN_SECONDS,
             "path": contract.TOKEN_FILE.rsplit("/", 1)[-1],
         }
     }
-    return {"name": contract.TOKEN_VOLUME, "projected": {"sources": [source]}}
+    authority: Manifest = {
+        "path": contract.AUTHORITY_FILE.rsplit("/", 1)[-1],
+        "fieldRef": {"fieldPath": f"metadata.annotations['{contract.ANNOTATION_AUTHORITY}']"},
+    }
+    sources = [source, {"downwardAPI": {"items": [authority]}}] if with_authority else [source]
+    return {"name": contract.TOKEN_VOLUME, "projected": {"sources": sources}}
 
 
 def _needs_shm(spec: Mapping[str, Any], trainer: Mapping[str, Any]) -> bool:

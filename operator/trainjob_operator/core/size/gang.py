@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_operator.core import obstacles
 from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.lifecycle import end_attempt
@@ -74,15 +74,19 @@ def hold(until: datetime) -> Hold:
 def beyond_enough(turn: Turn) -> list[int]:
     """Slots whose pods are on their way up: all of a start, or those that are beyond what the job goes on with."""
     listed = parse_slots(turn.status.slots)
-    enough = set(turn.members()) if turn.running is not None else _enough(turn, listed)
-    return [slot for slot in listed if slot not in enough]
+    members = set(turn.members())
+    enough = _enough(turn, listed)
+    return [slot for slot in listed if slot not in enough and slot not in members]
 
 
 def _enough(turn: Turn, listed: tuple[int, ...]) -> set[int]:
     """Workers that have a node and suffice to go on, those of the last attempt first; none if they are too few."""
+    if turn.running is not None and turn.spec.elastic is None:
+        return set()
     placed = [slot for slot in listed if slot in turn.kids.live and turn.kids.live[slot].scheduled]
-    enough = sorted(placed, key=lambda slot: (slot not in turn.former, slot))[: least(turn)]
-    return set(enough) if len(enough) == least(turn) else set()
+    need = least(turn) if turn.spec.elastic is None else defaults.largest_size(turn.spec, len(placed)) or least(turn)
+    enough = sorted(placed, key=lambda slot: (slot not in turn.former, slot))[:need]
+    return set(enough) if len(enough) == need else set()
 
 
 def _quota(turn: Turn, starting: Sequence[int]) -> str | None:
@@ -99,8 +103,7 @@ def holds_the_only_checkpoints(turn: Turn) -> bool:
 
 
 def _is_stored(turn: Turn) -> bool:
-    last = turn.status.attempt
-    return turn.spec.checkpoint.storage is not None if last is None or last.stored is None else last.stored
+    return turn.storage is not None
 
 
 def _give_back(turn: Turn, starting: Sequence[int], found: str, why: str) -> None:

@@ -13,9 +13,13 @@ def least(turn: Turn) -> int:
     """Workers without which the next attempt does not begin: as many as the last one had, if that is fewer than wished.
 
     A first start and a start after a suspension want all: they hold nothing that could go on. (A group without agents
-    always does, and asks not.)
+    always does, and asks not.) What an elastic job does with fewer is `elastic.py`'s.
     """
     last, wished = turn.status.attempt, turn.spec.workers
-    if last is None or last.end_cause in (contract.REASON_SUSPENDED, contract.REASON_GANG):
-        return wished
-    return min(wished, last.workers)
+    return wished if last is None or begins_afresh(turn) else min(wished, last.workers)
+
+
+def begins_afresh(turn: Turn) -> bool:
+    """Whether no worker of the last attempt is to go on."""
+    last = turn.status.attempt
+    return last is None or last.end_cause in (contract.REASON_SUSPENDED, contract.REASON_GANG)

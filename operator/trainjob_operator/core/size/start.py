@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from trainjob_api import contract
-from trainjob_operator.core import make
+from trainjob_api import contract, defaults
+from trainjob_operator.core import boundaries, make
 from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.children import holds_resources, made_of
 from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
@@ -18,7 +18,8 @@ from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_po
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
-from trainjob_operator.core.size import gang
+from trainjob_operator.core.size import elastic, gang
+from trainjob_operator.core.size.edits import outdated
 from trainjob_operator.core.size.least import least
 from trainjob_operator.core.size.pauses import backs_off_until
 from trainjob_operator.core.size.slots import take_slots
@@ -35,23 +36,59 @@ LOOK_AGAIN_S = 30.0
 
 
 def scale(turn: Turn, *, beside: bool) -> Answer:
-    """spec.workers differs from the running attempt: smaller at once, larger as soon as the new workers are up, if they
-    come up `beside` those that train.
+    """spec.workers differs from the running attempt: smaller at the next boundary, larger at the next one after the new
+    workers are up (of an elastic job some of them), if they come up `beside` those that train.
     """
     if turn.running is None or turn.blocked is not None or turn.held:
         return None  # something broke, and is to be told and counted before anything planned ends the attempt
     wished, members = turn.spec.workers, turn.members()
+    if wished > len(members) and beside and not make.is_plain(turn.make):
+        return _grow(turn, members)
+    turn.change(growth=None)
     if wished == len(members):
         return None
-    if wished > len(members) and beside and not make.is_plain(turn.make):
-        team = _team(turn)
-        late = missing(turn, team)
-        if len(team) < wished or late.slots:
-            why = f"training goes on with {len(members)} workers while {wished - len(members)} more come up"
-            return Hold(why=why, until=late.until, event=Waker.AGENT)
-    end_attempt(turn, contract.REASON_SCALED)
-    message = f"spec.workers is {wished}, the attempt had {len(members)}"
-    turn.tell("Normal", contract.REASON_SCALED, message)
+    return _end_resized(turn, contract.REASON_SCALED, f"spec.workers is {wished}, the attempt had {len(members)}")
+
+
+def _grow(turn: Turn, members: tuple[int, ...]) -> Answer:
+    """With all that somebody wishes as soon as they are up; an elastic job also with a part of them, or with those that
+    it had to do without, once they have been up for a while.
+    """
+    wished, team = turn.spec.workers, _team(turn)
+    late = missing(turn, team)
+    if turn.spec.elastic is None:
+        turn.change(growth=None)
+        if len(team) == wished and not late.slots:
+            text = f"spec.workers is {wished}, the attempt had {len(members)}"
+            return _end_resized(turn, contract.REASON_SCALED, text)
+        why = f"training goes on with {len(members)} workers while {wished - len(members)} more come up"
+        return Hold(why=why, until=late.until, event=Waker.AGENT)
+    if outdated(turn, members):
+        # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
+        turn.change(growth=None)
+        why = f"the spec was edited: {len(members)} of {wished} workers train on, since to grow would replace them"
+        return Hold(why=why, event=Waker.EDIT)
+    if len(team) == wished and not late.slots and elastic.is_raised(turn):
+        turn.change(growth=None)
+        return _end_resized(turn, contract.REASON_SCALED, f"spec.workers is {wished}, the attempt had {len(members)}")
+    ready = [slot for slot in team if slot not in late.slots]
+    at = elastic.grows_at(turn, members, ready)
+    if at is None:
+        why = f"training goes on with {len(members)} of {wished} workers while the others are missing"
+        return Hold(why=why, until=late.until, event=Waker.AGENT)
+    if turn.now < at:
+        why = f"{len(ready)} of {wished} workers are up: training goes on with more of them from {at:%H:%M:%S} UTC on"
+        return Hold(why=why, until=at, event=Waker.AGENT)
+    size = defaults.largest_size(turn.spec, len(ready))
+    return _end_resized(turn, contract.REASON_RESIZED, f"{size} workers are up, the attempt had {len(members)}")
+
+
+def _end_resized(turn: Turn, cause: str, message: str) -> Answer:
+    hold = boundaries.wait(turn, cause)
+    if hold is not None:
+        return hold
+    end_attempt(turn, cause)
+    turn.tell("Normal", cause, message)
     turn.say(message)
     return None
 
@@ -118,7 +155,9 @@ def begin_with_agents(turn: Turn) -> Answer:
     team = _team(turn)
     late = missing(turn, team)
     if late.slots or len(team) < turn.spec.workers:
-        smaller = _team_that_suffices(turn, team, late.slots)
+        smaller = _team_of_a_size(turn, team, late.slots)
+        if isinstance(smaller, Hold):
+            return smaller
         if smaller is None:
             waits = gang.waits_until(turn)
             text = f"waiting for {len(late.slots)} of {turn.spec.workers} workers: {name_workers(turn, late.slots)}"
@@ -133,15 +172,27 @@ def begin_with_agents(turn: Turn) -> Answer:
     return None
 
 
+def _team_of_a_size(turn: Turn, team: tuple[int, ...], late: list[int]) -> tuple[int, ...] | Hold | None:
+    """Fewer than are wished, and yet enough; or for whom they wait. None: they are too few."""
+    if turn.spec.elastic is None:
+        return _team_that_suffices(turn, team, late)
+    ready = [slot for slot in team if slot not in late]
+    size = defaults.largest_size(turn.spec, len(ready))
+    if size is None:
+        turn.change(growth=None)
+        return None
+    return elastic.hold(turn, size, late) or elastic.chosen(turn, ready, size)
+
+
 def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> tuple[int, ...] | None:
     """Not all that are wished are there, but as many as trained before: they need not wait for a wish.
 
     Whoever was a member and lives comes first, and is waited for: nobody else may hold what was trained last.
     """
-    need = least(turn)
+    need, missing = least(turn), set(late)
     stay = [slot for slot in team if slot in turn.former][:need]
-    more = [slot for slot in team if slot not in turn.former and slot not in late][: need - len(stay)]
-    if len(stay) + len(more) < need or set(stay) & set(late):
+    more = [slot for slot in team if slot not in turn.former and slot not in missing][: need - len(stay)]
+    if len(stay) + len(more) < need or missing.intersection(stay):
         return None
     return tuple(sorted(stay + more))
 

@@ -32,8 +32,9 @@ from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.addresses import join_address
 from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.from_member import FromMember, Join
+from trainjob.agent.wire.leader_link import Caller, LeaderLink
 from trainjob.agent.wire.packed import Held
-from trainjob.agent.wire.peers import Caller, LeaderLink, PeerServer
+from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import contract
 from trainjob_api.rank_messages import Begun
 
@@ -46,12 +47,16 @@ class Attempt:
     ) -> None:
         self._agents = Background(site.on_fault)
         """What ends the attempt: a fault there is the agent's own."""
-        self._site = replace(site, on_fault=self.fault)
+        self._site = replace(site, on_fault=self.fault, changed=self._changed)
+        self._tell = site.changed
+        self.overtaken = False
+        """A newer attempt has begun: nobody waits for what this one still has to say."""
         self._background = Background(self.fault)
         self._peers = peers
         self._boot = boot
         self._secret = str(order["secret"])
         self._leader_address = str(order["leader"])
+        self._boundary = order.get("boundary")
         self.number = int(order["attempt"])
         plain = rank_command.is_plain(site.config.command)
         self._shape = Shape(self.number, int(order["index"]), int(order["workers"]), int(order["processes"]), plain)
@@ -112,6 +117,9 @@ class Attempt:
             return self.leader.unreached
         return {} if self._leader_lost is None else {0: self._leader_lost}
 
+    def _changed(self, urgent: bool) -> None:
+        self._tell(urgent and not self.overtaken)
+
     # -- the coordinator's words ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -119,9 +127,12 @@ class Attempt:
         self._carry_out(self._course.begun(self.number <= self._boot.started_attempt()))
 
     def update(self, order: contract.Instruction) -> None:
-        """The same attempt, told again: rank 0's agent may have moved (its container was restarted), and an operator
-        with another key derives another secret.
+        """The same attempt, told again: rank 0's agent may have moved (its container was restarted), an operator with
+        another key derives another secret, and a planned change may wait for the next checkpoint.
         """
+        self._boundary = order.get("boundary")
+        if self.leader is not None:
+            self.leader.want_boundary(self._boundary)
         if order["secret"] != self._secret:
             self._secret = str(order["secret"])
             if self._link is not None or self.leader is not None:
@@ -198,6 +209,7 @@ class Attempt:
         shape = self._shape
         if shape.index == 0:
             self.leader = Leader(self._site, self.number, shape.workers, shape.processes, self._member.take)
+            self.leader.want_boundary(self._boundary)
             self._peers.know(self._secret, self.number, self.leader)
             self._ask()
         else:
@@ -245,7 +257,7 @@ class Attempt:
         self.run, chosen = answer.run, answer.resume.checkpoint
         self.resumed_from = None if chosen is None else chosen.id
         self._carry_out(self._course.answered(answer.completed), answer)
-        self._site.changed(True)
+        self._site.changed(answer.completed)
 
     def refused(self, kind: str, message: str) -> None:
         """The attempt cannot begin, or must not go on."""
@@ -324,9 +336,12 @@ class Attempt:
             self._fail(contract.END_START, str(error))
         else:
             self.beginning.note(beginning.FORKED)
+            self._site.changed(True)
 
     def _rank_began(self, word: Begun) -> None:
         self.beginning.began(word)
+        if word.first_step is not None:
+            self._site.starter.learn()
         self._site.changed(False)
 
     def process_of(self, number: int) -> Rank:

@@ -12,6 +12,7 @@ from trainjob.agent.attempts import course, forking
 from trainjob.agent.attempts.forking import Shape
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background
+from trainjob.agent.hangs import stopped
 from trainjob.agent.processes import leaving, strays
 from trainjob.agent.processes.ending import see_it_end
 from trainjob.agent.processes.rank import Rank
@@ -91,6 +92,7 @@ class Crew:
         """All of them, or none. Raises CannotRun, OSError."""
         self._group.ranks = forking.new_ranks(self._shape)
         forking.fork_all(self._site, self._group, self._shape, shared, argv)
+        self._background.spawn(stopped.watch(self._pids, self._note))
 
     def signal(self, number: int) -> None:
         """That the container got."""
@@ -158,6 +160,18 @@ class Crew:
         if self._server is not None:
             self._server.close()
 
+    def _pids(self) -> Dict[int, int]:
+        """Of the processes that are ranks, so far as they are known: behind a launcher, those that have spoken."""
+        started = {each.rank: each.pid for each in self._group.ranks if self._shape.plain and each.alive and each.pid}
+        return {**started, **({} if self._server is None else self._server.speakers())}
+
+    def _note(self, number: int, text: str) -> None:
+        """In this agent's output, and in the rank's own log."""
+        self._site.console.say(text)
+        output = self.process_of(number).output
+        if output is not None:
+            output.note(text + "\n")
+
     # -- what they say -------------------------------------------------------------------------------------------------
 
     def _greeted(self, hello: Hello) -> None:
@@ -206,7 +220,7 @@ class Crew:
             self._leavers[number] = parted
             self._background.spawn(leaving.say_it_stays(number, word, parted, site.console.say))
             return
-        process.leaving = word.code or 0
+        process.leaves(word.code or 0)
         if process.leaving:
             self._member.ending(number, leaving.how(word))
             site.changed(True)
@@ -237,7 +251,8 @@ class Crew:
         if rank.state == contract.RANK_ENDED and rank.rank not in self._told:
             self._told[rank.rank] = True
             self._member.ended(rank)
-        self._site.changed(True)
+        # That they were started is said of all at once.
+        self._site.changed(rank.state == contract.RANK_ENDED)
 
 
 def _error(kind: str, message: str) -> RankError:

@@ -66,13 +66,19 @@ def tmpdir_of(site: Site) -> str:
     return tmp if enough else os.path.join(site.socket_folder, "t")
 
 
-def make_folders(site: Site) -> None:
-    """What an attempt needs. Of attempts before only what they named themselves is there: see `remove_leftovers`."""
+def make_tmp(site: Site) -> str:
+    """TMPDIR of the ranks, as they are told it. Raises OSError."""
     tmp, told = tmp_of(site), tmpdir_of(site)
     os.makedirs(tmp, exist_ok=True)
     if told != tmp:
         with contextlib.suppress(FileExistsError):
             os.symlink(os.path.abspath(tmp), told)
+    return told
+
+
+def make_folders(site: Site) -> None:
+    """What an attempt needs. Of attempts before only what they named themselves is there: see `remove_leftovers`."""
+    make_tmp(site)
     remove_leftovers(site)
     os.makedirs(os.path.join(site.config.work_dir, "logs"), exist_ok=True)
 
@@ -122,6 +128,8 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) ->
         tmpdir_of(site),
         _mark(site),
         site.return_file,
+        answer.hosted,
+        site.starter.asks,
     )
 
 

@@ -26,6 +26,7 @@ from trainjob.agent.committing.commits import Commits
 from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
+from trainjob.agent.warm.stores import Store
 from trainjob.agent.wire import from_leader, from_member
 from trainjob.agent.wire.arrive import Arrive
 from trainjob.agent.wire.frames import FrameConnection
@@ -58,12 +59,14 @@ class Leader:
         self._join = Join(workers)
         self._requests: List[Request] = []
         self._notes = Notes(site.saving, self.tell)
-        self._port: Optional[MasterPort] = None
+        self._store: Optional[Store] = None
         self._background = Background(site.on_fault)
         self.collectives: Optional[Collectives] = None
         self.commits: Optional[Commits] = None
         self._history: Optional[History] = None
         self._run_end: Optional[RunEnd] = None
+        self._boundary: Optional[str] = None
+        """What the coordinator wishes of the next checkpoint."""
         self._witnesses = Witnesses()
         self._broke: List[int] = []
         """Ranks of which all were told that they broke."""
@@ -87,6 +90,12 @@ class Leader:
     def _tell_awaited(self) -> None:
         if self.unreached:
             self._site.changed(True)
+
+    def want_boundary(self, token: Optional[str]) -> None:
+        """A planned change waits for the next checkpoint; its ranks are kept until the operator has answered."""
+        self._boundary = token
+        if self.collectives is not None:
+            self.collectives.want_boundary(token)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -125,6 +134,8 @@ class Leader:
             collectives.ended(index, word.rank, word.how)
             if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
                 self._tell_broke(word.rank)
+                # What is known here of progress belongs to what that rank's end costs: the coordinator need not ask.
+                self._site.changed(True)
             if word.kind == contract.END_OK and self._run_end is not None:
                 self._run_end.ended_well(word.rank)
         elif isinstance(word, from_member.Staged):
@@ -165,8 +176,8 @@ class Leader:
         for part in (self.collectives, self.commits, self._history, self._run_end, self._links):
             if part is not None:
                 part.close()
-        if self._port is not None:
-            self._port.release()
+        if self._store is not None:
+            self._store.release()
 
     async def finish(self) -> None:
         """Before the agent ends: what was reported reaches the history, what is staged is committed. As long as it
@@ -174,6 +185,11 @@ class Leader:
         """
         if self._run_end is not None:
             await self._run_end.finish(lambda: self._links.gone)
+
+    def forbid_end(self) -> None:
+        """The run is not ended by this attempt any more."""
+        if self._run_end is not None:
+            self._run_end.forbid()
 
     # -- the join ------------------------------------------------------------------------------------------------------
 
@@ -205,11 +221,9 @@ class Leader:
         candidates = await self._notes.candidates(self._requests)
         try:
             settled = await start_point.settle(self._site, self._attempt, candidates)
-            self._port = (
-                master_port.picked(config.host)
-                if config.any_master_port
-                else master_port.computed(config.spec.rendezvous_port, self._attempt)
-            )
+            alone = not self._plain or self._workers * self._processes == 1
+            store = self._store = await self._site.starter.stores.take(self._attempt, self._master_port, alone)
+            store.on_end(self._store_ended)
         except StorageError as error:
             text = f"The job's storage {config.spec.storage} cannot be used: {error}"
             self._carry_out(self._join.failed(contract.END_STORAGE, text))
@@ -226,13 +240,25 @@ class Leader:
             settled.completed,
             tuple(r.address for r in self._requests),
             config.host,
-            self._port.port,
+            store.port,
             settled.claim,
             Resume(chosen, self._notes.holders(self._requests, chosen), adopt),
+            store.hosted,
         )
         if not settled.completed:
             self._begin(answer)
         self._carry_out(self._join.settled(answer))
+
+    def _master_port(self, attempt: int) -> MasterPort:
+        config = self._site.config
+        if config.any_master_port:
+            return master_port.picked(config.host)
+        return master_port.computed(config.spec.rendezvous_port, attempt)
+
+    def _store_ended(self) -> None:
+        """Groups that ranks make from now on would wait for it until their time is out."""
+        text = "The process that serves the ranks' store (MASTER_PORT) beside rank 0 has ended before them"
+        self.tell(None, Refused(contract.END_INTERNAL, text))
 
     async def _not_shared(self) -> None:
         """The storage path is another folder somewhere: nothing could be committed, whatever is tried."""
@@ -252,6 +278,7 @@ class Leader:
         self.commits = Commits(site, self.tell, run, self._attempt, () if chosen is None else (chosen.id,))
         facts = Facts(self._attempt, run, self._workers, self._processes, self._plain, position, parent)
         self.collectives = Collectives(site, self._links.tell_each, facts, self.commits, self._history)
+        self.collectives.want_boundary(self._boundary)
         expected = self._workers * (self._processes if self._plain else 1)
         self._run_end = RunEnd(site, self.tell, expected, self.collectives, self.commits, self._history)
         self.commits.on_committed = self.collectives.committed

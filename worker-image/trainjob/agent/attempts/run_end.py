@@ -6,7 +6,7 @@ Made by `leader` when the join is answered.
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, Set
+from typing import Callable, Optional, Set
 
 from trainjob.agent.background import Background
 from trainjob.agent.barriers.collectives import Collectives
@@ -36,6 +36,7 @@ class RunEnd:
         self._background = Background(site.on_fault)
         self._ok: Set[int] = set()
         self._ending = False
+        self._writing: Optional[asyncio.Task[None]] = None
         self._impatient = False
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class RunEnd:
             self._tell(0, Unstored(self._commits.failed))
         elif self._commits.drained:
             self._ending = True
-            self._background.spawn(self._end())
+            self._writing = self._background.task(self._end())
         elif not self._impatient:
             self._impatient = True
             self._background.spawn(self._say_what_is_awaited())
@@ -73,6 +74,13 @@ class RunEnd:
         await self._flush_history()
         while not self._commits.drained and not self._commits.waits_only_for(gone()):
             await self._commits.until_drained(POLL_S)
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+
+    def forbid(self) -> None:
+        """From now on no end record is written: whether there is one is being looked at."""
+        self._ending = True
+        self._background.cancel()
 
     async def _say_what_is_awaited(self) -> None:
         """Training is over and storage takes its time, or refuses: the job is not stuck, and the user can do

@@ -13,6 +13,7 @@ from typing import Deque, Dict, List, Optional, Sequence
 
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Barrier
+from trainjob.agent.barriers.boundary import HOLD_S, Boundary
 from trainjob.agent.barriers.calls import Arrival
 from trainjob.agent.barriers.effort import Effort
 from trainjob.agent.barriers.history import History
@@ -47,6 +48,11 @@ class Collectives:
         self._blob = b""
         self._answered = 0
         self._answer_blob = b""
+        self._answer_requests = False
+        self._boundary = Boundary()
+        self._kept: Optional[from_leader.Release] = None
+        """The answer that ranks would have by now, had they not reached a boundary."""
+        self._keeping: Optional[asyncio.TimerHandle] = None
         self.needed: Dict[int, Needed] = {}
         """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
         self.missing = Missing(lambda index, word: tell(None if index is None else (index,), word), site.on_fault)
@@ -61,10 +67,16 @@ class Collectives:
         """How far the run is."""
         return self._reports.progress
 
+    @property
+    def boundary(self) -> Optional[str]:
+        """The wish for whose sake all ranks are kept in report() now, behind a saved checkpoint."""
+        return self._boundary.reached
+
     def close(self) -> None:
         """The attempt is over."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._keeping):
+            if timer is not None:
+                timer.cancel()
         self.missing.close()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -153,6 +165,11 @@ class Collectives:
         self._reports.logged(rows)
         self.effort.stepped(self._loop.time())
 
+    def want_boundary(self, token: Optional[str]) -> None:
+        """A planned change waits for the next checkpoint (None: no more)."""
+        if self._boundary.want(token):
+            self._go_on()
+
     def _resize(self, world_size: int) -> None:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
             self._barrier.world_size = world_size
@@ -212,6 +229,9 @@ class Collectives:
         warnings: List[str] = []
         if output.ranks is None:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
+            self._answer_requests = self._boundary.wanted is not None
+        elif self._kept is not None and self._kept.n == output.n:
+            return  # a call that is repeated after a lost connection; its answer goes to all
         if output.ranks is None and output.kind == contract.KIND_REPORT:
             saved, warnings = self._reports.released()
             now = self._loop.time()
@@ -219,10 +239,26 @@ class Collectives:
             self.effort.stepped(now)
         elif output.saved:
             saved = self._reports.saved_last()
-        self._tell(
-            None,
-            from_leader.Release(output.n, output.stop, output.ranks, saved, tuple(warnings), self._answer_blob),
+        answer = from_leader.Release(
+            output.n, output.stop, output.ranks, saved, tuple(warnings), self._answer_blob, self._answer_requests
         )
+        saves = output.ranks is None and saved is not None and not output.stop
+        if saves and self._boundary.wanted is not None and self._boundary.reach(self._loop.time()):
+            self._kept, self._keeping = answer, self._loop.call_later(HOLD_S, self._go_on)
+            self._tell(None, from_leader.Upload(output.n))
+            self._site.changed(True)
+            return
+        self._tell(None, answer)
+
+    def _go_on(self) -> None:
+        """From a boundary that nobody uses."""
+        answer, self._kept = self._kept, None
+        if self._keeping is not None:
+            self._keeping.cancel()
+        if answer is not None:
+            self._boundary.leave(self._loop.time())
+            self._tell(None, answer)
+            self._site.changed(True)
 
     def _fail(self, output: barrier.Fail) -> None:
         self._answered = max(self._answered, output.n)

@@ -49,6 +49,8 @@ class Commits:
         self._committing: Set[str] = set()
         self._retaining = 0
         self._validating: Set[str] = set()
+        self._validated: Set[str] = set()
+        """Whose validation is over, whatever storage shows: its end may be what could not be written."""
         self._validates = False
         """Checkpoints of this attempt are validated, so that their metrics are not those of their reports alone."""
         self._drained = asyncio.Event()
@@ -113,7 +115,8 @@ class Commits:
                 await asyncio.wait_for(self._stored.wait(), None if deadline is None else deadline - self._loop.time())
             except asyncio.TimeoutError:
                 break
-        return list((await self._site.storage.call("reported", {"run": self._run}))["checkpoints"])
+        wanted = {"run": self._run, "over": sorted(self._validated)}
+        return list((await self._site.storage.call("reported", wanted))["checkpoints"])
 
     def waits_only_for(self, lost: Set[int]) -> bool:
         """Whatever is on its way lacks the share of one of these members."""
@@ -172,9 +175,11 @@ class Commits:
         """A checkpoint is validated, or (`over`) was: it may be the best now, or one too many."""
         self._validates = True
         if not over:
+            self._validated.discard(id_)
             self._validating.add(id_)
             return
         self._validating.discard(id_)
+        self._validated.add(id_)
         if self._site.storage is not None:
             self._background.spawn(self._retain())
 
@@ -289,10 +294,11 @@ class Commits:
             "score_order": spec.score_order,
         }
         if self._validates:
-            wanted["validates"] = True
+            wanted["validates"], wanted["over"] = True, sorted(self._validated)
         self._retaining += 1
         try:
             kept = await self._site.storage.call("retain", wanted)
+            self._validated.difference_update(kept.get("deleted") or ())
             self.count, self.latest, self.best = int(kept["count"]), kept.get("latest") or self.latest, kept.get("best")
             self._site.changed(False)
         except StorageError as error:

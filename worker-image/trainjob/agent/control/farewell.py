@@ -35,7 +35,7 @@ def farewell(report: AgentReport, code: int, why: str) -> str:
             kind=rank.get("kind") or contract.END_EXIT,
             exit_code=rank.get("exit_code"),
             signal=rank.get("signal"),
-            ended_at=rank.get("ended_at"),
+            ended_at=rank.get("raised_at") or rank.get("ended_at"),
             communication=bool(error.get("communication")),
             error=error.get("type") or "",
             text=error.get("message") or "",
@@ -77,7 +77,7 @@ def _first_broken(report: AgentReport) -> Optional[RankReport]:
         broken,
         key=lambda rank: (
             bool((rank.get("error") or {}).get("communication")),
-            rank.get("ended_at") or 0.0,
+            rank.get("raised_at") or rank.get("ended_at") or 0.0,
             rank.get("rank", 0),
         ),
         default=None,

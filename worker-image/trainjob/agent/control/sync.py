@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError, trust
-from trainjob.agent.control.sync_trouble import Refused, TokenUnreadable, describe
+from trainjob.agent.control.sync_trouble import Refused, TokenUnreadable, describe, is_certificate_trouble
 from trainjob_api import contract
 
 PATH = "/v1/sync"
@@ -52,6 +52,7 @@ class Sync:
         self._troubles: Set[str] = set()
         """Kinds that were said since the last answer."""
         self._not_before = 0.0
+        self._authority = config.coordinator_ca
         self._trust = trust(config.coordinator, config.coordinator_ca)
 
     def changed(self, urgent: bool) -> None:
@@ -170,10 +171,26 @@ class Sync:
 
     async def _connect(self) -> PostConnection:
         connection = PostConnection(self._config.coordinator, self._trust)
-        await asyncio.wait_for(connection.open(), MARGIN_S)
+        try:
+            await asyncio.wait_for(connection.open(), MARGIN_S)
+        except OSError as error:
+            if is_certificate_trouble(error):
+                self._look_for_another_authority()
+            raise
         self._connections = [c for c in self._connections if not c.closed]
         self._connections.append(connection)
         return connection
+
+    def _look_for_another_authority(self) -> None:
+        """The installation may have another CA than the one that we believe; the next try believes that alone."""
+        try:
+            with open(self._config.coordinator_ca_file or "", encoding="ascii") as file:
+                told = file.read().strip()
+            if told and told != (self._authority or "").strip():
+                self._trust, self._authority = trust(self._config.coordinator, told), told
+                self._say("the coordinator's CA is another one now, by this pod's annotation")
+        except (OSError, ValueError):
+            pass  # no file, or nothing in it that is a certificate: what is believed stays
 
     def _refused(self, answer: Answer) -> None:
         """Raises Refused. A coordinator that asks us to come again later is there: we are not alone."""

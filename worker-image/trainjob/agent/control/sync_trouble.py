@@ -36,6 +36,11 @@ class Trouble(NamedTuple):
     sentence: str
 
 
+def is_certificate_trouble(error: Exception) -> bool:
+    """Whether the server's certificate is what was refused."""
+    return _verify_code(error) is not None
+
+
 def describe(error: Exception, config: AgentConfig) -> Trouble:
     """What is wrong, its likely cause, and what mends it."""
     where = f"the coordinator at {config.coordinator.host}:{config.coordinator.port}"
@@ -70,9 +75,10 @@ def _certificate_cause(code: int, config: AgentConfig) -> str:
         return f"it is not for the name {config.coordinator.host}: is the operator's --coordinator-url right?"
     if code in (NOT_YET_VALID, EXPIRED):
         return "do the clocks of this node and of the operator's differ?"
+    told = "" if config.coordinator_ca_file is None else "The operator tells this pod of it within two minutes. Else: a"
     return (
         "it is not of the authority that this pod was given at its start (was the operator's Secret made anew?). "
-        f"A new pod gets the present one: kubectl -n {config.namespace} delete pod {config.pod}"
+        f"{told or 'A'} new pod gets the present one: kubectl -n {config.namespace} delete pod {config.pod}"
     )
 
 

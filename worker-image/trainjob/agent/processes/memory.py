@@ -2,13 +2,16 @@
 
 Asked by `ranks` when a process ends by SIGKILL that nobody here has sent. With cgroup v2 Kubernetes mostly has the
 whole container killed, and the kubelet tells; with v1, or where one process goes alone, nobody else does. A container
-sees its own group at the mount's root, or below it by the path in /proc/self/cgroup. `tj doctor` asks for the limit.
+sees its own group at the mount's root, or below it by the path in /proc/self/cgroup. `tj doctor` asks for the room.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from trainjob_api.contract import RankError
 
 ROOT = "/"
 """Where proc and sys lie; tests have another."""
@@ -16,12 +19,24 @@ UNLIMITED = 1 << 60
 """Larger limits are v1's way to say that there is none."""
 WAY_OUT = "Give the worker more of it (resources.limits.memory), or use less: smaller batches, fewer loader processes."
 ERROR_TYPE = "OutOfMemory"
+_TOLD = re.compile(
+    r"DataLoader worker \(pid \d+\) is killed by signal: Killed|BrokenProcessPool|died with <Signals\.SIGKILL: 9>"
+    r"|terminated with signal SIGKILL"
+)
+"""What torch and the standard library say of a process of theirs that SIGKILL ended."""
 
 
 class _Group(NamedTuple):
     counter: str
     """The file with a line `oom_kill <count>`."""
     limit: str
+
+
+def tells_of_a_kill(error: Optional[RankError]) -> bool:
+    """Whether this exception comes of a process of the rank's (a loader's worker) that was killed."""
+    if error is None:
+        return False
+    return any(_TOLD.search(text) for text in (error.get("message") or "", error.get("traceback") or ""))
 
 
 class OomKills:
@@ -31,23 +46,38 @@ class OomKills:
         self._group = next((group for group in _groups() if _count(group) is not None), None)
         self._claimed = self._now()
 
-    def claim(self) -> Optional[str]:
+    def claim(self, whom: str = "it") -> Optional[str]:
         """What to say of a process that was killed just now; None: it was not for memory, or nobody can tell."""
         if self._group is None or self._now() <= self._claimed:
             return None
         self._claimed += 1
         most = _limit(self._group)
         if most is None:
-            return f"The kernel killed it because its node, or its pod, had no memory left. {WAY_OUT}"
-        return f"The kernel killed it because its container reached its memory limit of {_size(most)}. {WAY_OUT}"
+            return f"The kernel killed {whom} because its node, or its pod, had no memory left. {WAY_OUT}"
+        return f"The kernel killed {whom} because its container reached its memory limit of {_size(most)}. {WAY_OUT}"
 
     def _now(self) -> int:
         return 0 if self._group is None else _count(self._group) or 0
 
 
-def limit() -> Optional[int]:
-    """What this container may take in all, in bytes; None: it has no limit, or nobody can tell."""
-    return min((found for found in map(_limit, _groups()) if found is not None), default=None)
+def room() -> Optional[int]:
+    """What processes of this container can still get, in bytes, files that are read again left out; None: nobody can
+    tell.
+    """
+    found = [most - _used(group) for group in _groups() for most in (_limit(group),) if most is not None]
+    for line in _read(os.path.join(ROOT, "proc/meminfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            found.append(int(value.split()[0]) * 1024)
+    return max(0, min(found)) if found else None
+
+
+def _used(group: _Group) -> int:
+    folder = os.path.dirname(group.limit)
+    used = _read(os.path.join(folder, "memory.current")) or _read(os.path.join(folder, "memory.usage_in_bytes"))
+    stat = dict(line.partition(" ")[::2] for line in _read(os.path.join(folder, "memory.stat")).splitlines())
+    cached = stat.get("total_inactive_file") or stat.get("inactive_file") or "0"
+    return max(0, int(used.strip() or 0) - int(cached))
 
 
 def _groups() -> Iterator[_Group]:

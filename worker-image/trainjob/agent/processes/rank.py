@@ -39,8 +39,10 @@ class Rank:
         self.ended_at: Optional[float] = None
         self.error: Optional[RankError] = None
         self.error_kind: Optional[str] = None
-        self._told: Dict[int, Tuple[str, RankError]] = {}
-        """What ended the last program that spoke as a rank here, by rank: under a launcher there are several."""
+        self._told: Dict[int, Tuple[str, RankError, float]] = {}
+        """What ended the last program that spoke as a rank here, and when it said so, by rank: under a launcher there
+        are several.
+        """
         self._needed: Optional[RankError] = None
         """Others waited for it in vain."""
         self._broken: Dict[int, Tuple[str, Optional[int], Optional[RankError]]] = {}
@@ -49,6 +51,8 @@ class Rank:
         """Of the library, by all that speak as ranks here."""
         self.leaving: Optional[int] = None
         """The exit code with which its script has ended, by its own word."""
+        self.raised_at: Optional[float] = None
+        """When it told what ends it."""
         self.leaves_with: Optional[int] = None
         """The same once the agent ends it, since it did not end by itself."""
         self.greeted = False
@@ -78,6 +82,8 @@ class Rank:
             out["error"] = self.error
         elif self.state != contract.RANK_ENDED and self.leaving:
             out["error"] = {"type": "SystemExit", "message": str(self.leaving)}
+        if self.raised_at is not None:
+            out["raised_at"] = self.raised_at
         if self.state == contract.RANK_ENDED:
             out.update(
                 {
@@ -120,15 +126,20 @@ class Rank:
         """Rank `number`'s own word about what is about to end it (OP_ERROR)."""
         kind = kind if kind in (contract.END_START, contract.END_STORAGE, contract.END_FULL) else contract.END_EXCEPTION
         self._told.pop(number, None)
-        self._told[number] = (kind, bounded(error))
+        self._told[number] = (kind, bounded(error), steady.now())
         self._believe()
+
+    def leaves(self, code: int) -> None:
+        """Its own word that its script has ended with this exit code."""
+        self.leaving = code
+        if code and self.raised_at is None and self.verdict is None:
+            self.raised_at = steady.now()
 
     def _believe(self) -> None:
         if self.verdict is not None and self.error is not None:
             return  # why the agent ends it was said before: what it raises meanwhile comes of that
-        words = list(self._told.values())
-        self.error_kind = words[-1][0] if words else None
-        self.error = words[-1][1] if words else None
+        last = next(reversed(list(self._told.values())), None)
+        self.error_kind, self.error, self.raised_at = (None, None, None) if last is None else last
 
     def miss(self, error: RankError) -> None:
         """Others waited for it in vain, so that an end with 0 (told already, or still to come) is no success."""
@@ -181,8 +192,11 @@ class Rank:
 
     def explain_kill(self, kills: OomKills) -> None:
         """By the kernel, for its memory, or by somebody else: of an end by SIGKILL that was not our doing, also of what
-        spoke behind a shell or a launcher.
+        spoke behind a shell or a launcher; and of an exception that tells of such a kill of what the rank had started.
         """
+        if self.kind == contract.END_EXCEPTION and memory.tells_of_a_kill(self.error):
+            self._lost_a_process(kills)
+            return
         killed = signal.SIGKILL in (self.signal, (self.exit_code or 0) - 128)
         was_killed = any(kind == contract.END_SIGNAL for kind, _, _ in self._broken.values())
         if self.kind not in (contract.END_SIGNAL, contract.END_EXIT) or not (killed or was_killed):
@@ -190,6 +204,14 @@ class Rank:
         message = kills.claim()
         if message is not None:
             self.kind, self.error = contract.END_OOM, bounded({"type": memory.ERROR_TYPE, "message": message})
+
+    def _lost_a_process(self, kills: OomKills) -> None:
+        error = self.error or {}
+        message = kills.claim("a process that it had started")
+        if message is not None:
+            text = f"{message} What it raised for that: {error.get('type')}: {error.get('message')}"
+            told: RankError = {"type": memory.ERROR_TYPE, "message": text, "traceback": error.get("traceback") or ""}
+            self.kind, self.error = contract.END_OOM, bounded(told)
 
     def _look_for_wrong_python(self) -> None:
         """The library greets before it touches the user's script: what cannot be imported before is the

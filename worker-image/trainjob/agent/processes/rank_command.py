@@ -10,7 +10,7 @@ import sys
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import trainjob_api
-from trainjob.agent.processes import cores
+from trainjob.agent.processes import accelerators, cores
 from trainjob_api import command, contract
 
 SESSION_MODULE = "trainjob.session.rank"
@@ -56,6 +56,10 @@ class AttemptPlace(NamedTuple):
     tmp: str
     tmp_mark: str
     return_file: str = ""
+    hosted: bool = False
+    """The store is served beside the ranks."""
+    learn: str = ""
+    """Where the first rank here is to list what its script imports."""
 
 
 def is_plain(words: Sequence[str]) -> bool:
@@ -103,7 +107,7 @@ def environment(
 
 def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
     """What of it is another for each rank or attempt. No library reads it while it is imported."""
-    return {
+    env = {
         contract.ENV_RANK: str(place.rank),
         contract.ENV_LOCAL_RANK: str(place.local_rank),
         contract.ENV_WORLD_SIZE: str(place.world_size),
@@ -120,10 +124,13 @@ def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
         contract.ENV_AGENT_PID: str(os.getpid()),
         "TMPDIR": shared.tmp,
         contract.ENV_TMP_MARK: shared.tmp_mark,
+        contract.ENV_LEARN: "" if place.local_rank else shared.learn,
     }
+    # Else rank 0 serves it, as a script that is started by hand has it.
+    return {**env, contract.ENV_AGENT_STORE: str(True)} if shared.hosted else env
 
 
-PLACE = frozenset(of_place(RankPlace(0, 0, 0, 0, 0, 0, 0), AttemptPlace(0, 0, None, "", 0, "", "", "", "")))
+PLACE = frozenset(of_place(RankPlace(0, 0, 0, 0, 0, 0, 0), AttemptPlace(0, 0, None, "", 0, "", "", "", "", "", True)))
 """The names of these."""
 
 
@@ -135,6 +142,9 @@ def environment_of_all(base: Mapping[str, str], words: Sequence[str], local_worl
     if local_world_size > 1:
         # Without it each rank would start a thread per core; torchrun's answer is 1, ours is a fair share.
         env.setdefault("OMP_NUM_THREADS", str(cores.share(local_world_size)))
+    if accelerators.surely_none(accelerators.names(), base):
+        # Accelerate, and the Trainers that stand on it, else take a machine without one for a job of a single rank.
+        env.setdefault("ACCELERATE_USE_CPU", "true")
     if is_plain(words):
         _reach_session(env, words[0])
     return env

@@ -11,8 +11,9 @@ import signal
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from trainjob.agent.background import Background
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.memory import OomKills
-from trainjob.agent.processes.output import Console, LogFile, RankOutput
+from trainjob.agent.processes.output import LogFile, RankOutput
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.reaper import Reaper, group_gone, handles, kill_group, signal_group, signal_process
 from trainjob.agent.processes.starter import PlainStarter, Starter

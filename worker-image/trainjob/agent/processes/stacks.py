@@ -1,8 +1,8 @@
 """Where a rank stands: its Python stacks, written by faulthandler into a file when the agent sends STACK_SIGNAL.
 
-Called by `member` when other ranks wait for one of ours. The signal ends a process that does not handle it, so it goes
-to no other than the process that spoke to us as this rank (behind a shell or a launcher that is not the one we
-started), and only while the kernel says that this one handles it.
+Called by `member` when other ranks wait for one of ours, and by `tj stack`. The signal ends a process that does not
+handle it, so it goes to no other than the process that spoke to us as this rank (behind a shell or a launcher that is
+not the one we started) or holds its file, and only while the kernel says that this one handles it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TEXT_LIMIT = 6000
 _SIGNAL = getattr(signal, contract.STACK_SIGNAL_NAME)
 
 
-async def stack_of(rank: int, pid: Optional[int], folder: str) -> str:
-    """The stack of one rank, or why there is none; `pid`: of the process that has said hello as this rank. Takes
-    WAIT_S at most.
+async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT_LIMIT, wait_s: float = WAIT_S) -> str:
+    """The stack of one rank (`limit` bytes at most), or why there is none; `pid`: of the process that has said hello as
+    this rank. Takes `wait_s` at most.
     """
     if pid is None:
         return "has not reached the training library yet (Python is starting), or has left it"
@@ -38,15 +38,15 @@ async def stack_of(rank: int, pid: Optional[int], folder: str) -> str:
         return "is ending"
     except OSError as error:
         return f"gives no stack: {error}"
-    deadline = asyncio.get_running_loop().time() + WAIT_S
+    deadline = asyncio.get_running_loop().time() + wait_s
     seen = before
     while asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(POLL_S)
         size = _size(path)
         if size > before and size == seen:
-            return _read(path, before)
+            return _read(path, before, limit)
         seen = size
-    return f"gives no stack within {WAIT_S:g} s: {_state(pid)}"
+    return f"gives no stack within {wait_s:g} s: {_state(pid)}"
 
 
 async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> Dict[int, str]:
@@ -62,24 +62,39 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read(path: str, start: int) -> str:
+def _read(path: str, start: int, limit: int) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(start)
-            return file.read(TEXT_LIMIT).decode("utf-8", "replace").rstrip()
+            return file.read(limit).decode("utf-8", "replace").rstrip()
     except OSError as error:
         return f"its stack cannot be read: {error}"
 
 
-def _state(pid: int) -> str:
+def state_letter(pid: int) -> Optional[str]:
+    """What the kernel says a process does: R, S, D, T (stopped), ...; None: it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            letter = file.read().rpartition(b")")[2].split()[0].decode()
-    except OSError:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def _tracer(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next(line.split()[1].decode() for line in file if line.startswith(b"TracerPid:"))
+    except (OSError, StopIteration, IndexError):
+        return "unknown"
+
+
+def _state(pid: int) -> str:
+    letter = state_letter(pid)
+    if letter is None:
         return "the process is gone"
     words = {
         "T": "the process is stopped (SIGSTOP or a debugger)",
-        "t": "the process is traced",
+        "t": f"a debugger or tracer holds it (TracerPid {_tracer(pid)})",
         "D": "the process waits in the kernel",
         "Z": "the process is gone",
     }

@@ -1,8 +1,9 @@
-"""Python's resource trackers: who kills processes spares them for a moment.
+"""Python's resource trackers, and torch's managers of shared memory: who kills processes spares them for a moment.
 
 multiprocessing gives each program that spawns processes, or shares memory, a tracker: it takes away what has a name in
-/dev/shm once all others of the program are gone, and then ends by itself. Killed with them it could not, and the names
-would stay until the machine starts anew. Called by `reaper`, `strays` and the local backend's `leftovers`. That one is
+/dev/shm once all others of the program are gone, and then ends by itself. Where torch shares tensors by names (the
+sharing strategy `file_system`) its `torch_shm_manager` does. Killed with them it could not, and the names would stay
+until the machine starts anew. Called by `reaper`, `strays` and the local backend's `leftovers`. That one is
 spared is no promise: what calls itself so and stays is killed when SPARED_S are over.
 """
 
@@ -15,6 +16,8 @@ from typing import List, Set
 SPARED_S = 2.0
 _MARK = b"resource_tracker import main"
 """In the command line; joblib's own has the same words."""
+_MANAGER = b"torch_shm_manager"
+"""The name of its program."""
 _PASSES = 5
 
 
@@ -22,9 +25,10 @@ def is_tracker(pid: int) -> bool:
     """Whether this process is one."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return _MARK in file.read()
+            line = file.read()
     except OSError:
         return False
+    return _MARK in line or os.path.basename(line.partition(b"\0")[0]) == _MANAGER
 
 
 def kill_others(group: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes.console import Console
 from trainjob.agent.storing.storage import StorageChild, StorageError
 from trainjob.checkpoint.errors import INVALID
 

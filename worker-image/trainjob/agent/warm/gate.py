@@ -15,7 +15,7 @@ from typing import IO, Any, Callable
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.warm.line import Line
 from trainjob_api.typed import BadMessage
-from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Order, Plain, packet
+from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Host, Hosts, Order, Plain, packet
 
 
 class Gate:
@@ -29,6 +29,13 @@ class Gate:
         self.pid = 0
         self.waits: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether it stands and waits; False: it never will."""
+        self.hosts: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Of one that is asked to be a store: whether it is."""
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Of one that stood and was never given an order: its process is no more."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when a store ends that was not dropped."""
+        self._dropped = False
 
     @property
     def stands(self) -> bool:
@@ -49,18 +56,43 @@ class Gate:
             return False
         return True
 
+    def host(self, port: int, say: Callable[[str], None]) -> None:
+        """Become the store of an attempt; `hosts` is the answer. `say`: why it did not."""
+        self._say = say
+        try:
+            self._line.send(packet(TO_GATE, Host(port)))
+        except OSError:
+            self.drop()
+
     def drop(self) -> None:
-        """It is not needed: without us it ends by itself, and the reaper collects it."""
+        """It is not needed (any more): without us it ends by itself, and the reaper collects it."""
+        self._dropped = True
         self._line.close()
-        if not self.waits.done():
-            self.waits.set_result(False)
+        for answer in (self.waits, self.hosts):
+            if not answer.done():
+                answer.set_result(False)
+
+    def _ended(self) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._lost()
+
+    def _lost(self) -> None:
+        hosted = not self._dropped and self.hosts.done() and self.hosts.result()
+        self.drop()
+        if hosted:
+            self.on_end()
 
     def _heard(self, word: Any) -> None:
         if isinstance(word, Here) and self._is_our_child(word.pid):
             self.pid = word.pid
-            self._reaper.watch(word.pid, lambda status: self.drop(), group=True)
+            self._reaper.watch(word.pid, lambda status: self._ended(), group=True)
             if not self.waits.done():
                 self.waits.set_result(True)
+            return
+        if isinstance(word, Hosts):
+            if not self.hosts.done():
+                self.hosts.set_result(True)
             return
         if isinstance(word, BadMessage):
             self._say(f"a fork of the warm parent says what makes no sense: {word}")
@@ -68,7 +100,7 @@ class Gate:
             self._say(word.why)
         elif word is not None:
             self._say(getattr(word, "why", "a fork of the warm parent is not this agent's child"))
-        self.drop()
+        self._lost()
 
     @staticmethod
     def _is_our_child(pid: int) -> bool:

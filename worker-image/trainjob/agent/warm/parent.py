@@ -15,11 +15,11 @@ from trainjob.agent.processes.output import LogFile
 from trainjob.agent.processes.reaper import Reaper, signal_group
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.line import Line
+from trainjob_api import contract
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
     ENV_ROOM,
     FROM_PARENT,
-    MODULE,
     PACKET_LIMIT,
     TO_PARENT,
     Begin,
@@ -52,6 +52,10 @@ class WarmParent:
         """Why there will be no (more) forks of it."""
         self.refused = False
         """That is its own word: another would say the same."""
+        self.package = ""
+        """Of those learned, which is to blame for that."""
+        self.killed = False
+        """By SIGKILL, which nobody here has sent."""
         self.modules: Tuple[str, ...] = ()
         self.missing: Tuple[str, ...] = ()
 
@@ -116,7 +120,7 @@ class WarmParent:
             if not self.ready.done():
                 self.ready.set_result(True)
         elif isinstance(word, Refused):
-            self.refused = True
+            self.refused, self.package = True, getattr(word, "package", "")
             self._lose(word.why)
 
     def _lose(self, why: Optional[str]) -> None:
@@ -129,6 +133,7 @@ class WarmParent:
 
     def _ended(self, status: int) -> None:
         self.pid = 0
+        self.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
         how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
         how = how or f"ended with exit code {os.WEXITSTATUS(status)}"
         if self._output is not None:
@@ -140,8 +145,8 @@ class WarmParent:
 
 def command(argv: Sequence[str], fd: int) -> List[str]:
     """Of the parent, with room for the command line of a rank."""
-    at = list(argv).index("-m")
-    words = [*argv[: at + 1], MODULE, str(fd)]
+    at = list(argv).index("--")
+    words = [*argv[:at], contract.WARM, str(fd)]
     room = sum(map(len, map(os.fsencode, argv))) + len(argv) - sum(map(len, words)) - len(words) - 1
     return [*words, "_" * max(1, room)]
 

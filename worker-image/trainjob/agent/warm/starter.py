@@ -1,7 +1,9 @@
 """Starts ranks as forks of the warm parent, and plainly where that is not to be had. One per agent.
 
 The parent is begun as soon as the agent knows what it will run, while it still waits for the others; gates are made
-while the join goes on. A start waits for the parent as long as it imports (the ranks would import the same, each for
+while the join goes on, and a moment after a start those of the next one, so that whatever breaks finds them there. What
+the ranks' script turns out to import is imported by another parent beside the training, which takes its place
+(`learning`). A start waits for the parent as long as it imports (the ranks would import the same, each for
 itself), but no longer than PATIENCE_S. A parent that died is made once more. Whatever else is in the way is said once,
 and the ranks start plainly.
 """
@@ -12,21 +14,26 @@ import asyncio
 import os
 from typing import Dict, List, Optional, Sequence
 
-from trainjob.agent.processes import rank_command
-from trainjob.agent.processes.output import Console
+from trainjob.agent.processes import accelerators, memory
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.processes.starter import PlainStarter
 from trainjob.agent.warm import choice
+from trainjob.agent.warm.account import Account
 from trainjob.agent.warm.gate import Gate
+from trainjob.agent.warm.learning import SHOWN, Learner
+from trainjob.agent.warm.making import NOTHING, CannotMake, Maker
 from trainjob.agent.warm.parent import WarmParent
-from trainjob_api.warm_messages import Begin, Order
+from trainjob.agent.warm.stores import Stores
+from trainjob_api.contract import ForksReport
+from trainjob_api.warm_messages import Order
 
 PATIENCE_S = 60.0
 """From the parent's start: how long ranks wait for it."""
+SPARE_S = 1.0
+"""From a start until the forks of the next one are made: the first steps need the processor more."""
 GATE_S = 5.0
 """From the request: how long they wait for forks of it."""
-DEATHS = 2
-"""So many parents that died in the life of an agent are enough."""
 
 
 class WarmStarter:
@@ -41,41 +48,72 @@ class WarmStarter:
         wish: str,
         modules: Optional[Sequence[str]],
         log: str,
+        learn: str = "",
     ) -> None:
         """`words`: the user's command. `local_world_size`: of its ranks, as far as is known yet. `wish`, `modules`:
-        spec.runtime.prefork and .preload. `log`: a path.
+        spec.runtime.prefork and .preload. `log`: a path. `learn`: one where a rank may list what its script imports;
+        empty: nothing is learned.
         """
-        self._reaper = reaper
         self._console = console
+        self._account = Account(console.say)
         self._words = tuple(words)
         self._local_world_size = local_world_size
         self._wish = wish
-        self._modules = modules
-        self._log = log
         self._plain = PlainStarter()
         self._parent: Optional[WarmParent] = None
-        self._died = 0
+        self._maker = Maker(reaper, self._words, modules, log, self._account.say)
+        self._learner: Optional[Learner] = None
+        if learn and modules is None:
+            self._learner = Learner(
+                learn, lambda source: self._maker.make(source, self._local_world_size), self._swap_in, console.say
+            )
+        self._learned: Optional[WarmParent] = None
+        """It takes the other's place when nothing is being started."""
+        self._starting = False
+        """An attempt has begun whose ranks are not started yet: its gates are there, or made."""
         self._began = 0.0
         self._environ: Dict[str, str] = {}
         self._gates: List[Gate] = []
-        self._said: List[str] = []
-        self.forked = 0
-        """Ranks that were started as forks."""
+        self._count = 0
+        """Ranks of an attempt here."""
+        self._next: Optional[asyncio.TimerHandle] = None
+        """Makes the forks of the next start."""
+        self.stores = Stores(self.single, lambda why: self._account.say(why, "rank 0 serves the ranks' store itself"))
 
     @property
     def parent(self) -> Optional[WarmParent]:
         """The one that is forked from now; None: there is none."""
         return self._parent
 
+    @property
+    def forked(self) -> int:
+        """Ranks of this attempt that were started as forks."""
+        return self._account.forked
+
     # -- before the ranks start ----------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start the parent, if there is to be one. Called when the agent starts; never raises."""
-        if choice.why_not(self._wish, self._words, choice.devices(_device_names(), os.environ)) is None:
+    def begin(self, tmp: str = "") -> None:
+        """Start the parent, if there is to be one. Called when the agent starts; never raises. `tmp`: TMPDIR of the
+        ranks, which is there; empty: the agent's own.
+        """
+        self._maker.tmp = tmp
+        place = choice.Place(os.getcwd(), accelerators.found(accelerators.names(), os.environ), memory.room())
+        self._account.standing = choice.why_not(self._wish, self._words, place)
+        if self._account.standing is None:
             self._begin_parent()
+        if choice.sets_variables(self._words, os.getcwd()):
+            # A module that reads one of them at its import would have read it too early.
+            self._learner = None
 
     def expect(self, count: int, local_world_size: int) -> None:
         """An attempt begins: have so many gates by the time its ranks start."""
+        self._account.begin()
+        self._take_learned()
+        self._starting = True
+        self._have_gates(count, local_world_size)
+
+    def _have_gates(self, count: int, local_world_size: int) -> None:
+        self._count = count
         if local_world_size != self._local_world_size:
             self._local_world_size = local_world_size
             self._renew()
@@ -92,16 +130,10 @@ class WarmStarter:
 
     async def prepare(self, count: int) -> None:
         """Wait for the parent and its gates, as long as that is worth while. May be cancelled."""
-        parent = self._parent
+        parent = await self._awaited()
         if parent is None:
             return
-        loop = asyncio.get_running_loop()
-        left = self._began + PATIENCE_S - loop.time()
-        if not parent.ready.done():
-            await asyncio.wait([parent.ready], timeout=max(left, 0))
-            if not parent.ready.done():
-                self._say(f"the warm parent has not imported everything after {PATIENCE_S:g} s")
-        self.expect(count, self._local_world_size)
+        self._have_gates(count, self._local_world_size)
         if self._parent is not parent and self._parent is not None:
             # The one before died. That one is for the next start: this one has waited enough.
             return
@@ -109,78 +141,118 @@ class WarmStarter:
         if waiting:
             await asyncio.wait(waiting, timeout=GATE_S)
 
+    async def single(self, module: str) -> Optional[Gate]:
+        """A fork for something else than a rank, of a parent that has imported this; None: there is none. May be
+        cancelled.
+        """
+        parent = await self._awaited()
+        if parent is None or not _is_true(parent.ready) or module not in parent.modules:
+            return None
+        gate = self._forked_from(parent)
+        if gate is None:
+            return None
+        try:
+            await asyncio.wait([gate.waits], timeout=GATE_S)
+        finally:
+            if not gate.stands:
+                gate.drop()
+        return gate if gate.stands else None
+
+    async def _awaited(self) -> Optional[WarmParent]:
+        """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""
+        parent = self._parent
+        if parent is not None and not parent.ready.done():
+            left = self._began + PATIENCE_S - asyncio.get_running_loop().time()
+            await asyncio.wait([parent.ready], timeout=max(left, 0))
+            if not parent.ready.done():
+                self._account.say(f"the warm parent has not imported everything after {PATIENCE_S:g} s")
+        return parent
+
     # -- the start -----------------------------------------------------------------------------------------------------
 
     def start(self, argv: Sequence[str], env: Dict[str, str], output: int) -> int:
         """As `Starter` says."""
+        self._starting = False
         pid = self._fork(argv, env, output)
-        return self._plain.start(argv, env, output) if pid is None else pid
+        self._account.started(pid is not None)
+        if pid is None:
+            return self._plain.start(argv, env, output)
+        if self._next is not None:
+            self._next.cancel()
+        self._next = asyncio.get_running_loop().call_later(SPARE_S, self._make_next)
+        return pid
+
+    def _make_next(self) -> None:
+        if not self._starting:
+            self._take_learned()
+        self._have_gates(self._count, self._local_world_size)
+        self.stores.make_next()
+
+    def report(self) -> ForksReport:
+        """How the ranks of this attempt were started, for status."""
+        return self._account.report(() if self._learner is None else self._learner.packages[:SHOWN])
 
     def _fork(self, argv: Sequence[str], env: Dict[str, str], output: int) -> Optional[int]:
         if not self._gates:
             return None
         name = choice.differing(env, self._environ)
         if name is not None:
-            self._say(f"{name} is another than the warm parent's, where it has been read")
+            self._account.say(f"{name} is another than the warm parent's, where it has been read")
             return None
         at = list(argv).index("--") + 1
         order = Order(tuple(argv), tuple(argv[at:]), env)
         while self._gates:
             gate = self._gates.pop(0)
             if gate.go(order, output):
-                self.forked += 1
                 return gate.pid
             gate.drop()
         return None
 
     def close(self) -> None:
         """No parent, no gate."""
+        if self._next is not None:
+            self._next.cancel()
+        self.stores.close()
         self._drop()
 
     def _drop(self) -> None:
         for gate in self._gates:
             gate.drop()
         self._gates = []
-        if self._parent is not None:
-            self._parent.close()
-            self._parent = None
+        for parent in (self._parent, self._learned):
+            if parent is not None:
+                parent.close()
+        self._parent = self._learned = None
+        if self._learner is not None:
+            self._learner.drop()
 
     # -- the parent ----------------------------------------------------------------------------------------------------
 
-    def _environment(self) -> Dict[str, str]:
-        return rank_command.environment_of_all(os.environ, self._words, self._local_world_size)
-
     def _renew(self) -> None:
         """Another, if the ranks' environment is another now."""
-        if self._parent is None or self._environment() == self._environ:
+        if self._parent is None or self._maker.environment(self._local_world_size) == self._environ:
             return
         self._drop()
         self._begin_parent()
 
     def _begin_parent(self) -> None:
+        learner = self._learner
+        source = learner.source if learner is not None and learner.packages else NOTHING
         try:
-            argv = rank_command.argv(self._words)
-        except rank_command.CannotRun:
-            return  # it may come with the job's code; if not, the ranks' start says so
-        environ = self._environ = self._environment()
-        cwd = os.getcwd()
-        plan = choice.plan(self._modules, self._words, cwd)
-        parent = WarmParent(self._reaper, self._log, self._say)
-        folder = choice.folder_of(self._words, cwd)
-        try:
-            os.makedirs(os.path.dirname(self._log), exist_ok=True)
-            parent.start(argv, environ, Begin(os.getpid(), plan.modules, folder, plan.optional))
-        except (rank_command.CannotRun, OSError) as error:
-            self._give_up(f"the warm parent cannot be started: {error}")
+            parent = self._maker.make(source, self._local_world_size)
+        except CannotMake as error:
+            self._give_up(str(error))
             return
-        self._parent = parent
+        if parent is None:
+            return
+        self._parent, self._environ = parent, parent.environ
         self._began = asyncio.get_running_loop().time()
         parent.ready.add_done_callback(lambda ready: self._is_ready(parent))
 
     def _is_ready(self, parent: WarmParent) -> None:
         if parent.missing and parent is self._parent:
             names = ", ".join(parent.missing)
-            self._say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
+            self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
         if self._parent is parent and not parent.lives:
             self._parent_lost(parent)
 
@@ -190,15 +262,11 @@ class WarmStarter:
             if not gate.stands:
                 gate.drop()
         self._gates = [gate for gate in self._gates if gate.stands]
-        why = parent.why or "it is gone"
-        if parent.refused:
-            self._give_up(f"the warm parent may not be forked: {why}")
-            return
-        self._died += 1
-        if self._died >= DEATHS:
-            self._give_up(f"the warm parent died {self._died} times, at last: {why}")
+        enough = self._maker.why_no_other(parent)
+        if enough is not None:
+            self._give_up(enough)
         else:
-            self._console.say(f"the warm parent died: {why}. Another one is made")
+            self._console.say(f"the warm parent died: {parent.why}. Another one is made")
             self._begin_parent()
 
     def _forked_from(self, parent: WarmParent) -> Optional[Gate]:
@@ -209,20 +277,38 @@ class WarmStarter:
 
     def _give_up(self, why: str) -> None:
         self._parent = None
-        self._say(why)
+        self._account.give_up(why)
 
-    def _say(self, why: str, what: str = "ranks start in a new interpreter") -> None:
-        if why not in self._said:
-            self._said.append(why)
-            self._console.say(f"{what}: {why}")
+    # -- what scripts import -------------------------------------------------------------------------------------------
+
+    @property
+    def asks(self) -> str:
+        """Where the first rank of an attempt is to list what its script has imported; empty: nobody asks."""
+        return "" if self._learner is None or self._parent is None else self._learner.asks
+
+    def learn(self) -> None:
+        """A rank has made its first step, and may have listed it."""
+        if self._learner is not None and self._parent is not None:
+            self._learner.learn()
+
+    def _swap_in(self, parent: WarmParent) -> None:
+        """It has learned: the next start is from it, but not one that has begun, for which all is there."""
+        self._learned = parent
+        if not self._starting:
+            count = len(self._gates)
+            self._take_learned()
+            self._have_gates(count, self._local_world_size)
+
+    def _take_learned(self) -> None:
+        parent, before = self._learned, self._parent
+        if parent is None:
+            return
+        for gate in self._gates:
+            gate.drop()
+        self._learned, self._gates, self._parent, self._environ = None, [], parent, parent.environ
+        if before is not None:
+            before.close()
 
 
 def _is_true(future: asyncio.Future[bool]) -> bool:
     return future.done() and not future.cancelled() and future.result()
-
-
-def _device_names() -> List[str]:
-    try:
-        return os.listdir("/dev")
-    except OSError:
-        return []

@@ -85,6 +85,8 @@ class Joined(NamedTuple):
     claim: Optional[Object]
     """{run, nonce}: what rank 0's agent wrote to the storage path; None: there is nothing to be seen."""
     resume: Resume
+    hosted: bool = False
+    """Torch's store is served at that address already, by a process beside rank 0."""
 
 
 class AskNote(NamedTuple):
@@ -137,6 +139,8 @@ class Release(NamedTuple):
     checkpoint: Optional[Saved] = None
     warnings: Tuple[str, ...] = ()
     blob: bytes = b""
+    requested: bool = False
+    """A planned change waits for the next checkpoint."""
 
 
 class Fail(NamedTuple):

@@ -119,8 +119,12 @@ class RankServer:
 
     def pids(self) -> List[int]:
         """All processes that speak as ranks."""
-        found = (connection.peer_pid for connection in self._connections.values())
-        return [pid for pid in found if pid is not None]
+        return list(self.speakers().values())
+
+    def speakers(self) -> Dict[int, int]:
+        """The same by rank."""
+        found = ((rank, connection.peer_pid) for rank, connection in self._connections.items())
+        return {rank: pid for rank, pid in found if pid is not None}
 
     def read_to_end(self, rank: Optional[int]) -> asyncio.Future[Any]:
         """Done when the rank's connection has been read to its end (at once if there is none); None: all ranks'."""

@@ -52,15 +52,22 @@ class Retainer:
         self._measured: Optional[Dict[CheckpointId, Validation]] = None
         """None: not read yet. Attempts before this one may have validated."""
 
-    def retain(self, policy: Policy, protect: Collection[CheckpointId], validates: bool = False) -> Retained:
+    def retain(
+        self,
+        policy: Policy,
+        protect: Collection[CheckpointId],
+        validates: bool = False,
+        over: Collection[CheckpointId] = (),
+    ) -> Retained:
         """Remove what the policy does not keep and what earlier calls or attempts left unfinished. What validations
         measured counts, and those that are not over keep their checkpoints. `validates`: there may be more of them than
-        at the call before. Raises StoreError.
+        at the call before. `over`: whose validations are over although storage may not say so. Raises StoreError.
         """
         if validates or self._measured is None:
             self._measured = validations.read(self._store, self._run, self._measured or {})
         measured = self._measured
-        protect = {*protect, *(id_ for id_, found in measured.items() if found.status == validations.PENDING)}
+        open_ones = {id_ for id_, found in measured.items() if found.status == validations.PENDING}
+        protect = {*protect, *open_ones.difference(over)}
         committed, leftover = self._look(policy.keep is not None)
         committed = [s._replace(metrics=validations.merged(s.metrics, measured.get(s.id))) for s in committed]
         planned = plan([Scored(s.id, s.metrics) for s in committed], policy, protect)

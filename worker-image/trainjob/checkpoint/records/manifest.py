@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.layout import checked_path
 from trainjob.checkpoint.records.sealed import need, need_count, need_list, need_number, seal, unseal
-from trainjob_api import nonfinite
+from trainjob_api import contract, nonfinite
 
 FORMAT = 1
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -112,6 +112,11 @@ class Manifest(NamedTuple):
     def total_bytes(self) -> int:
         """Size of all files."""
         return self.note.total_bytes
+
+    @property
+    def is_note(self) -> bool:
+        """The files are where user code has put them; what is stored names the place."""
+        return any(entry.path == contract.ELSEWHERE_FILE for entry in self.entries)
 
     def dumps(self) -> bytes:
         """The manifest as it is stored, with a checksum over itself."""

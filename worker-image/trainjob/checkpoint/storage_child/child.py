@@ -42,14 +42,16 @@ was begun and answers the same.
         with missing [] means that the checkpoint has been retired meanwhile. Committed by another process before:
         committed true.
     retain       {run, attempt, keep: n | null, score_attribute: text | null, score_order: "max" | "min",
-                  protect: [id, ...]}
+                  protect: [id, ...], validates: bool, over: [id, ...]}
                  -> {deleted: [id, ...], count, latest: CheckpointReport | null, best: CheckpointReport | null,
                  warnings: [text]}
         Removes what retention does not keep. `protect`: the checkpoint that this attempt resumed from and EVERY id that
         some member still shares or holds staged (unfinished uploads of earlier attempts that are not protected are
         removed). keep null removes nothing.
-    reported     {run}                       -> {checkpoints: [{id, path, uri, step, epoch, world_size, metrics}]}
-        The run's good checkpoints, oldest first.
+    reported     {run, over: [id, ...]}
+                 -> {checkpoints: [{id, path, uri, step, epoch, world_size, metrics, validation}]}
+        The run's good checkpoints, oldest first. `over`, also of retain: whose validations are over, although storage
+        may still say that they are to come.
     history      {run, attempt, segment, text} -> {}
         Puts the whole file of that attempt: JSON lines. A first line {"kind": "start", "position": p} says at which
         position the attempt resumed.

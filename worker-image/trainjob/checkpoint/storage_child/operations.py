@@ -14,7 +14,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.publishing import shares
 from trainjob.checkpoint.publishing.retention import Policy
 from trainjob.checkpoint.publishing.retire import Retainer, Summary
-from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.reading import runs, stored, validations
 from trainjob.checkpoint.records import layout, shown
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
@@ -110,7 +110,7 @@ def _commit(store: Store, fields: Fields, _progress: Progress) -> Fields:
 
 
 def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
-    rows = []
+    rows, over = [], set(fields.get("over", ()))
     for entry in inventory.look(store, int(fields["run"])):
         if entry.good and entry.manifest is not None:
             note, uri = entry.manifest.note, store.uri(entry.prefix)
@@ -121,9 +121,11 @@ def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
                 "step": note.step,
                 "epoch": note.epoch,
                 "world_size": note.world_size,
+                "elsewhere": entry.manifest.is_note,
             }
             if entry.validation:
-                shown["validation"] = entry.validation
+                given_up = entry.validation == validations.PENDING and str(entry.id) in over
+                shown["validation"] = validations.FAILED if given_up else entry.validation
             rows.append({**shown, "metrics": dict(note.metrics)})
     return {"checkpoints": rows}
 
@@ -173,7 +175,10 @@ class _Retention:
             inventory.write_policy(store, run, policy)
             self._noted[store.uri(), run] = policy
         done = retainer.retain(
-            policy, {CheckpointId.parse(text) for text in fields.get("protect", [])}, bool(fields.get("validates"))
+            policy,
+            {CheckpointId.parse(text) for text in fields.get("protect", [])},
+            bool(fields.get("validates")),
+            {CheckpointId.parse(text) for text in fields.get("over", [])},
         )
         return {
             "deleted": [str(id_) for id_ in done.removed],

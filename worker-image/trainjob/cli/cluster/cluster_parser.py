@@ -19,9 +19,22 @@ It is suspended (spec.suspend: true) and marked as cancelled: its pods end, its 
 tells what it did, and whoever waits for it ends with exit code 11. `tj resume` takes it back; `tj delete` removes
 it."""
 
-RESTART_DESCRIPTION = (
-    """Begin a new attempt now, in the pods that are there, from the newest checkpoint. Not counted as a failure."""
-)
+BOUNDARY = """A job that trains is stopped at the next report() that brings a checkpoint, so that no step is lost; at
+the latest after spec.boundaryTimeoutSeconds (60). One that has not reported yet is stopped at once."""
+
+SUSPEND_DESCRIPTION = f"""Give a job's pods back; it keeps its checkpoints, and `tj resume` lets it go on.
+
+{BOUNDARY}"""
+
+RESTART_DESCRIPTION = f"""Begin a new attempt in the pods that are there, from the newest checkpoint. Not counted as a
+failure.
+
+{BOUNDARY}"""
+
+SCALE_DESCRIPTION = f"""Change the number of workers; training goes on from the newest checkpoint. Of an elastic job the
+number lies between spec.elastic.minWorkers and maxWorkers.
+
+{BOUNDARY} For a larger size training goes on until the new workers are up."""
 
 DOCTOR_DESCRIPTION = """Check what a job needs.
 
@@ -83,7 +96,11 @@ def _add_events(commands: Commands) -> None:
 def _add_controls(commands: Commands) -> None:
     control = "trainjob.cli.cluster.control"
     suspend = _command(
-        commands, "suspend", f"{control}:suspend", help="give a job's pods back; it keeps its checkpoints"
+        commands,
+        "suspend",
+        f"{control}:suspend",
+        help="give a job's pods back; it keeps its checkpoints",
+        description=SUSPEND_DESCRIPTION,
     )
     resume = _command(
         commands,
@@ -99,6 +116,7 @@ def _add_controls(commands: Commands) -> None:
         "scale",
         f"{control}:scale",
         help="change the number of workers; training goes on from the newest checkpoint",
+        description=SCALE_DESCRIPTION,
     )
     cancel = _command(
         commands,

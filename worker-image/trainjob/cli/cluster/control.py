@@ -14,7 +14,8 @@ from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster.api import configured
 from trainjob.launch.local.registry import records
 from trainjob.screen import wording
-from trainjob_api.contract import CLI_NO_ACCESS, CLI_OK
+from trainjob_api import defaults
+from trainjob_api.contract import CLI_NO_ACCESS, CLI_OK, REASON_SUSPENDED
 
 if TYPE_CHECKING:
     from trainjob.launch.cluster.api import Manifest
@@ -32,8 +33,8 @@ def suspend(args: argparse.Namespace) -> int:
     with connect.refusals():
         jobs_api.suspend(place.api, place.namespace, args.name)
     print(
-        f"{args.name} is being suspended: its pods end, {_kept(job)}; `tj resume {args.name}{place.flags}` lets it "
-        "go on"
+        f"{args.name} is being suspended: its pods end{_when(job)}, {_kept(job)}; `tj resume "
+        f"{args.name}{place.flags}` lets it go on"
     )
     return CLI_OK
 
@@ -48,6 +49,10 @@ def resume(args: argparse.Namespace) -> int:
         return CLI_OK
     with connect.refusals():
         jobs_api.resume(place.api, place.namespace, args.name)
+    waited = job.status.boundary
+    if waited is not None and waited.cause == REASON_SUSPENDED:
+        print(f"{args.name} was not suspended yet: training goes on")
+        return CLI_OK
     latest = job.status.checkpoint.latest
     start = f"goes on from checkpoint {latest.id}" if latest and job.spec.checkpoint.storage else "starts"
     print(f"{args.name} {start}; `tj logs {args.name}{place.flags} -f` follows it")
@@ -67,8 +72,8 @@ def restart(args: argparse.Namespace) -> int:
         jobs_api.restart(place.api, place.namespace, args.name)
     number = job.status.attempt.number if job.status.attempt else 0
     print(
-        f"{args.name}: attempt {number + 1} begins as soon as the ranks of attempt {number} have stopped; it is not "
-        "counted as a failure"
+        f"{args.name}: attempt {number + 1} begins as soon as the ranks of attempt {number} have stopped{_when(job)}; "
+        "it is not counted as a failure"
     )
     return CLI_OK
 
@@ -83,9 +88,10 @@ def scale(args: argparse.Namespace) -> int:
         return CLI_OK
     with connect.refusals():
         jobs_api.scale(place.api, place.namespace, args.name, args.workers)
+    up = "once the new workers are up " if args.workers > job.spec.workers else ""
     print(
-        f"{args.name}: {job.spec.workers} -> {wording.count(args.workers, 'worker')}; the ranks start again at the "
-        f"new size, {_from(job)}"
+        f"{args.name}: {job.spec.workers} -> {wording.count(args.workers, 'worker')}; {up}the ranks start again at the "
+        f"new size{_when(job)}, {_from(job)}"
     )
     return CLI_OK
 
@@ -109,8 +115,7 @@ def cancel(args: argparse.Namespace) -> int:
 
 def delete(args: argparse.Namespace) -> int:
     """Delete the object; with --wait until it and its pods are gone."""
-    if not (jobs_parser.means_cluster(args) or configured()):
-        _refuse_for_this_machines(args.name)
+    _refuse_for_this_machines(args, "delete")
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
     from trainjob.launch.cluster.cluster_run import gone
@@ -130,12 +135,14 @@ def delete(args: argparse.Namespace) -> int:
     return CLI_OK
 
 
-def _refuse_for_this_machines(name: str) -> None:
-    """Raises CommandError if a job of this machine has that name: no cluster can be meant."""
-    if any(record.name == name for record in records.find_all()[0]):
+def _refuse_for_this_machines(args: argparse.Namespace, verb: str) -> None:
+    """Raises CommandError if no cluster can be meant, and a job of this machine has that name."""
+    if jobs_parser.means_cluster(args) or configured():
+        return
+    if any(record.name == args.name for record in records.find_all()[0]):
         raise CommandError(
-            f"there is no kubeconfig, and {name} is a job of this machine",
-            next_step=f"`tj rm {name}` removes it with what it stored, `tj stop {name}` ends one that runs",
+            f"there is no kubeconfig, and {args.name} is a job of this machine",
+            next_step=_instead(args, verb),
             code=CLI_NO_ACCESS,
         )
 
@@ -154,6 +161,7 @@ def _pods_gone(place: connect.Place, name: str, uid: str) -> bool:
 
 def _changeable(args: argparse.Namespace, verb: str) -> tuple[connect.Place, Manifest, TrainJob]:
     """The job, if it is not over. Raises CommandError."""
+    _refuse_for_this_machines(args, verb)
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
 
@@ -168,6 +176,27 @@ def _changeable(args: argparse.Namespace, verb: str) -> tuple[connect.Place, Man
             "anew",
         )
     return place, manifest, job
+
+
+def _instead(args: argparse.Namespace, verb: str) -> str:
+    """What does it for a job of this machine."""
+    stop = f"`tj stop {args.name}`"
+    if verb == "scale":
+        return f"{stop}, then the same command with --workers {args.workers}"
+    return {
+        "suspend": f"{stop} ends it; the same command goes on from what it saved",
+        "resume": f"the command that started it goes on from what it saved: `tj status {args.name}` shows it",
+        "restart": f"{stop}, then the same command again",
+        "cancel": f"{stop} ends it and keeps what it saved",
+        "delete": f"`tj rm {args.name}` removes it with what it stored, {stop} ends one that runs",
+    }[verb]
+
+
+def _when(job: TrainJob) -> str:
+    """Where a planned change ends the attempt that trains, with a blank in front; empty: at once."""
+    attempt, wait_s = job.status.attempt, job.spec.boundary_timeout_seconds
+    trains = attempt is not None and attempt.state == "Running" and job.status.progress.position > 0
+    return f" {wording.boundary(wait_s)}" if trains and wait_s and defaults.uses_agent(job.spec) else ""
 
 
 def _kept(job: TrainJob) -> str:

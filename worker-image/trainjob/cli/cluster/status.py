@@ -69,7 +69,8 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(f"{job.metadata.name}   namespace {job.metadata.namespace}   {listing.phase(manifest, job.status.phase)}")
     moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode)
-    print(*(f"  {line}" for line in (*panel(job, Pace(), moment), *clock.goodput(job.status))), sep="\n")
+    lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
+    print(*(f"  {line}" for line in lines), sep="\n")
     print()
     conditions = [
         [c.type, c.status, c.reason, listing.age(c.last_transition_time, now), c.message]

@@ -14,7 +14,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import at_least, label, secret_key, toleration, volume
+from trainjob.cli.argument_types import WORKERS, at_least, label, secret_key, toleration, volume, workers
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands
@@ -62,7 +62,12 @@ def add(commands: Commands) -> None:
     )
     what.add_argument("--no-code", action="store_true", help="nothing travels: SCRIPT is a path in the image")
     size = submit.add_argument_group("how large")
-    size.add_argument("--workers", metavar="N", type=at_least(1), help="worker pods (default: 1)")
+    size.add_argument(
+        "--workers",
+        metavar=WORKERS,
+        type=workers,
+        help="worker pods (default: 1); 2-8: elastic, at least 2 and at most 8",
+    )
     size.add_argument(
         "--gpus", metavar="N", type=at_least(0), help="GPUs of each pod, one rank for each of them (default: 0)"
     )

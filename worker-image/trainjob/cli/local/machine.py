@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 
-from trainjob.agent.processes import cores, memory
+from trainjob.agent.processes import accelerators, cores, memory
+from trainjob.agent.warm import choice
 from trainjob.cli.finding import Finding, Level
 from trainjob.launch.job import DEFAULT_STORAGE
 from trainjob.launch.local import gpus
 from trainjob.screen import wording
+from trainjob_api import contract
 
 GIB = 1 << 30
 SHM_LEAST = GIB
@@ -39,12 +41,15 @@ class Machine:
     """CUDA_VISIBLE_DEVICES names them."""
     cores: float
     memory: int | None
+    """That jobs can still get."""
     shm: int | None
     """Free in /dev/shm."""
     storage: str
     disk: int | None
     """Free where jobs store."""
     writable: bool
+    accelerators: bool
+    """By the devices that there are, of whatever kind."""
 
 
 def look(environ: Mapping[str, str] = os.environ) -> Machine:
@@ -61,17 +66,27 @@ def look(environ: Mapping[str, str] = os.environ) -> Machine:
         devices=len(gpus.visible(environ)),
         hidden=gpus.VISIBLE in environ,
         cores=cores.cores(),
-        memory=_memory(),
+        memory=memory.room(),
         shm=_free("/dev/shm"),
         storage=storage,
         disk=_free(there),
         writable=os.access(there, os.W_OK),
+        accelerators=accelerators.found(accelerators.names(), environ),
     )
 
 
 def judge(seen: Machine) -> list[Finding]:
     """One finding a thing, in the order in which a job meets them."""
-    return [_python(seen), _torch(seen), _gpus(seen), _cpu(seen), _memory_of(seen), _shm(seen), _disk(seen)]
+    return [
+        _python(seen),
+        _torch(seen),
+        _gpus(seen),
+        _cpu(seen),
+        _memory_of(seen),
+        _starts(seen),
+        _shm(seen),
+        _disk(seen),
+    ]
 
 
 def _python(seen: Machine) -> Finding:
@@ -132,6 +147,15 @@ def _memory_of(seen: Machine) -> Finding:
     return Finding("memory", Level.OK, text)
 
 
+def _starts(seen: Machine) -> Finding:
+    place = choice.Place(os.getcwd(), seen.accelerators, seen.memory)
+    why = choice.why_not(contract.PREFORK_AUTO, [seen.executable, "train.py"], place)
+    auto = "`--prefork auto` would fork them from a process that has imported torch: a killed one is sooner back"
+    if why is not None:
+        auto = f"`--prefork auto` would not fork them: {why}"
+    return Finding("starts", Level.OK, f"ranks start in new interpreters; {auto}")
+
+
 def _shm(seen: Machine) -> Finding:
     if seen.shm is None:
         return Finding("shm", Level.WARN, "there is no /dev/shm", "DataLoader(num_workers=0), or mount one")
@@ -171,15 +195,3 @@ def _free(folder: str) -> int | None:
     except OSError:
         return None
     return found.f_bavail * found.f_frsize
-
-
-def _memory() -> int | None:
-    """Free by the machine's word, and no more than its cgroup may take in all."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-    limit = memory.limit()
-    return free if limit is None else min(free, limit)

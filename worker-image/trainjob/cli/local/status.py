@@ -31,7 +31,8 @@ def status(args: argparse.Namespace) -> int:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
         moment = Moment(now=now, started=now - took, ascii_only=not unicode)
-        print(*(f"  {line}" for line in (*panel(job, Pace(), moment), *clock.goodput(job.status))), sep="\n")
+        lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
+        print(*(f"  {line}" for line in lines), sep="\n")
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", record.folder or "none")]
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))

@@ -20,7 +20,7 @@ _SKIPS = (
 _ARGUMENTS = {
     ("TorchTrainer", "datasets"): "there is no Ray Data: make the data set in the training function",
     ("TorchTrainer", "metadata"): "it has no effect: put it into the checkpoint",
-    ("report", "checkpoint_dir_name"): "it has no effect on where the checkpoint is stored",
+    ("report", "checkpoint_dir_name"): "it becomes a link to the checkpoint's folder, on a path; a bucket has none",
 }
 
 
@@ -104,9 +104,6 @@ def _of_arguments(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
             elif (called, name) in _ARGUMENTS:
                 stops = name == "datasets"
                 yield Note(given.value.lineno, f"{called}({name}=): {_ARGUMENTS[called, name]}", missing=stops)
-            elif (called, name) == ("ScalingConfig", "num_workers") and isinstance(given.value, (ast.Tuple, ast.List)):
-                text = "ScalingConfig(num_workers=): a job has a fixed number of ranks, give one number"
-                yield Note(given.value.lineno, text, missing=True)
 
 
 def _of_loops(tree: ast.Module) -> Iterator[Note]:

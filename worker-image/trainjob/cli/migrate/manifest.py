@@ -1,4 +1,4 @@
-"""Manifests of Kubeflow become ours: PyTorchJob, and the TrainJob of its version 2. Pure but for reading YAML.
+"""Manifests of Kubeflow become ours: PyTorchJob, and the TrainJob of its version 2. Pure.
 
 What is meant the same is carried over, everything else is told in a comment before the new manifest, which is
 validated. Called by `command`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.cli import validate
+from trainjob.cli import manifest, validate
 from trainjob.cli.errors import CommandError
 from trainjob.screen import wording
 from trainjob_api.contract import API_VERSION, CLI_USAGE, KIND, TRAINER_CONTAINER
@@ -33,10 +33,7 @@ def migrate(path: str, text: str) -> str:
     """The new manifest of a file's jobs. Raises CommandError."""
     import yaml
 
-    try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
-    except yaml.YAMLError as error:
-        raise CommandError(f"{path} is not YAML: {error}", next_step=f"correct {path}") from None
+    documents = manifest.parsed(path, text)
     theirs = [one for one in documents if _is_theirs(one)]
     if not theirs:
         kinds = ", ".join(sorted({str(one.get("kind")) if isinstance(one, dict) else "text" for one in documents}))
@@ -99,11 +96,26 @@ def _pytorch_job(document: Document, notes: list[str]) -> Document:
     _policies(spec, theirs.get("runPolicy") or {}, notes)
     elastic = theirs.get("elasticPolicy")
     if elastic:
-        notes.append(f"elasticPolicy: a job has a fixed number of workers, {spec['workers']} here")
+        _elastic(spec, elastic, notes)
         if "nProcPerNode" in elastic and "nprocPerNode" not in theirs:
             _processes(spec, elastic["nProcPerNode"], notes)
     notes.append(_STORAGE)
     return _made(document, spec)
+
+
+def _elastic(spec: Document, policy: Mapping[str, Any], notes: list[str]) -> None:
+    if "minReplicas" in policy or "maxReplicas" in policy:
+        written = spec["workers"]
+        least = int(policy.get("minReplicas", 1))
+        most = int(policy.get("maxReplicas", max(written, least)))
+        spec["workers"] = max(least, min(written, most))
+        spec["elastic"] = {"minWorkers": least, "maxWorkers": most}
+        was = "" if spec["workers"] == written else f" ({written} in the file)"
+        notes.append(f"elasticPolicy: {least} to {most} workers, {spec['workers']} of them wished{was}")
+    if "metrics" in policy:
+        notes.append(
+            "elasticPolicy.metrics has no counterpart: `kubectl scale` or an autoscaler of yours changes workers"
+        )
 
 
 def _failures(spec: Document, theirs: Document, restarts: str, notes: list[str]) -> None:

@@ -7,14 +7,17 @@ name.
 from __future__ import annotations
 
 import base64
+import os
+import pickle
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
 from trainjob.launch import worker
-from trainjob.launch.cluster import follow, jobs_api, kubernetes
+from trainjob.launch.cluster import bucket, follow, jobs_api, kubernetes
 from trainjob.launch.cluster.api import Api, ApiError, Manifest
 from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
@@ -22,7 +25,8 @@ from trainjob.launch.handover import carry, payload, returned
 from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
-from trainjob.launch.outcome import verdict
+from trainjob.launch.outcome import stored, verdict
+from trainjob_api import defaults
 from trainjob_api.validation import parse_trainjob
 
 if TYPE_CHECKING:
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 GONE_S = 60.0
 """How long a deleted job may take to go."""
 RETRY_S = 0.5
+KEEP_S = 5.0
+"""So long a bucket is tried that only the pods may have a way to."""
 
 
 class ClusterRun:
@@ -128,15 +134,37 @@ def submit(settings: Settings, backend: Kubernetes) -> ClusterRun:
     run = settings.run
     name = jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
     document, carried = packed(settings, backend, namespace, name)
-    parse_trainjob(document)
+    job = parse_trainjob(document)
     make_room(api, namespace, name)
     jobs_api.create(api, document, carried)
+    # Not before: of a job that is refused nothing is kept.
+    _keep(settings, backend, job)
     if "storage" not in document["spec"].get("checkpoint", {}):
         _say(
             f"{name} has no storage: checkpoints survive a rank's end, not its pod's (RunConfig.storage_path and "
             "Kubernetes.volumes give it one)"
         )
     return ClusterRun(api, namespace, name)
+
+
+def _keep(settings: Settings, backend: Kubernetes, job: TrainJob) -> None:
+    """What `TorchTrainer.restore` needs, in the job's folder, where this machine sees it: a bucket, or a shared path.
+    The job does without it. Without values of variables: who reads the storage need not be one who may read the job.
+    """
+    folder, root = defaults.job_storage(job), job.spec.checkpoint.storage
+    if folder is None or root is None or not (jobs.is_s3(folder) or os.path.isdir(root)):
+        return
+    try:
+        if not jobs.is_s3(folder):
+            os.makedirs(folder, exist_ok=True)
+        with kubernetes.own_modules_by_value():
+            lean, withheld = kubernetes.without_values(backend)
+            stored.store(
+                folder, replace(settings, backend=lean, withheld=withheld), bucket.environ(job, os.environ), KEEP_S
+            )
+    except (LaunchError, OSError, pickle.PicklingError, TypeError, AttributeError) as error:
+        # Whatever cannot be written or pickled: the job is there already.
+        _say(f"TorchTrainer.restore() will not find this run: {error}")
 
 
 def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -> tuple[Manifest, Manifest]:
@@ -211,7 +239,7 @@ def gone(api: Api, namespace: str, name: str, uid: str, timeout_s: float | None)
 def fit(settings: Settings, backend: Kubernetes) -> results.Result:
     """Submit, show rank 0's lines and what happens to the job, and read the result."""
     run = submit(settings, backend)
-    _say(f"{run.name}: {settings.scaling.num_workers} ranks in namespace {run.namespace}")
+    _say(f"{run.name}: {settings.scaling.most} ranks in namespace {run.namespace}")
     narrator = _Narrator(settings, run)
     wanted = follow.Wanted(namespace=run.namespace, name=run.name, logs=True, selection=ranks.parse("0"))
     last = None

@@ -96,6 +96,18 @@ class Kubernetes:
             raise ConfigError("Kubernetes.gpus_per_pod", self.gpus_per_pod, "give a number >= 1")
 
 
+def without_values(backend: Kubernetes) -> tuple[Kubernetes, tuple[str, ...]]:
+    """For a file: without the values of environment variables, which may be secrets, and the names of those."""
+    names = set(backend.env)
+    template = copy.deepcopy(backend.template)
+    spec: Any = (template or {}).get("spec") or {}
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        for variable in container.get("env") or ():
+            if variable.pop("value", None):
+                names.add(str(variable.get("name")))
+    return replace(backend, env={}, template=template), tuple(sorted(names))
+
+
 def document(trainer: jobs.TrainerJob, backend: Kubernetes, namespace: str) -> Manifest:
     """The TrainJob of a trainer on that cluster, still without its payload."""
     scaling = (
@@ -167,25 +179,20 @@ def over_template(template: Mapping[str, Any], made: Manifest) -> Manifest:
     containers: list[Manifest] = spec.setdefault("containers", [])
     if not containers:
         containers.append({})
-    at = _trainer_at(containers)
-    theirs, trainer = containers[at], ours["containers"][0]
+    container, trainer = carry.trainer_of(spec), carry.trainer_of(ours)
+    theirs = dict(container)
     env = {entry["name"]: entry for entry in [*(theirs.get("env") or []), *(trainer.get("env") or [])]}
     name, image = theirs.get("name", contract.TRAINER_CONTAINER), theirs.get("image") or trainer.get("image")
-    containers[at] = {**theirs, **trainer, "name": name, **({"image": image} if image else {})}
+    container.update({**trainer, "name": name, **({"image": image} if image else {})})
     if env:
-        containers[at]["env"] = list(env.values())
-    containers[at].pop("args", None)
+        container["env"] = list(env.values())
+    container.pop("args", None)
     if "resources" in trainer:
-        containers[at]["resources"] = _merged(theirs.get("resources") or {}, trainer["resources"])
+        container["resources"] = _merged(theirs.get("resources") or {}, trainer["resources"])
     for key in ("nodeSelector", "affinity"):
         if key in ours:
             spec[key] = _merged(spec.get(key) or {}, ours[key])
     return found
-
-
-def _trainer_at(containers: list[Manifest]) -> int:
-    names = [container.get("name") for container in containers]
-    return names.index(contract.TRAINER_CONTAINER) if contract.TRAINER_CONTAINER in names else 0
 
 
 def _template(made: Manifest, backend: Kubernetes) -> Manifest:

@@ -61,8 +61,9 @@ def _amounts(name: str, value: object) -> None:
 class ScalingConfig:
     """How many ranks train, and on what."""
 
-    num_workers: int = 1
-    """Ranks, as in Ray Train. They are packed into pods; see `gpus_per_pod`. 0: the function runs in the very process
+    num_workers: int | tuple[int, int] = 1
+    """Ranks, as in Ray Train; (least, most): an elastic job, which trains with fewer ranks while not all can be had.
+    They are packed into pods; see `gpus_per_pod`. 0: the function runs in the very process
     that calls `fit()`, for debuggers, profilers and tests; under torchrun in each of its processes.
     """
     use_gpu: bool = False
@@ -76,21 +77,22 @@ class ScalingConfig:
     label_selector: Mapping[str, str] | None = None
     """Node labels that the pods need. On a cluster."""
     gpus_per_pod: int | None = None
-    """GPUs that one pod gets; absent: as many as the job has, up to 8. Ranks of one pod share its NVLink."""
+    """GPUs that one pod gets. Absent: the largest number up to 8 that divides `num_workers`, of an elastic job both of
+    its numbers; ranks with several GPUs have a pod each. Ranks of one pod share its NVLink.
+    """
     trainer_resources: Mapping[str, float] | None = None
     """Accepted for Ray Train's sake: there is no trainer process that would need resources."""
 
     def __post_init__(self) -> None:
         if isinstance(self.num_workers, tuple | list):
-            raise ConfigError(
-                "ScalingConfig.num_workers", self.num_workers, "a job has a fixed number of ranks: give one number"
+            self._check_range()
+        else:
+            _whole(
+                "ScalingConfig.num_workers",
+                self.num_workers,
+                0,
+                "give the number of ranks, 1 or more, or 0 to train in this very process",
             )
-        _whole(
-            "ScalingConfig.num_workers",
-            self.num_workers,
-            0,
-            "give the number of ranks, 1 or more, or 0 to train in this very process",
-        )
         _flag("ScalingConfig.use_gpu", self.use_gpu)
         _one_of("ScalingConfig.placement_strategy", self.placement_strategy, PLACEMENTS)
         if self.accelerator_type is not None and not isinstance(self.accelerator_type, str):
@@ -107,6 +109,31 @@ class ScalingConfig:
         if self.resources_per_worker is not None:
             _amounts("ScalingConfig.resources_per_worker", self.resources_per_worker)
         self._check_gpus()
+
+    def _check_range(self) -> None:
+        found: Sequence[Any] = self.num_workers  # type: ignore[assignment]
+        whole = all(isinstance(number, int) and not isinstance(number, bool) for number in found)
+        if len(found) != 2 or not whole or not 1 <= found[0] <= found[1]:
+            raise ConfigError(
+                "ScalingConfig.num_workers",
+                self.num_workers,
+                "give the least and the most number of ranks, such as (2, 8), or one number",
+            )
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether it may train with fewer ranks than are wished."""
+        return not isinstance(self.num_workers, int)
+
+    @property
+    def least(self) -> int:
+        """Ranks without which it does not train."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[0]
+
+    @property
+    def most(self) -> int:
+        """Ranks that are wished."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[1]
 
     def _check_gpus(self) -> None:
         gpus = (self.resources_per_worker or {}).get("GPU", 0)
@@ -261,9 +288,9 @@ class RunConfig:
     verbose: int | None = None
     """0: `fit()` shows the workers' own output alone. Else it shows what `tj run` shows: a panel on a terminal, lines
     elsewhere."""
-    prefork: str = contract.PREFORK_NEVER
+    prefork: str = contract.PREFORK_DEFAULT
     """Start ranks as forks of a process that has imported torch already, so that a killed one is back without importing
-    it again: `auto` (where a worker has no GPU), `Always` or `Never`.
+    it again: `auto` (where a worker has no GPU and nothing speaks against it), `Always` or `Never`.
     """
     preload: Sequence[str] | None = None
     """Modules that this process imports, such as `["torch", "transformers"]`; None: torch and what its first step

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SHOWN = "fit() shows what happens by itself, and UserCallback.after_report hears of each report"
-_ELASTIC = "a job has a fixed number of ranks: leave it out"
+_ELASTIC = "give num_workers=(least, most)"
 
 WAYS_OUT: Mapping[str, Mapping[str, str]] = {
     "ScalingConfig": {
-        "elastic_resize_monitor_interval_s": _ELASTIC,
+        "elastic_resize_monitor_interval_s": "workers that have been up for a minute join at the next checkpoint: "
+        "leave it out",
         "max_workers": _ELASTIC,
         "min_workers": _ELASTIC,
         "use_tpu": "ranks have CPUs or GPUs: leave it out",

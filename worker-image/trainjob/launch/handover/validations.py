@@ -2,7 +2,8 @@
 and writes what came out beside the run's claim.
 
 Made by `worker`. A thread of rank 0, and one process at a time; both end with the rank. What was not over then is taken
-up by the next attempt.
+up by the next attempt. A storage that refuses the record of a wish, or of an end, fails neither the training nor the
+others: an end that cannot be written is told to rank 0's agent alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainjob.checkpoint.errors import StoreError
@@ -24,7 +25,9 @@ from trainjob.checkpoint.reading.validations import Validation
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.handover.validation import ValidationConfig
+from trainjob.session import errors
 from trainjob.session.link import link
 from trainjob_api import contract, nonfinite
 from trainjob_api.rank_messages import Validated
@@ -32,8 +35,11 @@ from trainjob_api.rank_messages import Validated
 POLL_S = 0.5
 STORED_S = 600.0
 """So long a checkpoint may take to reach storage."""
+TRY_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Pauses between the tries to write how a validation ended."""
 _NOT_ITS_OWN = (
     *contract.RANK_PLACE,
+    contract.ENV_AGENT_STORE,
     contract.ENV_AGENT_SOCKET,
     contract.ENV_RANK_PID,
     contract.ENV_IN_PROCESS,
@@ -44,10 +50,20 @@ _NOT_ITS_OWN = (
 class Validations:
     """`begin` is called in rank 0 after a report(); `finish` once the training function has returned."""
 
-    def __init__(self, payload_path: str, config: ValidationConfig, storage: str, run: int) -> None:
+    def __init__(
+        self,
+        payload_path: str,
+        config: ValidationConfig,
+        storage: str | Store,
+        run: int,
+        tell: Callable[[Validated], None] = lambda word: link().post(word),
+        pauses_s: Sequence[float] = TRY_AGAIN_S,
+    ) -> None:
         self._payload = payload_path
         self._config = config
-        self._store = open_store(storage)
+        self._store = open_store(storage) if isinstance(storage, str) else storage
+        self._tell = tell
+        self._pauses_s = pauses_s
         self._run = run
         self._queue: queue.SimpleQueue[tuple[CheckpointId, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="trainjob-validation", daemon=True)
@@ -66,7 +82,10 @@ class Validations:
         task["fn_kwargs"] = {**task["fn_kwargs"], **own.get("fn_kwargs", {})}
         task["timeout_s"] = own.get("timeout_s") or task["timeout_s"]
         id_ = CheckpointId.parse(checkpoint)
-        validations.write(self._store, id_, Validation(validations.PENDING, {}, task))
+        try:
+            validations.write(self._store, id_, Validation(validations.PENDING, {}, task))
+        except (StoreError, OSError) as error:
+            _say(f"that checkpoint {id_} is to be validated cannot be written, so a restart forgets it: {error}")
         self._enqueue(id_, task)
 
     def finish(self) -> None:
@@ -75,7 +94,7 @@ class Validations:
         self._thread.join()
 
     def _enqueue(self, id_: CheckpointId, task: dict[str, Any]) -> None:
-        link().post(Validated(str(id_), over=False))
+        self._tell(Validated(str(id_), over=False))
         self._queue.put((id_, task))
 
     def _work(self) -> None:
@@ -83,11 +102,26 @@ class Validations:
             id_, task = given
             try:
                 found = self._validated(id_, task)
+            except Exception as error:  # whatever it is: those behind it are to be validated
+                found = Validation(validations.FAILED, {}, task)
+                _say(f"the validation of checkpoint {id_} failed: {type(error).__name__}: {error}")
+            self._write_end(id_, found)
+            try:
+                self._tell(Validated(str(id_), over=True))
+            except errors.AgentLostError:
+                return  # and this rank ends
+
+    def _write_end(self, id_: CheckpointId, found: Validation) -> None:
+        for pause in (*self._pauses_s, None):
+            try:
                 validations.write(self._store, id_, found)
+                return
             except (StoreError, OSError) as error:
-                found = Validation(validations.FAILED)
-                _say(f"the validation of checkpoint {id_} failed: {error}")
-            link().post(Validated(str(id_), over=True))
+                if pause is None:
+                    what = f"checkpoint {id_} ({found.status}, {dict(found.metrics)})"
+                    _say(f"how the validation of {what} ended cannot be written, so it counts as failed: {error}")
+                    return
+                time.sleep(pause)
 
     def _validated(self, id_: CheckpointId, task: Mapping[str, Any]) -> Validation:
         deadline = time.monotonic() + STORED_S

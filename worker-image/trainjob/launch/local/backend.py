@@ -90,7 +90,13 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
     tell = listener or (lambda _event: None)
     if job.spec.suspend:
         raise LaunchError("spec.suspend is true: the job would wait for ever. Set it to false to run it here")
+    wished, job = job, checks.fitted(job, base_environment(options))
     checks.check(job, base_environment(options), options.working_dir or os.getcwd())
+    if job.spec.workers < wished.spec.workers:
+        text = (
+            f"{wished.spec.workers} workers are wished, and there are GPUs for {job.spec.workers}: it trains with these"
+        )
+        tell(LocalEvent(kind="note", text=text))
     scratch.sweep()
     with contextlib.ExitStack() as stack:
         machine, token = _machine(job, stack, options, tell)

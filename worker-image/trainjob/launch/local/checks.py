@@ -50,6 +50,18 @@ def check(job: TrainJob, environment: Mapping[str, str], working_dir: str) -> No
     check_command(command, environment, container.get("workingDir") or working_dir)
 
 
+def fitted(job: TrainJob, environment: Mapping[str, str]) -> TrainJob:
+    """The job with as many workers as this machine has GPUs for, if it is elastic; with its least if there are too few
+    for that.
+    """
+    _, container = defaults.trainer_container(job.spec)
+    each = defaults.gpu_limit(container)
+    if job.spec.elastic is None or not each:
+        return job
+    size = defaults.largest_size(job.spec, len(gpus.visible(environment)) // each) or defaults.sizes(job.spec)[0]
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"workers": size})})
+
+
 def check_storage(folder: str) -> None:
     """Make the job's folder and write into it."""
     try:

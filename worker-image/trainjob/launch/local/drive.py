@@ -26,6 +26,7 @@ from trainjob_operator.cluster import ClusterError
 from trainjob_operator.core.model import Installation
 from trainjob_operator.core.progress import take_progress
 from trainjob_operator.core.turn import Turn
+from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import observe
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.memory import MemoryCluster
@@ -102,7 +103,8 @@ class Driver:
             agent_command=(sys.executable, "-P", "-m", "trainjob.launch.local.pod"),
             any_master_port=True,
         )
-        reconciler = Reconciler(cluster, coordinator, installation, clock=clock, on_job=self._saw)
+        means = Means(cluster=cluster, agents=coordinator, clock=clock)
+        reconciler = Reconciler(means, installation, hears=Hears(on_job=self._saw))
         kubelet = LocalKubelet(
             cluster,
             self._machine,
@@ -138,7 +140,9 @@ class Driver:
                 return
             if self._wanted is Stop.CLEANLY and not suspended:
                 suspended = True
-                cluster.update_job_spec(self._job.metadata.namespace, self._job.metadata.name, {"suspend": True})
+                # Who presses Ctrl-C does not want to wait for the next checkpoint.
+                at_once = {"suspend": True, "boundaryTimeoutSeconds": 0}
+                cluster.update_job_spec(self._job.metadata.namespace, self._job.metadata.name, at_once)
             if suspended and self._job.status.holds("Suspended") and not kubelet.alive:
                 return
         await self._unless_stopped(kubelet.ended(END_S))

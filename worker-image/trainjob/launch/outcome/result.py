@@ -20,7 +20,7 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.errors import ConfigError, LaunchError
-from trainjob.launch.job import LOCAL_NAMESPACE, job_name, storage_root
+from trainjob.launch.job import folders_of
 from trainjob.screen import clock
 from trainjob.session import filesystems
 from trainjob.session.checkpoint import Checkpoint
@@ -69,9 +69,8 @@ class Result:
         """The newest run in a job's folder: `Result.path`, or `storage_path` and the name that the run was given
         (`os.path.join(storage_path, "My Run")`). Raises LaunchError when there is none.
         """
-        folder = storage_root(path)
-        above, given = os.path.split(folder.rstrip("/"))
-        places = [folder, *([os.path.join(above, LOCAL_NAMESPACE, job_name(given))] if above and given else [])]
+        places = folders_of(path)
+        folder = places[0]
         try:
             found = next((place for place in places if open_store(place).names("runs")), None)
         except StoreError as trouble:
@@ -173,5 +172,6 @@ def _handle(path: str, manifest: Manifest) -> Checkpoint:
         "epoch": note.epoch,
         "metrics": dict(note.metrics),
         "world_size": note.world_size,
+        "elsewhere": manifest.is_note,
     }
     return Checkpoint.from_restored(found)

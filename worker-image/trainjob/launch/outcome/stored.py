@@ -32,23 +32,37 @@ class Settings:
     run: RunConfig
     resume_from: str = "auto"
     validation: ValidationConfig | None = None
+    backend: Any = None
+    """The Kubernetes(...) that it ran on; None: this machine."""
+    withheld: tuple[str, ...] = ()
+    """Of what was stored: environment variables of its pods whose values were left out."""
 
 
-def folder_of(path: str | os.PathLike[str]) -> str:
-    """The job's folder, absolute."""
-    return jobs.storage_root(path).rstrip("/")
+Environ = Mapping[str, str] | None
+"""By which a bucket is reached; None: this process's environment."""
 
 
-def store(folder: str, settings: Settings) -> None:
+def found(path: str | os.PathLike[str], environ: Environ = None) -> str | None:
+    """The folder in which a trainer left something: `path` itself, or the one of that name as Ray Train has it,
+    <storage path>/<name as given>. Raises LaunchError when the storage cannot be asked.
+    """
+    try:
+        places = jobs.folders_of(path)
+        return next((place for place in places if open_store(place, environ=environ).size(TRAINER_FILE)), None)
+    except StoreError as error:
+        raise LaunchError(f"the storage cannot be read: {error}") from error
+
+
+def store(folder: str, settings: Settings, environ: Environ = None, patience_s: float | None = None) -> None:
     """Leave them in the job's folder. Callbacks stay out: they belong to the launcher's process and often cannot be
-    pickled.
+    pickled. `patience_s`: for how long a bucket is tried. Raises LaunchError.
     """
     import cloudpickle
 
     kept = replace(settings, run=replace(settings.run, callbacks=()))
     if jobs.is_s3(folder):
         try:
-            open_store(folder).put(TRAINER_FILE, cloudpickle.dumps(kept))
+            open_store(folder, patience_s, environ).put(TRAINER_FILE, cloudpickle.dumps(kept))
         except StoreError as error:
             raise LaunchError(f"the storage cannot be written: {error}") from error
         return
@@ -63,20 +77,12 @@ def store(folder: str, settings: Settings) -> None:
         ) from error
 
 
-def is_there(folder: str) -> bool:
-    """Whether a trainer left something in a job's folder. Raises LaunchError when the storage cannot be asked."""
-    try:
-        return open_store(folder).size(TRAINER_FILE) is not None
-    except StoreError as error:
-        raise LaunchError(f"the storage cannot be read: {error}") from error
-
-
-def load(folder: str) -> Settings:
+def load(folder: str, environ: Environ = None) -> Settings:
     """Read them back. Raises LaunchError."""
     import cloudpickle
 
     try:
-        found = cloudpickle.loads(open_store(folder).read(TRAINER_FILE) or b"")
+        found = cloudpickle.loads(open_store(folder, environ=environ).read(TRAINER_FILE) or b"")
     except Exception as error:  # whatever the import of the user's modules raises
         raise LaunchError(
             f"{folder}/{TRAINER_FILE} cannot be read here ({type(error).__name__}: {error}): give restore() the "
@@ -90,10 +96,10 @@ def load(folder: str) -> Settings:
     return found
 
 
-def completed(folder: str) -> bool:
+def completed(folder: str, environ: Environ = None) -> bool:
     """Whether the newest run has an end record."""
     from trainjob.checkpoint.choice import catalogue
 
-    opened = open_store(folder)
+    opened = open_store(folder, environ=environ)
     run = catalogue.latest_run(opened)
     return run is not None and catalogue.read_end(opened, run) is not None

@@ -27,7 +27,9 @@ def main(arguments: list[str]) -> None:
     content = payload.read(path)
     if content.validation is None:
         raise LaunchError(f"{path} holds no ValidationConfig")
-    metrics = plain(content.validation.fn(Checkpoint(uri), **json.loads(kwargs)), "validation")
+    # `elsewhere`: nobody has looked here yet, and storage is at hand.
+    checkpoint = Checkpoint.from_restored({"path": uri, "uri": uri, "elsewhere": True})
+    metrics = plain(content.validation.fn(checkpoint, **json.loads(kwargs)), "validation")
     with open(result + ".part", "w", encoding="utf-8") as file:
         file.write(nonfinite.dumps(metrics))
     os.replace(result + ".part", result)

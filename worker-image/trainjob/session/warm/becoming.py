@@ -12,8 +12,21 @@ import socket
 import sys
 import threading
 from importlib.machinery import PathFinder
-from typing import AbstractSet, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    AbstractSet,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
+from trainjob.session import imported
 from trainjob.session.warm import title
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
@@ -24,9 +37,15 @@ def forget_room() -> None:
     os.environ.pop(ENV_ROOM, None)
 
 
-def become(
-    order: Order, output: int, line: socket.socket, preloaded: AbstractSet[str], folder: Optional[str]
-) -> Sequence[str]:
+class Ahead(NamedTuple):
+    """What the parent's imports have left."""
+
+    modules: AbstractSet[str]
+    environ: Mapping[str, str]
+    """Variables that modules have set."""
+
+
+def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
     """The command to run; all around it is as it should be. `line`: to the agent, closed by this."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -35,19 +54,28 @@ def become(
     os.close(output)
     os.environ.clear()
     os.environ.update(order.environ)
-    hidden = None if folder is None else _hidden_by(_first_path(order.command, folder), preloaded)
+    hidden = None if folder is None else _hidden_by(_first_path(order.command, folder), ahead.modules)
     if hidden is not None:
         line.send(packet(FROM_GATE, Plain(hidden)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
+    for name, value in ahead.environ.items():
+        os.environ.setdefault(name, value)
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(order.argv)
     if folder is not None:
         sys.path.insert(0, folder)
+    # Last: there may be other files than when it was forked.
+    importlib.invalidate_caches()
+    return order.command
+
+
+def renew() -> None:
+    """What a process has for itself, and a fork has of its parent. At the gate, which is long before the order."""
     _forget()
     _reseed()
-    return order.command
+    imported.ahead = frozenset(sys.modules)
 
 
 def _first_path(words: Sequence[str], working: str) -> str:
@@ -61,9 +89,10 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
     for name in {name.partition(".")[0] for name in preloaded}:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None:
-            files[name] = os.path.realpath(str(file))
+            files[name] = str(file)
     for name, path in _modules(folder, files) if os.path.isdir(folder) else _archived(folder, files):
-        if not files[name].startswith(os.path.realpath(path)):
+        # Only of those that were found: each of some hundred would take longer than all else here.
+        if not os.path.realpath(files[name]).startswith(os.path.realpath(path)):
             return f"{path} takes the place of a module that is imported ahead"
     return None
 
@@ -95,8 +124,7 @@ def _entries(folder: str) -> List[str]:
 
 
 def _forget() -> None:
-    """What modules keep of the parent's environment, and of the files that there were."""
-    importlib.invalidate_caches()
+    """What modules keep of the parent."""
     # Python itself leaves the parent's there.
     renew = getattr(threading.main_thread(), "_set_native_id", None)
     if renew is not None:

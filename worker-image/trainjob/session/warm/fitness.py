@@ -38,12 +38,21 @@ def unfit(before: Before) -> Optional[str]:
         return "torch has asked for the GPU: a fork could not use it"
     if code != 0:
         return f"a fork on trial ended with {code}"
+    return _left_open(before) or unfit_now() or _touched_gpu()
+
+
+def unfit_so_far(before: Before) -> Optional[str]:
+    """The same in the middle of many imports: without a fork on trial where nothing calls for one."""
+    loaded = any(name in sys.modules for name in UNFIT_MODULES)
+    return unfit(before) if loaded or _left_open(before) or unfit_now() else None
+
+
+def _left_open(before: Before) -> Optional[str]:
     for fd, target in _fds().items():
         if fd not in before.fds and _is_shared(fd, target):
             return f"what was imported opened {target}"
-    if _children():
-        return f"what was imported started process {_children()[0]}"
-    return unfit_now() or _touched_gpu()
+    children = _children()
+    return f"what was imported started process {children[0]}" if children else None
 
 
 def unfit_now() -> Optional[str]:

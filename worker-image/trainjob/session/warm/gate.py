@@ -1,4 +1,6 @@
-"""A fork at its gate: it is the agent's child, leads a session of its own, and waits for its order."""
+"""A fork at its gate: it is the agent's child, leads a session of its own, and waits for its order: to be a rank, or
+the store of all ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import os
 import socket
 from typing import Tuple
 
-from trainjob.session import rank
+from trainjob.session import tie
+from trainjob.session.warm import store
 from trainjob_api.warm_messages import (
     FROM_GATE,
     ORDERS,
@@ -14,6 +17,7 @@ from trainjob_api.warm_messages import (
     TO_GATE,
     Go,
     Here,
+    Host,
     Order,
     Refused,
     packet,
@@ -30,12 +34,15 @@ def wait(line: socket.socket, agent: int) -> Tuple[Order, int]:
                 packet(FROM_GATE, Refused("its forks do not become the agent's children (PR_SET_CHILD_SUBREAPER)"))
             )
             os._exit(1)
-        rank.tie_to(agent)
+        tie.tie_to(agent)
         line.send(packet(FROM_GATE, Here(os.getpid())))
         data, fds, _, _ = socket.recv_fds(line, PACKET_LIMIT, 2)
     except OSError:
         os._exit(1)
-    if not data or len(fds) != 2 or not isinstance(parse(TO_GATE, data), Go):
+    word = parse(TO_GATE, data) if data else None
+    if isinstance(word, Host):
+        store.serve(line, word.port)
+    if not isinstance(word, Go) or len(fds) != 2:
         os._exit(0)
     with open(fds[0], "rb") as file:
         file.seek(0)

@@ -1,7 +1,7 @@
 """The life of the warm parent: import, look at itself, then fork a gate whenever the agent asks for one.
 
-Called by `__main__`. Returns in a rank alone. It has no other work and no second thread: a fork keeps only the thread
-that made it, and what others held (a lock, a pool) would be held for ever.
+Called by `session.warm.command`. Returns in a rank alone. It has no other work and no second thread: a fork keeps only
+the thread that made it, and what others held (a lock, a pool) would be held for ever.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import warnings
 from typing import AbstractSet, List, Optional, Sequence, Tuple
 
-from trainjob.session import large_imports, link, rank
-from trainjob.session.warm import becoming, fitness, gate, preload
+from trainjob.session import large_imports, link, tie
+from trainjob.session.warm import becoming, fitness, gate, learned, preload
 from trainjob_api.warm_messages import (
     FROM_PARENT,
     PACKET_LIMIT,
@@ -36,24 +36,33 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
     begin, _ = _next(line)
     if not isinstance(begin, Begin):
         os._exit(2)
-    rank.tie_to(begin.agent)
+    tie.tie_to(begin.agent)
     becoming.forget_room()
+    if begin.tmp:
+        # Here, not in what it is started with: of that each rank shows its own (`title`).
+        os.environ["TMPDIR"] = begin.tmp
     # At exit a rank says farewell after whatever its imports had to do then: also after what is imported here.
     link.close_at_exit()
     large_imports.quiet()
     sys.argv = sys.argv[:1]
-    before = fitness.Before()
+    before, environ = fitness.Before(), dict(os.environ)
+    package = ""
     try:
         missing = preload.bring(begin.modules, begin.folder, begin.optional)
+        if begin.learned:
+            learned.bring(begin.learned, frozenset(begin.without), begin.folder, before)
         why = fitness.unfit(before)
+    except learned.Unfit as error:
+        package, why = error.package, str(error)
     except preload.NotThese as error:
         why = str(error)
     if why is not None:
-        _end(line, why)
-    gc.collect()
-    # The collector writes to all that it looks at: what it passes over stays shared with the forks.
+        _end(line, why, package)
+    # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
+    # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
     preloaded = frozenset(sys.modules) - booted
+    added = {name: value for name, value in os.environ.items() if environ.get(name) != value}
     line.send(packet(FROM_PARENT, Ready(tuple(sorted({name.partition(".")[0] for name in preloaded})), tuple(missing))))
     while True:
         _, fds = _next(line)
@@ -63,8 +72,9 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
         own = socket.socket(fileno=fds[0])
         if _forked():
             line.close()
+            becoming.renew()
             order, output = gate.wait(own, begin.agent)
-            return becoming.become(order, output, own, preloaded, folder)
+            return becoming.become(order, output, own, becoming.Ahead(preloaded, added), folder)
         own.close()
 
 
@@ -76,8 +86,8 @@ def _next(line: socket.socket) -> Tuple[object, List[int]]:
     return parse(TO_PARENT, data), list(fds)
 
 
-def _end(line: socket.socket, why: str) -> None:
-    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT])))
+def _end(line: socket.socket, why: str, package: str = "") -> None:
+    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package)))
     os._exit(0)
 
 

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import types
-from typing import List, Optional, Sequence
+from typing import AbstractSet, List, Optional, Sequence
 
 from trainjob_api import contract
 
@@ -34,13 +34,18 @@ def bring(names: Sequence[str], folder: str, optional: bool) -> List[str]:
                 missing.append(name)
         except BaseException as error:  # a module may raise anything, SystemExit included
             raise NotThese(f"the import of {name} failed: {type(error).__name__}: {error}") from None
-    strange = next((name for name in sys.modules if name not in before and _is_users(sys.modules[name], folder)), None)
-    if strange is not None:
-        raise NotThese(
-            f"module {strange} lies beside the script, in {folder}: code that may change is not imported ahead. "
-            "Leave it out of spec.runtime.preload"
-        )
+    why = strange(before, folder)
+    if why is not None:
+        raise NotThese(f"{why}. Leave it out of spec.runtime.preload")
     return missing
+
+
+def strange(before: AbstractSet[str], folder: str) -> Optional[str]:
+    """Why what was imported since must not be: something of it is the job's own."""
+    name = next((name for name in sys.modules if name not in before and _is_users(sys.modules[name], folder)), None)
+    if name is None:
+        return None
+    return f"module {name} lies beside the script, in {folder}: code that may change is not imported ahead"
 
 
 def _is_users(module: Optional[types.ModuleType], folder: str) -> bool:

@@ -1,0 +1,69 @@
+"""Why a process gives no stack, and how long one is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.scenario import wait_until
+from trainjob.agent.processes.stacks import stack_of, state_letter
+from trainjob.cli.local import stack
+from trainjob.launch.local.ranks import RankProcess
+from trainjob_api import contract
+
+RANK = """
+import faulthandler, signal, sys
+faulthandler.register(getattr(signal, sys.argv[2]), open(sys.argv[1], "a"))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Stands where it waits for its end of input, and gives its stack on the signal."""
+    path = tmp_path / contract.STACK_FILE.format(rank=0)
+    words = [sys.executable, "-c", RANK, str(path), contract.STACK_SIGNAL_NAME]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as found:
+        try:
+            assert found.stdout is not None and found.stdout.readline() == b"ready\n"
+            yield found
+        finally:
+            found.kill()
+
+
+def test_a_person_gets_the_stack_of_a_rank_that_is_late(tmp_path: Path) -> None:
+    with process(tmp_path) as rank:
+        rank.send_signal(signal.SIGSTOP)
+        late = threading.Timer(1.5, rank.send_signal, [signal.SIGCONT])
+        late.start()
+        try:
+            texts = asyncio.run(stack._ask([RankProcess(0, rank.pid, str(tmp_path))]))
+        finally:
+            late.join()
+    assert "in <module>" in texts[0]
+
+
+def test_a_rank_that_a_debugger_holds_is_told_with_it(tmp_path: Path) -> None:
+    attach, detach = 16, 17
+    libc = ctypes.CDLL(None, use_errno=True)
+    with process(tmp_path) as rank:
+        if libc.ptrace(attach, rank.pid, None, None) != 0:
+            pytest.skip(f"nobody may trace here: {os.strerror(ctypes.get_errno())}")
+        try:
+            os.waitpid(rank.pid, os.WUNTRACED)
+            wait_until(lambda: state_letter(rank.pid) == "t")
+            said = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=0.1))
+        finally:
+            libc.ptrace(detach, rank.pid, None, None)
+    assert said == f"gives no stack within 0.1 s: a debugger or tracer holds it (TracerPid {os.getpid()})"

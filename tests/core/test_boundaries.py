@@ -1,0 +1,172 @@
+"""A planned change waits for a checkpoint: who asks for it, what ends the wait, what takes the wish back."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.core import World, is_steady, raised, seconds
+from trainjob_api import contract
+from trainjob_operator.core import boundaries
+from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.moments import after
+
+WAIT_S = 60
+
+
+def training(workers: int = 2, **fields: object) -> World:
+    """A job that has saved a checkpoint."""
+    world = World.of(workers=workers, boundary_timeout_seconds=WAIT_S, **fields).run().tick(100)
+    world.report(7)
+    world.sync(0, latest={"id": "7", "time": world.now.timestamp(), "bytes": 1})
+    world.turn()
+    return world
+
+
+def wish(world: World, what: str) -> str:
+    """Somebody wishes a change; the cause by which it is known."""
+    if what == "scale":
+        world.change_spec(workers=1)
+        return contract.REASON_SCALED
+    if what == "suspend":
+        world.change_spec(suspend=True)
+        return contract.REASON_SUSPENDED
+    world.ask_restart("token")
+    return contract.REASON_RESTART_REQUESTED
+
+
+def reach(world: World) -> None:
+    """Rank 0's agent says that its ranks wait behind a checkpoint."""
+    assert world.status.boundary is not None
+    world.sync(0, boundary=boundaries.token(world.status.boundary))
+
+
+@pytest.mark.parametrize("what", ["scale", "suspend", "restart"])
+def test_a_planned_change_waits_for_the_boundary_and_ends_the_attempt_there(what: str) -> None:
+    world = training()
+    cause = wish(world, what)
+    decision = world.turn()
+    assert world.attempt.state == "Running" and decision.requeue_after is not None
+    assert decision.requeue_after <= seconds(WAIT_S)
+    boundary = world.status.boundary
+    assert boundary is not None and (boundary.cause, boundary.since) == (cause, world.now)
+    said = world.status.condition("Progressing")
+    until = f"until {after(world.now, WAIT_S):%H:%M:%S} UTC"
+    assert said is not None and f"{cause} waits for the next report() with a checkpoint, {until}" in said.message
+    assert is_steady(world.tick(WAIT_S - 1))
+    reach(world)
+    world.turn()
+    assert world.status.history[-1].end_cause == cause and world.status.boundary is None
+    assert world.attempt.number == (1 if what == "suspend" else 2)
+    assert (world.status.failures.counted, world.status.failures.preemptions) == (0, 0)
+
+
+@pytest.mark.parametrize("what", ["scale", "suspend", "restart"])
+def test_without_a_checkpoint_it_waits_no_longer_than_it_may(what: str) -> None:
+    world = training()
+    wish(world, what)
+    world.turn()
+    world.tick(WAIT_S).turn()
+    assert len(world.status.history) == 1 and world.status.boundary is None
+
+
+def test_only_rank_0s_agent_is_asked() -> None:
+    world = training()
+    wish(world, "restart")
+    world.turn()
+    assert world.status.boundary is not None
+    words = [instruct(world.job, world.agents, slot, world.agents[slot].pod_uid)[0] for slot in (0, 1)]
+    assert [word.get("boundary") for word in words] == [boundaries.token(world.status.boundary), None]
+
+
+def test_another_wishs_boundary_is_none_of_this_one() -> None:
+    world = training()
+    wish(world, "restart")
+    world.turn()
+    world.sync(0, boundary="an older wish")
+    world.turn()
+    assert world.attempt.number == 1
+
+
+def test_an_edit_that_changes_its_mind_takes_the_wish_back() -> None:
+    world = training()
+    wish(world, "scale")
+    world.turn()
+    world.change_spec(workers=2)
+    world.turn()
+    assert world.status.boundary is None and world.attempt.number == 1
+    assert "boundary" not in instruct(world.job, world.agents, 0, world.agents[0].pod_uid)[0]
+
+
+def test_a_wish_that_follows_another_has_no_new_wait() -> None:
+    world = training()
+    wish(world, "scale")
+    world.turn()
+    world.tick(40)
+    world.change_spec(workers=2, suspend=True)
+    world.turn()
+    assert world.status.boundary is not None and world.status.boundary.cause == contract.REASON_SUSPENDED
+    world.tick(WAIT_S - 40).turn()
+    assert world.attempt.end_cause == contract.REASON_SUSPENDED
+
+
+def test_what_breaks_meanwhile_ends_the_attempt_and_is_counted_once() -> None:
+    world = training(workers=3)
+    world.change_spec(workers=2)
+    world.turn()
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    assert world.status.boundary is None and world.status.failures.counted == 1
+    assert world.status.history[-1].end_cause == contract.REASON_USER_ERROR
+    assert (world.attempt.number, world.attempt.workers) == (2, 2), "the new size takes effect with the restart"
+
+
+@pytest.mark.parametrize("why", ["no report", "no wait", "cancelled", "without agents"])
+def test_what_has_no_boundary_ends_at_once(why: str) -> None:
+    if why == "without agents":
+        world = World.of(workers=2, runtime={"agent": "Disabled"})
+        world.settle()
+        world.start_pods()
+        world.settle()
+    elif why == "no wait":
+        world = training()
+        world.change_spec(boundary_timeout_seconds=0)
+    else:
+        world = World.of(workers=2).run().tick(100) if why == "no report" else training()
+    if why == "cancelled":
+        world.annotate({contract.ANNOTATION_CANCELLED: "now"})
+    world.change_spec(suspend=True)
+    world.turn()
+    assert world.attempt.end_cause == contract.REASON_SUSPENDED
+
+
+def test_growth_waits_for_a_boundary_too() -> None:
+    world = World.of(workers=2, elastic={"min_workers": 1, "max_workers": 2, "grow_after_seconds": 0})
+    world.turn()
+    world.schedule(0)
+    world.set_pod(0, phase=world.pod(0).phase.RUNNING, ready=True)
+    world.sync_all()
+    world.turn()
+    world.sync_all()
+    world.turn()
+    world.tick(10).report(3)
+    world.sync(0, latest={"id": "3", "time": world.now.timestamp(), "bytes": 1})
+    world.turn()
+    world.start_pods()
+    world.sync_all()
+    world.turn()
+    assert world.attempt.number == 1 and world.status.boundary is not None
+    assert world.status.boundary.cause == contract.REASON_RESIZED
+    reach(world)
+    world.turn()
+    assert (world.attempt.number, world.attempt.workers) == (2, 2)
+
+
+def test_the_wait_for_a_boundary_puts_no_deadline_off() -> None:
+    world = training(active_deadline_seconds=150)
+    wish(world, "restart")
+    world.turn()
+    world.tick(49).turn()
+    assert world.status.boundary is not None and not world.status.finished
+    world.tick(1).turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)

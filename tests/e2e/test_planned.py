@@ -1,0 +1,152 @@
+"""Planned changes on a cluster: they wait for a boundary and lose no step, and an elastic job takes the size that there
+is room for.
+
+The loop begins a step, takes half a second for it, and reports it with a checkpoint. A change that stopped the ranks
+where they stand would make them begin that step twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support import e2e, gated
+from support.release import operator
+from trainjob_api import contract
+
+__all__ = ["operator"]
+
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+
+STEADY = ("--pause", "0.5", "--steps", "1000")
+"""Reports all the time, and never comes to its end here."""
+WAITS = {"boundaryTimeoutSeconds": 120}
+"""Longer than any step takes: who stops the ranks before has met a boundary."""
+ELASTIC = {"minWorkers": 1, "maxWorkers": 3, "shrinkAfterSeconds": 5, "growAfterSeconds": 5}
+
+
+def end_causes(name: str, namespace: str) -> list[str]:
+    return [entry["endCause"] for entry in e2e.job(name, namespace)["status"].get("history", [])]
+
+
+def made_once(name: str, namespace: str, since: int = 1) -> list[int]:
+    """The steps that attempts from `since` on have begun; each must be the one after the last."""
+    begun = [entry.step for entry in gated.begun(name, namespace) if entry.attempt >= since]
+    assert begun and begun == list(range(begun[0], begun[0] + len(begun))), begun
+    return begun
+
+
+def below_target(name: str, namespace: str, reason: str, *words: str) -> Callable[[], dict[str, Any] | None]:
+    """The condition, true or not, once it has that reason and says these words."""
+
+    def look() -> dict[str, Any] | None:
+        said = e2e.job(name, namespace).get("status", {}).get("conditions", [])
+        found = next((each for each in said if each["type"] == "BelowTargetWorkers"), None)
+        if found is None or found["reason"] != reason:
+            return None
+        return found if all(each in found["message"] for each in words) else None
+
+    return look
+
+
+def allow_pods(namespace: str, number: int) -> None:
+    """Let the namespace have so many pods; those beyond that stay, none comes."""
+    hard = {"pods": str(number)}
+    e2e.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "room", "namespace": namespace},
+            "spec": {"hard": hard},
+        }
+    )
+    e2e.eventually(
+        f"a quota of {number} pods counts",
+        lambda: e2e.get("resourcequota", "room", namespace).get("status", {}).get("hard") == hard,
+    )
+
+
+def test_planned_changes_wait_for_a_boundary_and_make_each_step_once(namespace: str) -> None:
+    gated.start("count", namespace, *STEADY, spec=WAITS)
+    gated.wait_for_step("count", namespace, 2)
+    e2e.kubectl("scale", "tj/count", "--replicas=3", "-n", namespace)
+    assert len(gated.wait_for_starts("count", namespace, 2, 3)) == 3
+    gated.wait_for_step("count", namespace, 0, attempt=2)
+    e2e.kubectl("scale", "tj/count", "--replicas=1", "-n", namespace)
+    gated.wait_for_starts("count", namespace, 3, 1)
+    gated.wait_for_step("count", namespace, 0, attempt=3)
+    e2e.kubectl("annotate", "tj", "count", f"{contract.ANNOTATION_RESTART}=now", "-n", namespace)
+    gated.wait_for_starts("count", namespace, 4, 1)
+    reached = gated.wait_for_step("count", namespace, 0, attempt=4).step
+    assert made_once("count", namespace)[:reached] == list(range(reached))
+    assert end_causes("count", namespace) == [
+        contract.REASON_SCALED,
+        contract.REASON_SCALED,
+        contract.REASON_RESTART_REQUESTED,
+    ]
+    job = e2e.job("count", namespace)
+    assert gated.counted(job) == 0 and "boundary" not in job["status"]
+
+
+def test_a_change_that_waits_is_told_of_and_can_be_taken_back(namespace: str) -> None:
+    """A loop at a gate reports nothing: the change waits, and `status.boundary` says which."""
+    gated.start("count", namespace, "--gates", "3", "--steps", "6", spec=WAITS)
+    gated.wait_for_step("count", namespace, 2)
+    suspend = ("patch", "tj", "count", "-n", namespace, "--type=merge", "-p")
+    e2e.kubectl(*suspend, json.dumps({"spec": {"suspend": True}}))
+    waiting = e2e.eventually("it waits", lambda: e2e.job("count", namespace)["status"].get("boundary"))
+    assert waiting["cause"] == contract.REASON_SUSPENDED
+    assert "waits for the next report()" in e2e.wait_for_condition("count", namespace, "Progressing")["message"]
+    e2e.kubectl(*suspend, json.dumps({"spec": {"suspend": False}}))
+    e2e.eventually("it waits no more", lambda: "boundary" not in e2e.job("count", namespace)["status"])
+    gated.open_gate("count", namespace, 3)
+    e2e.wait_for_condition("count", namespace, "Complete")
+    assert e2e.job("count", namespace)["status"]["attempt"]["number"] == 1
+    assert made_once("count", namespace) == list(range(6))
+
+
+def test_an_elastic_job_takes_the_size_that_there_is_room_for(namespace: str) -> None:
+    below = contract.REASON_BELOW_TARGET
+    allow_pods(namespace, 2)
+    gated.start("count", namespace, *STEADY, "--mode", "SYNC", workers=3, spec={**WAITS, "elastic": ELASTIC})
+    small = gated.wait_for_starts("count", namespace, 1, 2)
+    assert {entry.world for entry in small} == {2}, "it begins with those that are there"
+    words = ("training goes on with 2 of 3 workers", "exceeded quota: room")
+    told = e2e.eventually("it says what keeps the third away", below_target("count", namespace, below, *words))
+    assert told["status"] == "True"
+    gated.wait_for_step("count", namespace, 2)
+
+    e2e.kubectl("delete", "resourcequota", "room", "-n", namespace)
+    larger = gated.wait_for_starts("count", namespace, 2, 3, within_s=240)
+    assert {entry.world for entry in larger} == {3}
+    gated.wait_for_step("count", namespace, 0, attempt=2)
+    made_once("count", namespace)
+    assert end_causes("count", namespace) == [contract.REASON_RESIZED]
+    told = e2e.eventually("all are there", below_target("count", namespace, contract.REASON_AT_TARGET))
+    assert told["status"] == "False" and gated.counted(e2e.job("count", namespace)) == 0
+
+    allow_pods(namespace, 2)
+    lost = max(e2e.uids("count", namespace))
+    e2e.kubectl("delete", "pod", lost, "-n", namespace, "--wait=false")
+    smaller = gated.wait_for_starts("count", namespace, 3, 2)
+    assert {entry.world for entry in smaller} == {2} and gated.lost(smaller) == 0
+    gated.wait_for_step("count", namespace, smaller[0].step, attempt=3)
+    made_once("count", namespace, since=3)
+    e2e.eventually("one is missing again", below_target("count", namespace, below))
+    assert gated.counted(e2e.job("count", namespace)) == 1, "the loss of a pod counts, the smaller size does not"
+
+
+def test_kubectl_says_which_sizes_there_are(namespace: str) -> None:
+    words = "must be from elastic.minWorkers to elastic.maxWorkers: it is the wished number of workers"
+    e2e.apply(gated.looping("count", namespace, *STEADY, workers=1, spec={"suspend": True, "elastic": ELASTIC}))
+    with pytest.raises(e2e.KubectlError, match=words):
+        e2e.kubectl("scale", "tj/count", "--replicas=4", "-n", namespace)
+    with pytest.raises(e2e.KubectlError, match=r"must be one of elastic\.allowedSizes"):
+        e2e.apply(
+            gated.looping("sizes", namespace, *STEADY, workers=2, spec={"elastic": {**ELASTIC, "allowedSizes": [1, 3]}})
+        )
+    e2e.kubectl("scale", "tj/count", "--replicas=3", "-n", namespace)
+    assert e2e.job("count", namespace)["spec"]["workers"] == 3

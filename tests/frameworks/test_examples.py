@@ -1,0 +1,106 @@
+"""The examples with other people's training loops: real libraries, real ranks, one of which is killed.
+
+An interrupted run reports the same numbers as an undisturbed one, bit for bit, and resumes: it does not begin again. For
+examples/lightning, examples/transformers, examples/xgboost and examples/lightgbm, and docs/frameworks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.isolation import ROOT
+from trainjob import Result
+
+STRUCK = Path(__file__).with_name("struck.py")
+LIMIT_S = 240
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example, made small."""
+
+    folder: str
+    library: str
+    arguments: tuple[str, ...]
+    strike: int
+    """The report before which rank 1 is killed."""
+    last: int
+    """The step of the last report."""
+
+
+EXAMPLES = [
+    # 2 epochs of 12 steps: reports at 10, 12 (an epoch's end), 20, 24; the third is inside the second epoch.
+    Example("lightning", "lightning", ("--epochs", "2", "--points", "480"), strike=3, last=24),
+    Example("transformers", "accelerate", ("--steps", "9", "--save-every", "3", "--output", "out"), strike=2, last=9),
+    Example("xgboost", "xgboost", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
+    Example("lightgbm", "lightgbm", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
+]
+
+
+def trained(example: Example, here: Path, strike: int) -> tuple[Result, str]:
+    """The job's result, and what was shown."""
+    here.mkdir()
+    script = ROOT / "examples" / example.folder / "train.py"
+    words = ["run", str(STRUCK), "--workers", "2", "--name", "job", "--storage", str(here)]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainjob.cli.main", *words, "--", str(strike), str(script), *example.arguments],
+        cwd=here,
+        env={**os.environ, "HOME": str(here)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return Result.from_path(str(here / "default" / "job")), done.stdout
+
+
+def numbers(result: Result) -> dict[int, dict[str, Any]]:
+    """What was reported at each step at last; how long things took is left out."""
+    return {
+        row["step"]: {
+            name: value for name, value in row["metrics"].items() if not re.search("runtime|_per_second", name)
+        }
+        for row in result.rows
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S + 30)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
+def test_a_killed_rank_changes_no_number(example: Example, tmp_path: Path) -> None:
+    if find_spec(example.library) is None:
+        pytest.skip(f"{example.library} is not installed: make test-frameworks")
+    undisturbed, _ = trained(example, tmp_path / "undisturbed", 0)
+    struck, said = trained(example, tmp_path / "struck", example.strike)
+
+    found = re.search(r"attempt 2 goes on from checkpoint 1-1-(\d+)", said)
+    assert found is not None, said
+    expected = numbers(undisturbed)
+    resumed_at = [row["step"] for row in struck.rows if row["attempt"] == 1][int(found[1]) - 1]
+    again = [row["step"] for row in struck.rows if row["attempt"] == 2]
+    assert min(again) > resumed_at, "it went on, and did not begin again"
+    assert max(expected) == example.last
+    assert len(expected) >= 3
+    assert numbers(struck) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("example", EXAMPLES[2:], ids=lambda example: example.folder)
+def test_a_rank_that_dies_behind_the_last_round_leaves_nothing_to_do(example: Example, tmp_path: Path) -> None:
+    if find_spec(example.library) is None:
+        pytest.skip(f"{example.library} is not installed: make test-frameworks")
+    struck, said = trained(example, tmp_path / "struck", -3)
+    assert "2 attempts" in said, said
+    assert max(numbers(struck)) == example.last

@@ -1,0 +1,159 @@
+"""Gloo's threads finish before what they work for goes away. Stand-ins: a folder for the kernel's, a package of its
+name for torch; the last test has the real ones.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+
+from support.ranks import Ended, boot, finish
+from support.warm_ranks import run_warm
+from trainjob.session import gloo_threads
+from trainjob.session.gloo_threads import Look
+
+LOOP = Path(__file__).with_name("loop_gloo.py")
+GLOO = "pt_gloo_runloop"
+C10D = """
+class _world:
+    pg_backend_config = {}
+def destroy_process_group(group=None):
+    "Destroy it."
+    if group is not None:
+        raise ValueError("Invalid process group specified")
+    print("destroyed", flush=True)
+"""
+BUSY = """
+import ctypes, threading, time
+begun = threading.Event()
+def work():
+    ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop")
+    begun.set()
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+    print("finished", flush=True)
+    time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+
+
+def run(folder: Path, script: str) -> Ended:
+    for name, source in {
+        "torch/__init__.py": "",
+        "torch/distributed/__init__.py": "from .distributed_c10d import *",
+        "torch/distributed/distributed_c10d.py": C10D,
+        "train.py": textwrap.dedent(script),
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(source)
+    return finish([boot(["train.py"], {}, folder)])[0]
+
+
+class Tasks:
+    """A process's threads, which go on by one step in each sleep; the last step stays."""
+
+    def __init__(self, folder: Path, steps: list[dict[int, tuple[str, str, int]]]) -> None:
+        self.folder, self.slept = folder, 0
+        self._steps = steps
+        self._write()
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 1
+        self._write()
+
+    def _write(self) -> None:
+        for task, (name, state, switches) in self._steps[min(self.slept, len(self._steps) - 1)].items():
+            (self.folder / str(task)).mkdir(exist_ok=True)
+            (self.folder / str(task) / "comm").write_text(f"{name}\n")
+            counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t3\n" if switches else ""
+            (self.folder / str(task) / "status").write_text(f"Name:\t{name}\nState:\t{state} (word)\n{counts}")
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """As it is imported, with no group."""
+    world = types.SimpleNamespace(pg_backend_config={})
+    monkeypatch.setitem(sys.modules, gloo_threads.MODULE, types.SimpleNamespace(_world=world))  # type: ignore[misc]
+    return world
+
+
+def slept(tasks: Tasks) -> int:
+    gloo_threads.settle(str(tasks.folder), tasks.sleep)
+    return tasks.slept
+
+
+def test_threads_are_idle_once_all_slept_from_one_look_to_the_next() -> None:
+    asleep, woke, runs = Look(b"S", 5), Look(b"S", 6), Look(b"R", 5)
+    assert not gloo_threads.idle(None, {"1": asleep})
+    assert not gloo_threads.idle({"1": asleep}, {"1": woke})
+    assert not gloo_threads.idle({"1": runs}, {"1": runs})
+    assert not gloo_threads.idle({"1": asleep, "2": asleep}, {"1": asleep, "2": woke})
+    assert not gloo_threads.idle({"1": asleep}, {"1": asleep, "2": asleep})
+    assert gloo_threads.idle({"1": asleep, "2": woke}, {"1": asleep, "2": woke})
+
+
+def test_it_looks_until_they_are_idle(tmp_path: Path, torch: types.SimpleNamespace) -> None:
+    main, other = ("python", "R", 9), ("gloo_tcp_loop", "R", 9)
+    steps = [("R", 5), ("S", 6), ("S", 7), ("R", 7), ("S", 7), ("S", 7)]
+    threads = [{1: main, 2: other, 3: (GLOO, state, count), 4: (GLOO, "S", 4)} for state, count in steps]
+    assert slept(Tasks(tmp_path, threads)) == len(steps) - 1
+
+
+def test_ranks_without_gloo_do_not_sleep(tmp_path: Path, torch: types.SimpleNamespace) -> None:
+    torch.pg_backend_config["group"] = "cuda:nccl"
+    assert slept(Tasks(tmp_path, [{1: ("python", "R", 9), 2: ("pt_nccl_watchdg", "R", 9)}])) == 0
+
+
+@pytest.mark.parametrize("shown", ["no names", "no counts", "nothing"])
+def test_where_the_threads_do_not_show_one_short_sleep_is_all(
+    tmp_path: Path, torch: types.SimpleNamespace, shown: str
+) -> None:
+    torch.pg_backend_config["group"] = "cpu:gloo,cuda:nccl"
+    tasks = Tasks(tmp_path, [{} if shown == "nothing" else {1: (GLOO if shown == "no counts" else "python", "R", 0)}])
+    if shown == "nothing":
+        tasks.folder = tmp_path / "no folder"
+    assert slept(tasks) == 1
+
+
+def test_a_thread_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
+    ended = run(tmp_path, BUSY + "import torch.distributed as dist\ndist.destroy_process_group()")
+    assert (ended.code, ended.out) == (0, "finished\ndestroyed\n"), ended.err
+
+
+def test_at_exit_too_after_what_the_program_does_there(tmp_path: Path) -> None:
+    script = "import atexit, torch.distributed\natexit.register(print, 'leaves', flush=True)\n"
+    ended = run(tmp_path, BUSY + script)
+    assert (ended.code, ended.out) == (0, "leaves\nfinished\n"), ended.err
+
+
+def test_the_function_looks_and_raises_as_before(tmp_path: Path) -> None:
+    script = """
+        import inspect, torch.distributed
+        from torch.distributed import destroy_process_group
+        from torch.distributed.distributed_c10d import destroy_process_group as own
+        print(own is destroy_process_group is torch.distributed.destroy_process_group)
+        print(own.__name__, own.__doc__, own.__module__, inspect.signature(own))
+        destroy_process_group(group=1)
+    """
+    ended = run(tmp_path, script)
+    assert ended.out.splitlines() == ["True", f"destroy_process_group Destroy it. {gloo_threads.MODULE} (group=None)"]
+    assert ended.code == 1 and ended.err.endswith("ValueError: Invalid process group specified\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["destroy", "exit"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_torchs_own_threads_are_waited_for(tmp_path: Path, when: str, warm: bool) -> None:
+    """Without it the first never ends and the second ends by SIGABRT."""
+    if warm:
+        (rank,) = run_warm([str(LOOP), when], tmp_path, preload=["torch", "torch.distributed"]).ranks
+        assert rank.warm and (rank.status, rank.out.splitlines()[-1:]) == (0, ["ends"]), rank.out
+    else:
+        (ended,) = finish([boot([str(LOOP), when], {}, tmp_path)])
+        assert (ended.code, ended.out) == (0, "ends\n"), ended.err

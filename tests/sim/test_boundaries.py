@@ -1,0 +1,178 @@
+"""Planned changes of a job that trains: no step is made twice, whoever wishes what, and the operator may be away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from support.puppets import Pace
+from support.simulation import NAMESPACE, Death, Simulation, manifest
+from support.virtual_time import run_virtual
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+
+LENGTH, EVERY = 60, 4
+STORED = {"checkpoint": {"storage": "/checkpoints"}}
+ELASTIC = {"elastic": {"minWorkers": 1, "maxWorkers": 4, "shrinkAfterSeconds": 5, "growAfterSeconds": 5}}
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("ERROR")
+
+
+async def started(sim: Simulation, **spec: object) -> None:
+    """A job with a checkpoint every few steps, that has made some of them."""
+    sim.cluster.create_job(manifest(**{**STORED, **spec}))
+    training = sim.world.training("digits")
+    training.length, training.every = LENGTH, EVERY
+    await sim.until(lambda: training.position >= 6, "some steps", every_s=0.05)
+
+
+async def ended(sim: Simulation) -> tuple[TrainJob, list[str | None]]:
+    job = await sim.until_finished()
+    assert job.status.holds("Complete"), job.status.to_json()
+    assert (job.status.failures.counted, job.status.failures.preemptions) == (0, 0)
+    return job, [entry.end_cause for entry in job.status.history]
+
+
+def update(**spec: object) -> Callable[[Simulation], object]:
+    return lambda sim: sim.cluster.update_job_spec(NAMESPACE, "digits", spec)
+
+
+CHANGES: dict[str, tuple[Callable[[Simulation], object], str]] = {
+    "smaller": (update(workers=1), contract.REASON_SCALED),
+    "larger": (update(workers=4), contract.REASON_SCALED),
+    "restart": (
+        lambda sim: sim.cluster.annotate_job(NAMESPACE, "digits", {contract.ANNOTATION_RESTART: "x"}),
+        contract.REASON_RESTART_REQUESTED,
+    ),
+    "suspend": (update(suspend=True), contract.REASON_SUSPENDED),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_planned_change_costs_no_step(what: str) -> None:
+    change, cause = CHANGES[what]
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            await started(sim, workers=2)
+            change(sim)
+            if what == "suspend":
+                await sim.until(lambda: not sim.world.agents, "no worker runs", within_s=60.0)
+                assert sim.world.training("digits").storage.manifests, "what was saved last is stored"
+                update(suspend=False)(sim)
+            _, ends = await ended(sim)
+            assert ends == [cause, contract.REASON_COMPLETED]
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+def test_an_elastic_job_grows_at_a_boundary() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3, pace=Pace(report=0.5)) as sim:
+            sim.world.capacity = 2
+            await started(sim, workers=3, **ELASTIC)
+            assert sim.agent(1).group.workers == 2
+            sim.world.capacity = 3
+            job, ends = await ended(sim)
+            assert ends == [contract.REASON_RESIZED, contract.REASON_COMPLETED]
+            assert [entry.world_size for entry in job.status.history] == [2, 3]
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+def test_an_elastic_job_that_is_scaled_up_waits_for_no_growth() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            await started(sim, workers=2, elastic={**ELASTIC["elastic"], "growAfterSeconds": 10**6})
+            update(workers=4)(sim)
+            job, ends = await ended(sim)
+            assert ends == [contract.REASON_SCALED, contract.REASON_COMPLETED]
+            assert [entry.world_size for entry in job.status.history] == [2, 4]
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+def test_an_elastic_job_goes_on_smaller_and_counts_the_loss_once() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3, pace=Pace(report=0.5)) as sim:
+            await started(sim, workers=3, **ELASTIC)
+            sim.world.capacity = 2
+            sim.world.lose_pod(sim.agent(1))
+            job = await sim.until_finished()
+            assert job.status.holds("Complete") and job.status.failures.counted == 1
+            assert [entry.world_size for entry in job.status.history] == [3, 2]
+
+    run_virtual(main())
+
+
+def test_a_wish_that_is_taken_back_changes_nothing() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            await started(sim, workers=2)
+            sim.world.training("digits").every = 1000
+            update(workers=1)(sim)
+            await sim.until(lambda: sim.job().status.boundary is not None, "it waits", every_s=0.05)
+            update(workers=2)(sim)
+            _, ends = await ended(sim)
+            assert ends == [contract.REASON_COMPLETED]
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+def test_a_loop_that_saves_nothing_is_stopped_after_the_time_out() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            await started(sim, workers=2, boundaryTimeoutSeconds=3)
+            sim.world.training("digits").length = 10**6
+            sim.world.training("digits").every = 10**6
+            update(suspend=True)(sim)
+            await sim.until(lambda: not sim.world.agents, "no worker runs", within_s=60.0)
+            assert sim.job().status.holds("Suspended")
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_an_operator_training_goes_on_from_a_boundary(seed: int) -> None:
+    """It dies with the wish on its way; its successor finds it in status, and the agents ask again."""
+
+    async def main() -> None:
+        async with Simulation(seed=seed) as sim:
+            await started(sim, workers=2)
+            update(workers=1)(sim)
+            await sim.until(lambda: sim.job().status.boundary is not None, "it waits", every_s=0.01)
+            await asyncio.sleep(0.05 * seed)
+            sim.kill_operator()
+            training = sim.world.training("digits")
+            if training.position < training.length:
+                before = training.position
+                await sim.until(lambda: training.position >= before + EVERY + 1, "training goes on", within_s=30.0)
+            sim.start_operator()
+            await ended(sim)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("at", range(0, 60, 3))
+def test_the_operator_killed_at_any_call_of_a_resize_ends_in_the_same_state(at: int) -> None:
+    async def main() -> None:
+        async with Simulation(seed=1) as sim:
+            await started(sim, workers=2)
+            sim.world.training("digits").length = length = 4 * LENGTH
+            sim.on_call = Death(sim, at=len(sim.calls) + at)
+            update(workers=3)(sim)
+            job = await sim.until_finished()
+            assert job.status.holds("Complete") and job.status.failures.counted == 0
+            assert [entry.world_size for entry in job.status.history][-1] == 3
+            assert sim.world.training("digits").steps == list(range(1, length + 1))
+
+    run_virtual(main())

@@ -1,0 +1,1 @@
+"""What tells ranks that hang from ranks that work."""

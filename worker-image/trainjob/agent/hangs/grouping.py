@@ -1,0 +1,107 @@
+"""Ranks by where they stand: what faulthandler wrote of each, put together, and the odd ones named. Pure.
+
+Called by `tj stack`. Of each rank its main thread counts; two ranks stand together if that is inside the same function,
+called from the same line of the user's code. A rank that gave no stack stands by what was said instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.+)$')
+_LIBRARY = re.compile(
+    r"^<|/lib(64)?/python[0-9.]+/|/(site|dist)-packages/|/trainjob_api/"
+    r"|/trainjob/(agent|launch|session|torch|compat|collective)\b"
+)
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: str
+    """A number, or ??? where the interpreter does not know."""
+    function: str
+
+    @property
+    def is_users(self) -> bool:
+        """Neither Python's, nor of an installed package, nor ours."""
+        return not _LIBRARY.search(self.file)
+
+    @property
+    def place(self) -> str:
+        """`train.py:88`, and of a package with its folder: `distributed/distributed_c10d.py:2810`."""
+        parts = self.file.split("/")
+        return f"{'/'.join(parts[-1:] if self.is_users else parts[-2:])}:{self.line}"
+
+
+class Group(NamedTuple):
+    """Ranks that stand together."""
+
+    ranks: Tuple[int, ...]
+    where: str
+    """In words, without a subject."""
+    text: str
+    """What one of them gave."""
+
+
+def group(stacks: Mapping[int, str]) -> List[Group]:
+    """The largest first. `stacks`: of each rank what faulthandler wrote, or a sentence why there is none."""
+    together: Dict[str, List[int]] = {}
+    for rank in sorted(stacks):
+        together.setdefault(_key(stacks[rank]), []).append(rank)
+    groups = [Group(tuple(ranks), _where(stacks[ranks[0]]), stacks[ranks[0]]) for ranks in together.values()]
+    return sorted(groups, key=lambda each: (-len(each.ranks), each.ranks))
+
+
+def odd(groups: List[Group]) -> Tuple[int, ...]:
+    """Those that do not stand where more than half of all ranks stand; none if there is no such place."""
+    total = sum(len(each.ranks) for each in groups)
+    if len(groups) < 2 or 2 * len(groups[0].ranks) <= total:
+        return ()
+    return tuple(sorted(rank for each in groups[1:] for rank in each.ranks))
+
+
+def main_thread(text: str) -> List[Frame]:
+    """Its frames, the innermost first: faulthandler writes the thread that began last first, so the main one last.
+    Empty: this is no stack.
+    """
+    frames: List[Frame] = []
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            frames = []
+        found = _FRAME.match(line)
+        if found is not None:
+            frames.append(Frame(found["file"], found["line"], found["function"]))
+    return frames
+
+
+def told(frames: List[Frame]) -> List[Frame]:
+    """Those that say where a rank stands: down to the user's line, and then only the user's."""
+    mine = _users(frames)
+    first = len(frames) if mine is None else frames.index(mine)
+    return frames[:first] + [frame for frame in frames[first:] if frame.is_users]
+
+
+def _users(frames: List[Frame]) -> Optional[Frame]:
+    return next((frame for frame in frames if frame.is_users), None)
+
+
+def _key(text: str) -> str:
+    frames = main_thread(text)
+    if not frames:
+        return text
+    mine = _users(frames)
+    # Not the line of a library: a wait in a loop stands on two of them in turn.
+    return "\n".join([frames[0].file, frames[0].function, "" if mine is None else f"{mine.place} {mine.function}"])
+
+
+def _where(text: str) -> str:
+    frames = main_thread(text)
+    if not frames:
+        return text
+    inner, mine = frames[0], _users(frames)
+    said = f"in {inner.function} ({inner.place})"
+    return said if mine is None or mine is inner else f"{said}, called in {mine.function} ({mine.place})"

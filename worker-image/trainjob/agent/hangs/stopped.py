@@ -1,0 +1,61 @@
+"""A rank whose process is stopped (SIGSTOP, a debugger) does nothing, and the others wait for it: said within 6 s.
+
+`Stopped` is the rule, pure: a look says which state the kernel has for each rank's process. `watch` looks, for `crew`.
+A look that comes late says nothing: the agent was frozen itself, or the machine slept, and every rank gets its time
+anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Callable, Dict, Mapping, Optional
+
+from trainjob.agent.processes.stacks import state_letter
+
+EVERY_S = 1.0
+AFTER_S = 5.0
+"""Shorter ones are a tool's: py-spy and gdb stop a process for a look."""
+LATE_S = 2.5
+"""Between two looks; more: nobody knows what was meanwhile."""
+_STOPPED = {"T": "is stopped (SIGSTOP, or Ctrl-Z)", "t": "is stopped by a debugger or tracer that is attached to it"}
+
+
+class Stopped:
+    """Mutable: one for an attempt's ranks. Each stop is told once, and its end if it was told."""
+
+    def __init__(self) -> None:
+        self._looked: Optional[float] = None
+        self._since: Dict[int, float] = {}
+        self._told: Dict[int, float] = {}
+
+    def look(self, now: float, states: Mapping[int, Optional[str]]) -> Dict[int, str]:
+        """What is to be said of which rank. `states`: the kernel's letter for each rank's process, None: it is gone."""
+        if self._looked is not None and now - self._looked > LATE_S:
+            self._since.clear()
+        self._looked = now
+        said: Dict[int, str] = {}
+        for rank in [*self._since, *self._told]:
+            if states.get(rank) not in _STOPPED:
+                self._since.pop(rank, None)
+                began = self._told.pop(rank, None)
+                if began is not None and states.get(rank) is not None:
+                    said[rank] = f"goes on, after {now - began:.0f} s"
+        for rank, state in states.items():
+            if state in _STOPPED:
+                began = self._since.setdefault(rank, now)
+                if now - began >= AFTER_S and rank not in self._told:
+                    self._told[rank] = began
+                    said[rank] = f"{_STOPPED[state]} for {now - began:.0f} s; the others wait for it"
+        return said
+
+
+async def watch(pids: Callable[[], Mapping[int, int]], say: Callable[[int, str], None]) -> None:
+    """Until it is cancelled. `pids`: of the processes that are ranks now. `say`: of a rank, a line."""
+    rule, loop = Stopped(), asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(EVERY_S)
+        there = pids()
+        states = {rank: state_letter(pid) for rank, pid in there.items()}
+        for rank, text in rule.look(loop.time(), states).items():
+            way = f"; `kill -CONT {there[rank]}` lets it go on" if states[rank] == "T" else ""
+            say(rank, f"rank {rank}: its process {there[rank]} {text}{way}")

@@ -1,0 +1,51 @@
+"""How the ranks of an attempt were started, and why not as forks: for the worker's log, each reason once, and for
+status. Kept by `starter`.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, List, Optional, Sequence
+
+from trainjob_api.contract import ForksReport
+
+
+class Account:
+    """One per agent."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """`say`: a line of the worker's log."""
+        self._print = say
+        self._said: List[str] = []
+        self.standing: Optional[str] = None
+        """Why no rank is forked, now and later."""
+        self._why: Optional[str] = None
+        """Why one of this attempt was not."""
+        self._plainly = 0
+        self.forked = 0
+        """Ranks of this attempt that were started as forks."""
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self.forked, self._plainly, self._why = 0, 0, None
+
+    def started(self, fork: bool) -> None:
+        """One more rank of it."""
+        self.forked += fork
+        self._plainly += not fork
+
+    def say(self, why: str, what: str = "ranks start in a new interpreter") -> None:
+        """`what` follows from `why`."""
+        self._why = why
+        if why not in self._said:
+            self._said.append(why)
+            self._print(f"{what}: {why}")
+
+    def give_up(self, why: str) -> None:
+        """No rank is forked from now on."""
+        self.standing = why
+        self.say(why)
+
+    def report(self, learned: Sequence[str]) -> ForksReport:
+        """For status. `learned`: packages that are imported ahead since the script imported them."""
+        why = self.standing or self._why or "no fork was ready in time"
+        return {"ranks": self.forked, "why": why if self._plainly else None, "learned": list(learned)}

@@ -1,0 +1,73 @@
+"""`tj stack`: where the ranks of a running job of this machine stand, those that stand together in one line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from trainjob.agent.barriers.calls import ranks_text
+from trainjob.agent.hangs import grouping
+from trainjob.agent.processes.stacks import stack_of
+from trainjob.cli.errors import CommandError
+from trainjob.cli.local import find
+from trainjob.launch.errors import ConfigError
+from trainjob.launch.local import ranks
+from trainjob.launch.local.registry import records
+from trainjob.launch.outcome import log_choice
+from trainjob_api.contract import CLI_ERROR, CLI_NOT_FOUND, CLI_OK, CLI_USAGE
+
+LIMIT = 1 << 20
+"""Bytes of one rank's stacks: all its threads."""
+WAIT_S = 5.0
+"""A person who asks waits longer for a rank than an agent does, whose job trains."""
+
+
+def stack(args: argparse.Namespace) -> int:
+    """Ask the ranks, and print; with --rank all threads of these."""
+    try:
+        selection = log_choice.parse(args.rank) if args.rank else log_choice.ALL
+    except ConfigError as error:
+        raise CommandError(str(error), next_step="give ranks such as 0,3-5, or all", code=CLI_USAGE) from None
+    record = find.find(args)
+    if record.state != records.RUNNING:
+        raise CommandError(
+            f"{record.name} does not run: it is {record.state}",
+            next_step=f"`tj logs {record.name}` shows what its ranks said",
+            code=CLI_ERROR,
+        )
+    there = ranks.below(record.pid)
+    chosen = [each for each in there if each.rank in selection]
+    if not chosen:
+        raise CommandError(
+            f"no such rank of {record.name} runs: {ranks_text(tuple(each.rank for each in there))} do"
+            if there
+            else f"no rank of {record.name} has come as far as the training library",
+            next_step=f"`tj status {record.name}` shows what it waits for",
+            code=CLI_NOT_FOUND,
+        )
+    stacks = asyncio.run(_ask(chosen))
+    print("\n".join(_all(stacks) if args.rank else _together(stacks)))
+    return CLI_OK
+
+
+async def _ask(chosen: list[ranks.RankProcess]) -> dict[int, str]:
+    texts = await asyncio.gather(*(stack_of(each.rank, each.pid, each.folder, LIMIT, WAIT_S) for each in chosen))
+    return {each.rank: text for each, text in zip(chosen, texts, strict=True)}
+
+
+def _all(stacks: dict[int, str]) -> list[str]:
+    return [f"rank {rank}: {text}" if "\n" not in text else f"rank {rank}:\n{text}" for rank, text in stacks.items()]
+
+
+def _together(stacks: dict[int, str]) -> list[str]:
+    groups = grouping.group(stacks)
+    lines = []
+    for each in groups:
+        share = f"{len(each.ranks)} of {len(stacks)} ranks ({ranks_text(each.ranks)})"
+        lines.append(f"{share if len(each.ranks) > 1 else ranks_text(each.ranks)}: {each.where}")
+        lines += [f"    {frame.place} {frame.function}" for frame in grouping.told(grouping.main_thread(each.text))]
+    odd = grouping.odd(groups)
+    if odd:
+        stand = "stands elsewhere than" if len(odd) == 1 else "stand elsewhere than"
+        lines.append(f"{ranks_text(odd)} {stand} the others: --rank {odd[0]} shows all threads")
+    return lines

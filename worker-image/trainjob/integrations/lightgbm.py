@@ -1,0 +1,112 @@
+"""LightGBM over the ranks of a TrainJob: the list of machines that it needs, and its booster as the job's checkpoint.
+
+```python
+booster, left = trainjob.lightgbm.load_booster(), trainjob.lightgbm.rounds_left(100)
+if left:
+    booster = lightgbm.train({**params, **trainjob.lightgbm.network_params()}, data, init_model=booster,
+                             num_boost_round=left, callbacks=[trainjob.lightgbm.ReportCallback(every_n_rounds=10)])
+```
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Dict, Optional
+
+from trainjob.integrations.needed import missing
+from trainjob.integrations.ring import free_port, gathered, own_address
+from trainjob.integrations.wishes import Wishes
+from trainjob.session import calls
+from trainjob.session.checkpoint import Checkpoint
+
+try:
+    import lightgbm
+except ImportError as error:
+    raise missing("lightgbm", "lightgbm>=4.5", error) from error
+
+__all__ = ["ReportCallback", "load_booster", "network_params", "rounds_left"]
+
+FILE = "model.txt"
+"""The booster inside the checkpoint, as Ray Train names it."""
+
+
+def network_params() -> Dict[str, Any]:
+    """`machines`, `local_listen_port`, `num_machines`, `tree_learner` and `pre_partition` for `lightgbm.train(params)`.
+
+    Every rank calls it, and each time anew: the ports are those of this attempt. `pre_partition`: each rank brings its
+    own part of the rows. With one rank it is empty. LightGBM's own peers never notice that one of them has died; the
+    agents do, and end all ranks.
+    """
+    context = calls.get_context()
+    if context.world_size == 1:
+        return {}
+    port = free_port()
+    machines = gathered(f"{own_address()}:{port}")
+    return {
+        "machines": ",".join(machines),
+        "local_listen_port": port,
+        "num_machines": context.world_size,
+        "tree_learner": "data",
+        "pre_partition": True,
+    }
+
+
+class ReportCallback:
+    """Reports after each n-th round, and after the last one of `num_boost_round` (early stopping ends before it): the
+    evaluation's metrics, the booster with them.
+
+    `every_n_rounds`: a whole number from 1; None: after the last round alone, and where a planned change (another size,
+    a restart, a suspension) waits for a checkpoint. Metrics are named `<data>-<metric>`, with `round`, the number of
+    rounds that the booster has.
+    """
+
+    order = 25
+    """After LightGBM's own callbacks of 10 to 20, before early stopping, which raises."""
+    before_iteration = False
+
+    def __init__(self, every_n_rounds: Optional[int] = 1):
+        if every_n_rounds is not None and (not isinstance(every_n_rounds, int) or every_n_rounds < 1):
+            raise ValueError(f"ReportCallback(every_n_rounds={every_n_rounds!r}): a whole number of 1 or more, or None")
+        self._every = every_n_rounds
+        self._wishes = Wishes()
+
+    def __call__(self, env: Any) -> None:
+        """LightGBM calls it after each round, on every rank."""
+        rounds = env.model.current_iteration()
+        is_last = env.iteration + 1 == env.end_iteration
+        due = is_last or (self._every is not None and rounds % self._every == 0)
+        if not (self._wishes.heard() or due):
+            return
+        metrics = {f"{row[0]}-{row[1]}": float(row[2]) for row in env.evaluation_result_list or ()}
+        first = calls.get_context().rank == 0
+        with tempfile.TemporaryDirectory() as folder:
+            if first:
+                env.model.save_model(os.path.join(folder, FILE), num_iteration=-1)
+            calls.report(
+                {**metrics, "round": rounds},
+                checkpoint=Checkpoint.from_directory(folder) if first else None,
+                delete_local_checkpoint_after_upload=True,
+                step=rounds,
+            )
+
+
+def load_booster() -> Optional[Any]:
+    """The booster of the newest checkpoint for `lightgbm.train(init_model=...)`; None: the training begins.
+
+    Without sampling (`bagging_fraction`, `feature_fraction`) the rest of the training gives the model of an undisturbed
+    one, bit for bit. With it LightGBM begins its random numbers anew at each call of train().
+    """
+    checkpoint = calls.get_checkpoint()
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as folder:
+        return lightgbm.Booster(model_file=os.path.join(folder, FILE))
+
+
+def rounds_left(num_boost_round: int) -> int:
+    """Of so many rounds, those that the newest checkpoint has not: for `lightgbm.train(num_boost_round=...)`, which
+    counts anew, and refuses 0: a job that lost a rank behind its last round has nothing left to do.
+    """
+    booster = load_booster()
+    return num_boost_round if booster is None else max(0, num_boost_round - int(booster.current_iteration()))

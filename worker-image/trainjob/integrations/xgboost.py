@@ -1,0 +1,126 @@
+"""XGBoost over the ranks of a TrainJob: its tracker beside rank 0, and its booster as the job's checkpoint.
+
+```python
+with trainjob.xgboost.communicator():
+    start = trainjob.xgboost.load_booster()
+    booster = xgboost.train(params, data, num_boost_round=trainjob.xgboost.rounds_left(100), xgb_model=start,
+                            callbacks=[trainjob.xgboost.ReportCallback(every_n_rounds=10)])
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from typing import Any, Dict, Iterator, Optional
+
+from trainjob.integrations.needed import missing
+from trainjob.integrations.ring import own_address
+from trainjob.integrations.wishes import Wishes
+from trainjob.session import calls
+from trainjob.session.checkpoint import Checkpoint
+
+try:
+    import xgboost
+    from xgboost.callback import TrainingCallback
+    from xgboost.tracker import RabitTracker
+except ImportError as error:
+    raise missing("xgboost", "xgboost>=2.1", error) from error
+
+__all__ = ["ReportCallback", "communicator", "load_booster", "rounds_left"]
+
+FILE = "model.ubj"
+"""The booster inside the checkpoint, as Ray Train names it."""
+
+
+@contextlib.contextmanager
+def communicator() -> Iterator[None]:
+    """XGBoost's collectives among the ranks of the job, in the order of the ranks, inside the block. Every rank enters
+    it; a rank that dies ends the attempt, and the block with it.
+    """
+    context = calls.get_context()
+    if context.world_size == 1:
+        yield
+        return
+    tracker: Any = None
+    if context.rank == 0:
+        tracker = RabitTracker(host_ip=own_address(), n_workers=context.world_size, sortby="task")
+        tracker.start()
+    arguments: Dict[str, Any] = calls.broadcast_from_rank_zero(tracker.worker_args() if tracker else {})
+    with xgboost.collective.CommunicatorContext(**arguments, dmlc_task_id=f"{context.rank:08d}"):
+        yield
+    if tracker is not None:
+        tracker.wait_for()
+
+
+class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
+    """Reports after each n-th round, and after the last one: the evaluation's metrics, the booster with them.
+
+    `every_n_rounds`: a whole number from 1; None: after the last round alone, and where a planned change (another size,
+    a restart, a suspension) waits for a checkpoint. Metrics are named `<data>-<metric>`, with
+    `round`, the number of rounds that the booster has.
+    """
+
+    def __init__(self, every_n_rounds: Optional[int] = 1):
+        super().__init__()
+        if every_n_rounds is not None and (not isinstance(every_n_rounds, int) or every_n_rounds < 1):
+            raise ValueError(f"ReportCallback(every_n_rounds={every_n_rounds!r}): a whole number of 1 or more, or None")
+        self._every = every_n_rounds
+        self._wishes = Wishes()
+        self._metrics: Dict[str, Any] = {}
+        self._reported = -1
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """`epoch` counts from 0, also of a training that goes on."""
+        self._metrics = {
+            f"{data}-{name}": float(values[-1][0] if isinstance(values[-1], tuple) else values[-1])
+            for data, names in evals_log.items()
+            for name, values in names.items()
+        }
+        rounds = model.num_boosted_rounds()
+        if self._wishes.heard() or (self._every is not None and rounds % self._every == 0):
+            self._report(model, rounds)
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """The last one, unless it was reported."""
+        rounds = model.num_boosted_rounds()
+        if rounds != self._reported:
+            self._report(model, rounds)
+        return model
+
+    def _report(self, model: Any, rounds: int) -> None:
+        self._reported = rounds
+        with tempfile.TemporaryDirectory() as folder:
+            if calls.get_context().rank == 0:
+                model.save_model(os.path.join(folder, FILE))
+            calls.report(
+                {**self._metrics, "round": rounds},
+                checkpoint=Checkpoint.from_directory(folder) if calls.get_context().rank == 0 else None,
+                delete_local_checkpoint_after_upload=True,
+                step=rounds,
+            )
+
+
+def load_booster() -> Optional[Any]:
+    """The booster of the newest checkpoint for `xgboost.train(xgb_model=...)`; None: the training begins.
+
+    Without sampling (`subsample`, `colsample_*`) the rest of the training gives the model of an undisturbed one, bit
+    for bit. With it XGBoost begins its random numbers anew at each call of train().
+    """
+    checkpoint = calls.get_checkpoint()
+    if checkpoint is None:
+        return None
+    booster = xgboost.Booster()
+    with checkpoint.as_directory() as folder:
+        booster.load_model(os.path.join(folder, FILE))
+    return booster
+
+
+def rounds_left(num_boost_round: int) -> int:
+    """Of so many rounds, those that the newest checkpoint has not: for `xgboost.train(num_boost_round=...)`, which
+    counts anew.
+    """
+    booster = load_booster()
+    return num_boost_round if booster is None else max(0, num_boost_round - booster.num_boosted_rounds())

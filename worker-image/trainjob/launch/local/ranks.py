@@ -1,0 +1,75 @@
+"""The rank processes of a running job of this machine: which process is which rank, and where its stacks go.
+
+Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written. Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from trainjob_api import contract
+
+_STACK_FILE = re.compile(re.escape(contract.STACK_FILE).replace(r"\{rank\}", r"(?P<rank>\d+)"))
+
+
+class RankProcess(NamedTuple):
+    """One rank that has reached the training library."""
+
+    rank: int
+    pid: int
+    folder: str
+    """Where its stack file is."""
+
+
+def below(launcher: int) -> list[RankProcess]:
+    """By rank. Empty: none has come that far."""
+    parents = _parents()
+    found: dict[int, tuple[int, str]] = {}
+    for pid in parents:
+        if _descends(pid, launcher, parents):
+            held = _held(pid)
+            if held is not None:
+                found[pid] = held
+    return sorted(
+        RankProcess(rank, pid, os.path.dirname(path))
+        for pid, (rank, path) in found.items()
+        # What a rank forked (a data loader's workers) holds the file too.
+        if found.get(parents[pid]) != (rank, path)
+    )
+
+
+def _parents() -> dict[int, int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):  # it has just ended
+                continue
+    return parents
+
+
+def _descends(pid: int, launcher: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != launcher:
+        pid = parents[pid]
+    return pid == launcher
+
+
+def _held(pid: int) -> tuple[int, str] | None:
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for name in names:
+        try:
+            path = os.readlink(os.path.join(folder, name))
+        except OSError:
+            continue
+        match = _STACK_FILE.fullmatch(os.path.basename(path))
+        if match is not None:
+            return int(match["rank"]), path
+    return None

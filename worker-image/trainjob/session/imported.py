@@ -1,0 +1,49 @@
+"""What a rank's script had imported by its first step, for the agent: it may have that imported ahead from then on.
+
+Called by `milestones`, in the one rank of a worker that is asked (ENV_LEARN names the file). What cannot be told is
+not: nothing of this may disturb a step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from typing import AbstractSet, List
+
+from trainjob_api import contract
+
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+"""Other code may be another in the next attempt."""
+_OURS = ("trainjob", "trainjob_api")
+ahead: AbstractSet[str] = frozenset()
+"""What was imported before the script began; set in a fork."""
+
+
+def tell() -> None:
+    """Once, with the first step. The file is there whole, or not at all."""
+    path = os.environ.get(contract.ENV_LEARN)
+    if not path:
+        return
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(_names(), file)
+        os.replace(path + ".new", path)
+    except (OSError, ValueError):
+        pass
+
+
+def _names() -> List[str]:
+    """In the order in which their import began."""
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name not in ahead and name.partition(".")[0] not in _OURS and _is_installed(module)
+    ]
+
+
+def _is_installed(module: object) -> bool:
+    # By its own dictionary: modules that import what they are asked for are not asked.
+    file = module.__dict__.get("__file__") if isinstance(module, types.ModuleType) else None
+    return isinstance(file, str) and any(part in file for part in _INSTALLED)

@@ -1,0 +1,79 @@
+"""What scripts had imported by their first step, imported ahead: package by package, each looked at when it is there.
+
+Beside the training, whose processors it must not take: this process works for a while and sleeps for three times as
+long. (A process that lowers its priority could not raise it again for its forks.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import signal
+import sys
+import time
+from typing import AbstractSet, Iterator, List
+
+from trainjob.session.warm import fitness, preload
+
+WORK_S, REST_S = 0.02, 0.06
+
+
+class Unfit(Exception):
+    """A package that may not be imported ahead; the text says why."""
+
+    def __init__(self, package: str, why: str) -> None:
+        super().__init__(why)
+        self.package = package
+
+
+def bring(path: str, without: AbstractSet[str], folder: str, before: fitness.Before) -> None:
+    """Import the modules that the file lists, in that order, but for these packages. Names that cannot be found any
+    more are passed over. Raises Unfit.
+    """
+    known = frozenset(sys.modules)
+    names = [name for name in _read(path) if _package(name) not in without]
+    with _slowly():
+        for at, name in enumerate(names):
+            if name not in sys.modules:
+                _bring(name)
+            following = names[at + 1] if at + 1 < len(names) else None
+            if following is None or _package(following) != _package(name):
+                why = fitness.unfit_so_far(before) or preload.strange(known, folder)
+                if why is not None:
+                    raise Unfit(_package(name), why)
+
+
+def _bring(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # a module that is made up as its package runs, or one that the script has come to by another way
+    except BaseException as error:  # a module may raise anything, SystemExit included
+        raise Unfit(_package(name), f"the import of {name} failed: {type(error).__name__}: {error}") from None
+
+
+def _read(path: str) -> List[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+@contextlib.contextmanager
+def _slowly() -> Iterator[None]:
+    """A timer of processor time puts this process to sleep."""
+    handler = signal.signal(signal.SIGPROF, lambda number, frame: time.sleep(REST_S))
+    signal.siginterrupt(signal.SIGPROF, False)
+    signal.setitimer(signal.ITIMER_PROF, WORK_S, WORK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
