@@ -113,3 +113,36 @@ def test_validations_of_checkpoints_that_retention_removed_are_forgotten() -> No
 
     asyncio.run(story())
     assert asked == [["1-1-1"], ["1-1-1", "1-1-2"], ["1-1-2", "1-1-3"], ["1-1-3", "1-1-4"]]
+
+
+def test_what_an_attempt_left_to_be_validated_is_given_up_by_one_whose_trainer_validates_nothing(
+    tmp_path: Path,
+) -> None:
+    """The first attempt is a trainer's with a validation_config, the second one's has none."""
+    script = (
+        HEAD
+        + """
+from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch.worker import install_validation
+from trainjob.launch.handover.validation import ValidationConfig
+
+config = ValidationConfig(fn=len) if c.get_attempt() == 1 else None
+finish = install_validation(os.devnull, config)
+if config is not None:
+    save(1)
+    store = open_store(c.storage)
+    validations.write(store, CheckpointId(1, 1, 1), validations.Validation(validations.PENDING, {}, {}))
+    raise OSError("the node goes away")
+finish()
+print("status", trainjob.get_all_reported_checkpoints()[0].status.value, flush=True)
+"""
+    )
+    with Rig(tmp_path, script=script, agents=1, storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, attempt=1), "ended")
+        rig.run(2)
+        rig.wait(rig.completed, "completed")
+        assert "status VALIDATION_FAILED" in rig.text(0)
+        assert rig.text(0).count("checkpoint 1-1-1 was to be validated, and its attempt ended before that") == 1

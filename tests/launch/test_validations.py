@@ -11,9 +11,13 @@ from support.checkpoint import Job
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.errors import FULL, StoreError
 from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.reading.validations import Validation
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.launch.handover import validations as queue_of_rank_0
 from trainjob.launch.handover.validation import ValidationConfig
-from trainjob.launch.handover.validations import Validations
+from trainjob.launch.handover.validations import Validations, give_up
 from trainjob_api.rank_messages import Validated
 
 
@@ -85,3 +89,36 @@ def test_whatever_one_fails_with_the_next_is_validated(job: Job, capsys: pytest.
     assert [word.id for word in told if word.over] == ["1-1-1", "1-1-2"]
     assert set(statuses(job).values()) == {validations.FAILED}
     assert "RuntimeError: nobody thought of this" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_dropped_keeps_nobody_waiting(
+    job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its upload never came, and what was reported after it is on storage."""
+    monkeypatch.setattr(queue_of_rank_0, "LOOK_AGAIN_S", (3600.0, 3600.0))
+    (job.folder / layout.manifest_key(CheckpointId(1, 1, 1))).unlink()
+    told = validate(job, job.store, "1-1-1")
+    assert told == [Validated("1-1-1"), Validated("1-1-1", over=True)]
+    assert statuses(job) == {"1-1-1": validations.FAILED}
+    assert "1-1-1 is not validated: it was dropped or removed" in capsys.readouterr().err
+
+
+def test_an_attempt_that_validates_nothing_gives_up_what_others_left_with_a_word(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n, status in ((1, validations.PENDING), (2, validations.VALIDATED)):
+        validations.write(job.store, CheckpointId(1, 1, n), Validation(status, {"a": 0.5}, {"timeout_s": 3.0}))
+    told: list[Validated] = []
+    give_up(job.store, 1, told.append)
+    assert told == [Validated("1-1-1", over=True)]
+    assert statuses(job) == {"1-1-1": validations.FAILED, "1-1-2": validations.VALIDATED}
+    assert "1-1-1 was to be validated" in capsys.readouterr().err
+    give_up(job.store, 1, told.append)
+    assert len(told) == 1 and not capsys.readouterr().err
+
+
+def test_a_storage_that_refuses_keeps_no_training_from_its_end(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    validations.write(job.store, CheckpointId(1, 1, 1), Validation(validations.PENDING))
+    told: list[Validated] = []
+    give_up(Refusing(job.folder, 0, 1), 1, told.append)
+    assert not told and "cannot be given up: the disk is full" in capsys.readouterr().err

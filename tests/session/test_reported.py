@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainjob import session
 from trainjob.session import reported
 from trainjob.session.reported import ReportedCheckpointStatus
 
@@ -32,8 +33,11 @@ class Line:
         self.now += seconds
 
 
-def waited(monkeypatch: pytest.MonkeyPatch, over_at: float, timeout_s: float | None = None) -> tuple[Line, str]:
+def waited(
+    monkeypatch: pytest.MonkeyPatch, over_at: float, timeout_s: float | None = None, validates: bool = True
+) -> tuple[Line, str]:
     line = Line(over_at)
+    monkeypatch.setattr(session, "validate", (lambda checkpoint, asked: None) if validates else None)
     monkeypatch.setattr(reported, "link", lambda: line)
     monkeypatch.setattr(reported, "time", line)
     (found,) = reported.get_all_reported_checkpoints(timeout_s=timeout_s)
@@ -53,3 +57,8 @@ def test_a_short_one_is_found_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_time_that_it_is_given_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     line, status = waited(monkeypatch, 3600.0, timeout_s=61.0)
     assert (status, line.now) == ("PENDING_VALIDATION", 61.0)
+
+
+def test_where_nobody_validates_nobody_waits_for_what_an_earlier_attempt_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, status = waited(monkeypatch, 3600.0, validates=False)
+    assert (status, line.now, line.looks) == ("PENDING_VALIDATION", 0.0, 1)

@@ -185,13 +185,18 @@ def install_stop(criterion: Callable[..., bool] | Mapping[str, float] | None) ->
 
 
 def install_validation(path: str, config: ValidationConfig | None) -> Callable[[], None]:
-    """Have rank 0 validate the checkpoints of which report() asks it. What is returned waits for them."""
-    if config is None:
-        return lambda: None
+    """Have rank 0 validate the checkpoints of which report() asks it, or give up those that an attempt with another
+    trainer left. What is returned waits for them.
+    """
     from trainjob import session
     from trainjob.session.context import read
 
     who = read(os.environ)
+    if config is None:
+        # The first attempt of a run has none before it.
+        if who.rank or who.storage is None or who.attempt == 1:
+            return lambda: None
+        return _give_up_validations(who.storage, who.run or 1)
     if who.rank:
         session.validate = lambda checkpoint, asked: None
         return lambda: None
@@ -203,6 +208,17 @@ def install_validation(path: str, config: ValidationConfig | None) -> Callable[[
     found.start()
     session.validate = found.begin
     return found.finish
+
+
+def _give_up_validations(storage: str, run: int) -> Callable[[], None]:
+    """Beside the training: storage is asked."""
+    import threading
+
+    from trainjob.launch.handover.validations import give_up
+
+    thread = threading.Thread(target=give_up, args=(storage, run), name="trainjob-validation", daemon=True)
+    thread.start()
+    return thread.join
 
 
 def predicate(criterion: Callable[..., bool] | Mapping[str, float]) -> Callable[[Mapping[str, Any]], bool]:

@@ -11,6 +11,7 @@ import time
 from enum import Enum
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
+from trainjob import session
 from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
@@ -63,7 +64,8 @@ def get_all_reported_checkpoints(
 
     Waits until what was reported before is stored (or given up), no longer than `timeout_s`; then whatever is there is
     returned. A job without storage has its newest one alone. `consistency_mode`: absent or VALIDATED, validations that
-    were asked for are waited for too; COMMITTED: not.
+    were asked for are waited for too, where this attempt has a `validation_config` and so goes on with them; COMMITTED:
+    not.
 
     Raises StorageError when storage cannot be read.
     """
@@ -74,7 +76,8 @@ def get_all_reported_checkpoints(
     limit = None if timeout_s == math.inf else timeout_s
     deadline = None if limit is None else time.monotonic() + limit
     rows = line.reported(limit)
-    waits = str(getattr(consistency_mode, "name", consistency_mode)) != CheckpointConsistencyMode.COMMITTED.name
+    mode = str(getattr(consistency_mode, "name", consistency_mode))
+    waits = session.validate is not None and mode != CheckpointConsistencyMode.COMMITTED.name
     pause = LOOK_AGAIN_S[0]
     while waits and any(_status(row) is ReportedCheckpointStatus.PENDING_VALIDATION for row in rows):
         left = math.inf if deadline is None else deadline - time.monotonic()

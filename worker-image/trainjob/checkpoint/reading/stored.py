@@ -35,6 +35,15 @@ def ids(store: Store, run: Optional[int] = None) -> List[CheckpointId]:
     return sorted(found)
 
 
+def passed_over(store: Store, id_: CheckpointId) -> bool:
+    """Whether a later checkpoint of the run is committed: commits come in order, so one without a manifest by then was
+    dropped, or removed.
+    """
+    return any(
+        later > id_ and store.size(layout.manifest_key(later)) is not None for later in reversed(ids(store, id_.run))
+    )
+
+
 def load(store: Store, prefix: str, expected: Optional[CheckpointId] = None) -> Optional[Manifest]:
     """The manifest of a good checkpoint; None when the folder holds no checkpoint. Raises DamagedError naming file,
     expected and found.

@@ -2,8 +2,9 @@
 and writes what came out beside the run's claim.
 
 Made by `worker`. A thread of rank 0, and one process at a time; both end with the rank. What was not over then is taken
-up by the next attempt. A storage that refuses the record of a wish, or of an end, fails neither the training nor the
-others: an end that cannot be written is told to rank 0's agent alone.
+up by the next attempt; one that validates nothing gives it up with a word (`give_up`). A storage that refuses the
+record of a wish, or of an end, fails neither the training nor the others: an end that cannot be written is told to
+rank 0's agent alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainjob.checkpoint.errors import StoreError
-from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.reading import stored, validations
 from trainjob.checkpoint.reading.validations import Validation
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -32,7 +33,8 @@ from trainjob.session.link import link
 from trainjob_api import contract, nonfinite
 from trainjob_api.rank_messages import Validated
 
-POLL_S = 0.5
+LOOK_AGAIN_S = (0.5, 5.0)
+"""After what time a checkpoint that is not on storage yet is looked for again: at first, and at last."""
 STORED_S = 600.0
 """So long a checkpoint may take to reach storage."""
 TRY_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -124,12 +126,18 @@ class Validations:
                 time.sleep(pause)
 
     def _validated(self, id_: CheckpointId, task: Mapping[str, Any]) -> Validation:
-        deadline = time.monotonic() + STORED_S
-        while self._store.size(layout.manifest_key(id_)) is None:
-            if time.monotonic() > deadline:
-                _say(f"checkpoint {id_} is not validated: it did not reach storage within {STORED_S:.0f} s")
-                return Validation(validations.FAILED, {}, task)
-            time.sleep(POLL_S)
+        deadline, pause = time.monotonic() + STORED_S, LOOK_AGAIN_S[0]
+        while not self._stored(id_):
+            if stored.passed_over(self._store, id_) and not self._stored(id_):
+                why = "it was dropped or removed, and a later one is on storage"
+            elif time.monotonic() > deadline:
+                why = f"it did not reach storage within {STORED_S:.0f} s"
+            else:
+                time.sleep(pause)
+                pause = min(2 * pause, LOOK_AGAIN_S[1])
+                continue
+            _say(f"checkpoint {id_} is not validated: {why}")
+            return Validation(validations.FAILED, {}, task)
         with tempfile.TemporaryDirectory() as folder:
             result = os.path.join(folder, "metrics.json")
             words = [sys.executable, "-P", "-m", "trainjob.launch.validation.child", self._payload]
@@ -145,11 +153,33 @@ class Validations:
             with open(result, encoding="utf-8") as file:
                 return Validation(validations.VALIDATED, nonfinite.numbers(json.load(file)), task)
 
+    def _stored(self, id_: CheckpointId) -> bool:
+        return self._store.size(layout.manifest_key(id_)) is not None
+
     def _environment(self) -> dict[str, str]:
         found = {name: value for name, value in os.environ.items() if name not in _NOT_ITS_OWN}
         if not self._config.ray_remote_kwargs.get("num_gpus"):
             found["CUDA_VISIBLE_DEVICES"] = ""
         return found
+
+
+def give_up(storage: str | Store, run: int, tell: Callable[[Validated], None] = lambda word: link().post(word)) -> None:
+    """In rank 0 of an attempt that validates nothing: what earlier attempts of the run left to be validated counts as
+    failed, for those who wait for it and for retention. Never raises.
+    """
+    try:
+        store = open_store(storage) if isinstance(storage, str) else storage
+        for id_, found in sorted(validations.read(store, run).items()):
+            if found.status != validations.PENDING:
+                continue
+            _say(
+                f"checkpoint {id_} was to be validated, and its attempt ended before that. This attempt has no "
+                "validation_config, so it counts as failed"
+            )
+            validations.write(store, id_, found._replace(status=validations.FAILED))
+            tell(Validated(str(id_), over=True))
+    except (StoreError, OSError, errors.AgentLostError) as error:
+        _say(f"what earlier attempts left to be validated cannot be given up: {error}")
 
 
 def _task(config: Any) -> dict[str, Any]:
