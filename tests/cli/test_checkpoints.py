@@ -22,6 +22,8 @@ from trainjob import Checkpoint
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.publishing import retire
 from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.reading import validations
+from trainjob.checkpoint.reading.validations import Validation
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import Manifest
@@ -112,6 +114,15 @@ def test_list_is_of_the_newest_run_and_says_what_that_started_from(any_shell: Sh
     any_shell.save("2-1-3")
     assert ids(any_shell) == ["2-1-3"]
     assert ids(any_shell, "--all") == ["1-1-1", "1-1-2", "2-1-3"]
+
+
+def test_list_says_how_a_validation_stands(any_shell: Shell) -> None:
+    any_shell.save("1-1-1", "1-1-2", "1-1-3")
+    for n, status in ((1, validations.VALIDATED), (2, validations.PENDING)):
+        validations.write(any_shell.job.store, CheckpointId(1, 1, n), Validation(status, {"acc": 0.25}))
+    _, *lines = any_shell.checkpoints("list").out.splitlines()
+    assert [re.split(r"  +", line)[-1] for line in lines] == ["validated", "validation open", "latest"]
+    assert "acc=0.25" in lines[0]
 
 
 def test_list_for_programs(any_shell: Shell) -> None:

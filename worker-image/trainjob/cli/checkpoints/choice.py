@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.choice.inventory import Entry
 from trainjob.checkpoint.publishing.retention import Policy
-from trainjob.checkpoint.reading import runs, stored
+from trainjob.checkpoint.reading import runs, stored, validations
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.cli.checkpoints import places as checkpoint_places
@@ -21,6 +21,13 @@ from trainjob.screen import wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
 
 STATES = {inventory.DAMAGED: "damaged", inventory.UNFINISHED: "unfinished", inventory.RETIRED: "removing"}
+VALIDATIONS = {
+    validations.PENDING: "validation open",
+    validations.VALIDATED: "validated",
+    validations.TIMEOUT: "validation timed out",
+    validations.FAILED: "validation failed",
+}
+"""Of a job that is over, one that is open was never done."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,9 @@ class Found:
     def marks(self, entry: Entry) -> list[str]:
         """In the order of the help."""
         said = (("latest", entry.id == self.latest), ("best", entry.id == self.best), ("in use", entry.id in self.used))
-        return [word for word, holds in said if holds] + ([] if entry.good else [STATES[entry.state]])
+        found = [word for word, holds in said if holds]
+        found += [VALIDATIONS[entry.validation]] if entry.validation else []
+        return found + ([] if entry.good else [STATES[entry.state]])
 
     def uri(self, entry: Entry) -> str:
         """Where it lies."""

@@ -21,8 +21,9 @@ DESCRIPTION = f"""Look at the checkpoints of a job, bring them here, remove them
 LIST = """List the committed checkpoints of a job's newest run, oldest first.
 
 Marks: latest (what a restart goes on from), best (by the job's score attribute), in use (what the running attempt
-started from), damaged (readers pass it over), unfinished (no manifest: its upload goes on, or was given up), removing
-(its removal was cut off; rm ends it)."""
+started from), validated, validation open, validation failed, validation timed out (of one that was to be validated),
+damaged (readers pass it over), unfinished (no manifest: its upload goes on, or was given up), removing (its removal was
+cut off; rm ends it)."""
 
 SHOW = """Show one checkpoint: what was reported with it, what it goes back to, its files with their checksums.
 Without ID the latest."""
