@@ -35,6 +35,7 @@ from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.loop.recorder import Recorder, recorded
 from trainjob_operator.process.health import Health, HealthServer
+from trainjob_operator.process.limits import raise_open_files
 from trainjob_operator.process.logs import set_up
 from trainjob_operator.process.metrics import Metrics
 from trainjob_operator.process.settings import BadSettings, HelpShown, Settings, read_settings
@@ -86,6 +87,7 @@ def main() -> int:
         print(f"trainjob-operator: {error}", file=sys.stderr)
         return EXIT_USAGE
     set_up(settings.log_format, settings.log_level, sys.stderr)
+    raise_open_files()
     try:
         return asyncio.run(_until_told(Operator(settings)))
     except CannotRun as error:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LOOK_EVERY_S = 0.25
 TIDY_EVERY_S = 20.0
@@ -40,6 +41,14 @@ class Bounds:
     """So long a connection may take even when others wait for room."""
     per_pod: int = 4
     """Known ones; an agent has one, and for a moment two."""
+
+
+def bounds_of(files: int) -> Bounds:
+    """For a process that may open so many files (-1: as many as it likes): those that nobody knows never take more than
+    a quarter, as the rest is for agents and the API server.
+    """
+    usual = Bounds()
+    return usual if files < 0 else replace(usual, connections=max(1, min(usual.connections, files // 4)))
 
 
 Handlers = Callable[[], asyncio.Protocol]
@@ -70,7 +79,7 @@ class Gate:
     def __init__(self, handlers: Handlers, refused: Refused, bounds: Bounds | None = None) -> None:
         self._handlers = handlers
         self._refused = refused
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or bounds_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._unknown: dict[object, _Unknown] = {}
         self._by_address: dict[str, dict[object, _Unknown]] = {}
         """The oldest first."""

@@ -9,9 +9,9 @@ waiting, as a stranger; who names an older one is sent away.
 from __future__ import annotations
 
 import asyncio
-import errno
+import resource
 import socket
-from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
 from trainjob.agent.wire import handshake
 from trainjob.agent.wire.frames import FrameConnection
@@ -20,9 +20,14 @@ from trainjob.agent.wire.handshake import Hello
 from trainjob_api import wire
 
 STRANGERS_LIMIT = 1024
-"""Connections whose caller is not proven yet. Beyond it the oldest is closed: an agent proves itself within
-milliseconds, and one that waits for us to hear of its attempt comes back by itself.
+"""Connections whose caller is not proven yet; fewer where this process may not open four times as many files, as those
+are for members, ranks and checkpoints. Beyond it the oldest is closed: an agent proves itself within milliseconds, and
+one that waits for us to hear of its attempt comes back by itself.
 """
+BACKLOG = 1024
+"""All members may come at once."""
+ACCEPTED_AT_ONCE = 32
+"""So many connections exist before anybody can count them."""
 STRANGER_S = 10.0
 """For each of a stranger's frames."""
 WAITING_S = 30.0
@@ -51,6 +56,11 @@ def unheard(text: str, lasting: bool) -> None:
     pass
 
 
+def strangers_limit(files: int) -> int:
+    """`files`: the soft limit of open files; -1 is none."""
+    return STRANGERS_LIMIT if files < 0 else max(1, min(STRANGERS_LIMIT, files // 4))
+
+
 class _Stranger(NamedTuple):
     """One that has connected and is not proven."""
 
@@ -74,18 +84,23 @@ class PeerServer:
         """In the order in which they came."""
         self._admitted: Dict[FrameConnection, Optional[Tuple[Host, int]]] = {}
         self._complained = False
+        self._limit = strangers_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.port = 0
 
     async def start(self, host: str) -> None:
         """Listen on a port of the system's choice."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, 0, backlog=1024)
-        sockets: Any = self._server.sockets
-        if not sockets:
-            # asyncio passes over a socket that cannot be made: once more, so that the reason is told.
-            socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM).close()
-            raise OSError(errno.EADDRNOTAVAIL, f"no socket can listen on {host}")
-        self.port = sockets[0].getsockname()[1]
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.bind((host, 0))
+            # What asyncio calls the backlog is also how many it accepts before it comes back to us.
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection, sock=listening, backlog=ACCEPTED_AT_ONCE
+            )
+            listening.listen(BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        self.port = listening.getsockname()[1]
 
     def know(self, secret: str, attempt: int, host: Optional[Host]) -> None:
         """The coordinator's word: the secret, and the attempt we are in (as its leader or not)."""
@@ -105,7 +120,7 @@ class PeerServer:
     # -- strangers -----------------------------------------------------------------------------------------------------
 
     def _connection(self) -> FrameConnection:
-        while len(self._strangers) >= STRANGERS_LIMIT:
+        while len(self._strangers) >= self._limit:
             self._send_away(next(iter(self._strangers)))
         connection = FrameConnection(self._first, self._lost, handshake.FRAME_LIMIT)
         self._strangers[connection] = _Stranger(self._deadline(connection, STRANGER_S))
