@@ -24,6 +24,8 @@ __all__ = ["api_namespace", "apiserver"]
 settings.register_profile(
     "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# Hypothesis asks no seed where it derandomizes: `--hypothesis-seed` alone would draw the usual examples once more.
+settings.register_profile("seeded", settings.get_profile("steady"), derandomize=False)
 settings.load_profile("steady")
 steady_examples.pin()
 
@@ -35,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Jobs of tests are no jobs of this machine's user (nor of other tests, see below). Ctrl-C works for what tests
     start, also when they themselves were started by `nohup` or `&`: an ignored signal would be inherited.
     """
+    if config.getoption("hypothesis_seed", None) is not None:
+        settings.load_profile("seeded")
     state = tempfile.mkdtemp(prefix="state-of-tests-")
     os.environ["XDG_STATE_HOME"] = config.stash[STATE] = state
     config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))

@@ -318,6 +318,12 @@ class Forks(StatusModel):
     )
 
 
+class StoreOfAttempt(S3):
+    """How an attempt's store behind s3:// is reached: checkpoint.s3 as it was when it began."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class Attempt(StatusModel):
     """One start of the ranks; the number rises with each start, restart, resize and resume."""
 
@@ -350,6 +356,9 @@ class Attempt(StatusModel):
         None,
         max_length=PATH_LIMIT,
         description="Where its checkpoints go: checkpoint.storage as it was when it began; empty: nowhere.",
+    )
+    s3: StoreOfAttempt | None = Field(
+        None, description="How that is reached, if it is at s3://: checkpoint.s3 as it was when it began."
     )
     open_end: bool | None = Field(
         None,

@@ -9,6 +9,7 @@ import pytest
 
 from support.core import World, is_steady, raised
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJobStatus
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
@@ -299,6 +300,19 @@ def test_plain_mode_a_pod_that_stands_in_the_way_with_no_attempt_is_waited_for_t
     world.finish_deletions()
     world.turn()
     assert world.attempt.number == 1
+
+
+@pytest.mark.parametrize("lingers", [False, True])
+def test_plain_mode_a_finished_pod_on_its_way_out_is_waited_for_only_while_a_container_runs(lingers: bool) -> None:
+    """A group that could begin says so in its first turn, not in the one after it."""
+    world = plain()
+    world.job = world.job.model_copy(update={"status": TrainJobStatus(slots="0", next_slot=1)})
+    done = {"phase": PodPhase.SUCCEEDED, "exit_code": 0, "deleting": True, "lingers": lingers}
+    world.pods["digits-0"] = PodView(slot=0, name="digits-0", uid="u0", **done)
+    world.turn()
+    assert (world.status.attempt is None) == lingers
+    before = world.status
+    assert world.turn().actions == () and world.status == before
 
 
 def test_plain_mode_a_dead_node_does_not_hold_the_group_for_ever() -> None:

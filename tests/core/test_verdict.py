@@ -275,6 +275,62 @@ def test_an_edit_of_the_storage_while_the_attempt_ran_does_not_lead_the_look_ast
     assert world.status.verdict is not None and as_made(world.job).spec.checkpoint.storage == "/checkpoints"
 
 
+BUCKET = {"storage": "s3://bucket/folder", "s3": {"endpointURL": "http://first:9000", "credentialsSecret": "first"}}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"storage": "s3://bucket/folder", "s3": {"endpointURL": "http://second:9000", "credentialsSecret": "second"}},
+        {"storage": "s3://bucket/folder", "s3": {"region": "eu-north-1"}},
+        {"storage": "s3://other/folder", "s3": {"endpointURL": "http://first:9000", "credentialsSecret": "second"}},
+        {"storage": "s3://bucket/folder"},
+        {"storage": "/checkpoints"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("pending", [False, True], ids=["training", "pending"])
+def test_the_look_reaches_the_store_as_the_attempt_had_reached_it(edit: dict[str, object], pending: bool) -> None:
+    """The same bucket at another endpoint is another bucket: there no end record stands."""
+    world = World.of(workers=1, **{**STORED, "checkpoint": BUCKET}).run().tick(60)
+    if not pending:
+        world.change_spec(checkpoint=CheckpointSpec.model_validate(edit))
+    world.lose_pod(0)
+    world.turn()
+    world.change_spec(checkpoint=CheckpointSpec.model_validate(edit))
+    assert world.status.verdict is not None
+    seen = as_made(world.job).spec.checkpoint.to_json()
+    assert {key: seen[key] for key in BUCKET} == BUCKET
+
+
+def test_credentials_that_were_changed_since_are_those_of_the_look() -> None:
+    """Of the same place: the old ones may have expired."""
+    world = World.of(workers=1, **{**STORED, "checkpoint": BUCKET}).run().tick(60)
+    world.lose_pod(0)
+    world.turn()
+    fresh = {"endpointURL": "http://first:9000/", "credentialsSecret": "fresh", "caConfigMap": "fresh"}
+    world.change_spec(checkpoint=CheckpointSpec.model_validate({**BUCKET, "s3": fresh}))
+    assert as_made(world.job).spec.checkpoint == world.job.spec.checkpoint
+
+
+def test_the_look_in_a_folder_needs_no_store_that_the_job_goes_to_next() -> None:
+    """Its pod would wait for a Secret that is only to come."""
+    world = vanished()
+    world.change_spec(checkpoint=CheckpointSpec.model_validate(BUCKET))
+    assert as_made(world.job).spec.checkpoint.s3 is None
+
+
+def test_an_attempt_of_a_version_that_kept_no_word_of_it_is_looked_into_as_the_spec_says() -> None:
+    world = World.of(workers=1, **{**STORED, "checkpoint": BUCKET}).run().tick(60)
+    world.lose_pod(0)
+    world.turn()
+    before = world.attempt.model_copy(update={"s3": None})
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"attempt": before})})
+    world.change_spec(checkpoint=CheckpointSpec.model_validate({**BUCKET, "storage": "s3://other/folder"}))
+    assert as_made(world.job).spec.checkpoint.to_json()["s3"] == BUCKET["s3"]
+    assert as_made(world.job).spec.checkpoint.storage == BUCKET["storage"]
+
+
 def test_a_deadline_that_a_late_start_meets_is_looked_into_however_long_ago_the_attempt_ended() -> None:
     world = World.of(workers=1, **{**DEADLINE, "active_deadline_seconds": 5000}).run().tick(60)
     world.lose_pod(0)

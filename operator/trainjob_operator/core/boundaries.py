@@ -8,8 +8,6 @@ Whatever ends the attempt otherwise ends the wish; a rule that wishes no more ta
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from trainjob_api.v1alpha1 import Boundary
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.moments import after, aware, elapsed
@@ -47,16 +45,11 @@ def take_back(turn: Turn) -> None:
     """Nobody wishes any more that the attempt ends; last of the rules."""
     if turn.status.boundary is not None and not turn.wishes_boundary and not turn.is_broken:
         turn.change(boundary=None)
-    return
 
 
 def token(boundary: Boundary) -> str:
     """Names the wish to the agent: the same as long as it stands, whatever its cause becomes."""
-    return _stamp(boundary.since)
-
-
-def _stamp(moment: datetime) -> str:
-    return aware(moment).strftime("%Y%m%dT%H%M%S.%f")
+    return aware(boundary.since).strftime("%Y%m%dT%H%M%S.%f")
 
 
 def _saves(turn: Turn) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
-from trainjob_operator.core import accounting, boundaries, forks, parts
+from trainjob_operator.core import accounting, boundaries, forks, make, parts
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
@@ -95,6 +95,7 @@ def begin_attempt(turn: Turn, members: tuple[int, ...]) -> None:
         cause=cause,
         make=turn.make,
         storage=turn.spec.checkpoint.storage or "",
+        s3=make.store_of(turn.spec),
         parts_ms=None if last is None else parts.of_begin(last, turn.status.last_failure, turn.now),
     )
     timing = turn.status.timing.model_copy(

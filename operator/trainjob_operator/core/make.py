@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from trainjob_api import defaults
-from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec, TrainJobStatus
+from trainjob_api.v1alpha1 import S3, CheckpointSpec, StoreOfAttempt, TrainJob, TrainJobSpec, TrainJobStatus
 
 OTHER_AUTHORITY = "~"
 """Ends the make of a pod that trusts another authority than ours: its agent can speak with nobody, in no attempt."""
@@ -38,9 +38,9 @@ def as_made(job: TrainJob) -> TrainJob:
     if job.status.verdict is None:
         return job
     spec = job.spec
-    checkpoint = spec.checkpoint.model_copy(update={"storage": storage_of(spec, job.status)})
     runtime = spec.runtime if defaults.uses_agent(spec) else spec.runtime.model_copy(update={"agent": "auto"})
-    return job.model_copy(update={"spec": spec.model_copy(update={"checkpoint": checkpoint, "runtime": runtime})})
+    made = {"checkpoint": _checkpoint_of(spec, job.status), "runtime": runtime}
+    return job.model_copy(update={"spec": spec.model_copy(update=made)})
 
 
 def storage_of(spec: TrainJobSpec, status: TrainJobStatus) -> str | None:
@@ -49,6 +49,36 @@ def storage_of(spec: TrainJobSpec, status: TrainJobStatus) -> str | None:
     if attempt is None or attempt.storage is None:
         return spec.checkpoint.storage
     return attempt.storage or None
+
+
+def store_of(spec: TrainJobSpec) -> StoreOfAttempt | None:
+    """How an attempt that begins now reaches its storage: what it keeps of `checkpoint.s3`."""
+    if not _is_s3(spec.checkpoint.storage):
+        return None
+    given = spec.checkpoint.s3
+    return StoreOfAttempt() if given is None else StoreOfAttempt(**given.model_dump())
+
+
+def _checkpoint_of(spec: TrainJobSpec, status: TrainJobStatus) -> CheckpointSpec:
+    """`checkpoint` so that it names the newest attempt's storage. Where that is the same place as ever, credentials are
+    those of now: the attempt's may have expired.
+    """
+    storage, given = storage_of(spec, status), spec.checkpoint
+    attempt = status.attempt
+    kept = attempt.s3 if attempt is not None else None
+    if storage == given.storage and (kept is None or _place(kept) == _place(given.s3 or S3())):
+        return given
+    store = (kept or given.s3) if _is_s3(storage) else None
+    return given.model_copy(update={"storage": storage, "s3": store})
+
+
+def _is_s3(storage: str | None) -> bool:
+    return storage is not None and storage.startswith("s3://")
+
+
+def _place(store: S3) -> tuple[str, str | None]:
+    """The same bucket at another endpoint is another bucket."""
+    return (store.endpoint_url or "").rstrip("/"), store.region
 
 
 def of_job(job: TrainJob) -> str:

@@ -241,9 +241,16 @@ MUTANTS = (
     Mutant(
         "a look reads the storage of the next start",
         FOLDER + "**/make.py",
-        '{"storage": storage_of(spec, job.status)}',
-        '{"storage": spec.checkpoint.storage}',
+        '{"storage": storage, "s3": store}',
+        '{"storage": given.storage, "s3": store}',
         "tests/core/test_verdict.py::test_the_look_reads_the_storage_to_which_the_attempt_had_saved",
+    ),
+    Mutant(
+        "a look asks the store that the next start is to use",
+        FOLDER + "**/make.py",
+        "(kept is None or _place(kept) == _place(given.s3 or S3()))",
+        "True",
+        "tests/core/test_verdict.py::test_the_look_reaches_the_store_as_the_attempt_had_reached_it",
     ),
     Mutant(
         "a look that nobody can take is waited for for ever",

@@ -72,20 +72,17 @@ def is_raised(turn: Turn) -> bool:
     return attempt is not None and attempt.wished is not None and turn.spec.workers > attempt.wished
 
 
-def grows_at(turn: Turn, members: Collection[int], ready: Collection[int]) -> datetime | None:
+def grows_at(turn: Turn, members: Collection[int], ready: Collection[int], growth: Growth | None) -> datetime | None:
     """When training goes on with those that are ready beside its members; None: they do not make an allowed size. What
-    is known of it is kept in status.
+    is known of it, `growth`, stays in status.
     """
-    elastic = turn.spec.elastic
     size = defaults.largest_size(turn.spec, len(ready)) or 0
-    if elastic is None or size <= len(members):
-        turn.change(growth=None)
+    if turn.spec.elastic is None or size <= len(members):
         return None
-    known = turn.status.growth
-    if known is None:
-        known = Growth(workers=size, since=turn.now)
-        turn.change(growth=known)  # further ones that come up are no reason to write again
-    return after(known.since, elastic.grow_after_seconds)
+    # Further ones that come up are no reason to write again.
+    known = growth or Growth(workers=size, since=turn.now)
+    turn.change(growth=known)
+    return after(known.since, turn.spec.elastic.grow_after_seconds)
 
 
 def _begins_afresh(turn: Turn, last: Attempt) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from trainjob_api import contract, defaults
+from trainjob_api.v1alpha1 import Growth
 from trainjob_operator.core import boundaries, make
 from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.children import holds_resources, made_of
@@ -41,38 +42,27 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
     """
     if turn.running is None or turn.blocked is not None or turn.held:
         return None  # something broke, and is to be told and counted before anything planned ends the attempt
-    wished, members = turn.spec.workers, turn.members()
-    if wished > len(members) and beside and not make.is_plain(turn.make):
-        return _grow(turn, members)
-    turn.change(growth=None)
-    if wished == len(members):
-        return None
-    return _end_resized(turn, contract.REASON_SCALED, f"spec.workers is {wished}, the attempt had {len(members)}")
+    members, growth = turn.members(), turn.status.growth
+    turn.change(growth=None)  # unless it is found again to be under way
+    if turn.spec.workers > len(members) and beside and not make.is_plain(turn.make):
+        return _grow(turn, members, growth)
+    return None if turn.spec.workers == len(members) else _end_scaled(turn, members)
 
 
-def _grow(turn: Turn, members: tuple[int, ...]) -> Answer:
+def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer:
     """With all that somebody wishes as soon as they are up; an elastic job also with a part of them, or with those that
-    it had to do without, once they have been up for a while.
+    it had to do without, once they have been up for a while: since `growth` began.
     """
-    wished, team = turn.spec.workers, _team(turn)
+    wished, team, may_change_size = turn.spec.workers, _team(turn), turn.spec.elastic is not None
     late = missing(turn, team)
-    if turn.spec.elastic is None:
-        turn.change(growth=None)
-        if len(team) == wished and not late.slots:
-            text = f"spec.workers is {wished}, the attempt had {len(members)}"
-            return _end_resized(turn, contract.REASON_SCALED, text)
-        why = f"training goes on with {len(members)} workers while {wished - len(members)} more come up"
-        return Hold(why=why, until=late.until, event=Waker.AGENT)
-    if outdated(turn, members):
+    if may_change_size and outdated(turn, members):
         # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
-        turn.change(growth=None)
         why = f"the spec was edited: {len(members)} of {wished} workers train on, since to grow would replace them"
         return Hold(why=why, event=Waker.EDIT)
-    if len(team) == wished and not late.slots and elastic.is_raised(turn):
-        turn.change(growth=None)
-        return _end_resized(turn, contract.REASON_SCALED, f"spec.workers is {wished}, the attempt had {len(members)}")
+    if len(team) == wished and not late.slots and (elastic.is_raised(turn) or not may_change_size):
+        return _end_scaled(turn, members)
     ready = [slot for slot in team if slot not in late.slots]
-    at = elastic.grows_at(turn, members, ready)
+    at = elastic.grows_at(turn, members, ready, growth)
     if at is None:
         why = f"training goes on with {len(members)} of {wished} workers while the others are missing"
         return Hold(why=why, until=late.until, event=Waker.AGENT)
@@ -81,6 +71,11 @@ def _grow(turn: Turn, members: tuple[int, ...]) -> Answer:
         return Hold(why=why, until=at, event=Waker.AGENT)
     size = defaults.largest_size(turn.spec, len(ready))
     return _end_resized(turn, contract.REASON_RESIZED, f"{size} workers are up, the attempt had {len(members)}")
+
+
+def _end_scaled(turn: Turn, members: tuple[int, ...]) -> Answer:
+    message = f"spec.workers is {turn.spec.workers}, the attempt had {len(members)}"
+    return _end_resized(turn, contract.REASON_SCALED, message)
 
 
 def _end_resized(turn: Turn, cause: str, message: str) -> Answer:
@@ -125,9 +120,9 @@ def begin_anew(turn: Turn) -> Answer:
 def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> Hold | None:
     """What was there before may still write: without an agent, nobody tells it of a new attempt."""
     kids = turn.kids
+    listed = (*kids.live.values(), *kids.ended.values(), *kids.leaving.values())
     # A container that crashes again and again has ended for us, but not for its kubelet, which starts it once more.
-    ended = [pod for pod in kids.ended.values() if holds_resources(pod)]
-    remains = {pod.uid: pod for pod in (*kids.live.values(), *ended, *kids.leaving.values(), *kids.parting)}.values()
+    remains = [*filter(holds_resources, listed), *kids.parting]
     in_the_way = [pod for pod in remains if of_any_make or make.is_plain(made_of(turn.job.status, pod, turn.make))]
     waits = {pod.name: _waited_for_until(turn, pod) for pod in in_the_way}
     left = {name: until for name, until in waits.items() if turn.now < until}
