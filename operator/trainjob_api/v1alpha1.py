@@ -363,7 +363,7 @@ class Attempt(StatusModel):
     open_end: bool | None = Field(
         None,
         description="It ended while nobody was left who knew whether training had completed: a worker with an agent "
-        "looks before workers without agents begin.",
+        "looks before an attempt begins that would not see its end record.",
     )
 
 

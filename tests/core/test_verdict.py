@@ -366,7 +366,7 @@ def test_a_worker_looks_before_a_group_without_agents_would_train_anew_what_may_
     world.start_pods()
     world.sync(slot)
     word, why = instruct(world.job, world.agents, slot, world.pod(slot).uid)
-    assert word == {"do": contract.DO_CHECK, "attempt": 1} and "without agents" in why
+    assert word == {"do": contract.DO_CHECK, "attempt": 1} and "before the next attempt begins" in why
     world.sync(slot, checked=1, completed=True, run=1)
     world.turn()
     assert world.status.holds("Complete")
@@ -471,3 +471,59 @@ def test_a_worker_that_never_comes_up_holds_the_group_for_ten_minutes() -> None:
     world.finish_deletions()
     world.tick(1).turn()
     assert world.attempt.number == 2 and is_plain(world.attempt.make)
+
+
+# --- Before a start whose checkpoints go elsewhere --------------------------------------------------------------------
+
+ELSEWHERE = CheckpointSpec(storage="/elsewhere")
+
+
+def edited_to_elsewhere(checkpoint: CheckpointSpec = ELSEWHERE) -> World:
+    """Nobody is left who knows how the attempt ended, and the next one would not look where its end record stands."""
+    world = World.of(workers=2, **BUDGET).run().tick(60)
+    world.change_spec(checkpoint=checkpoint)
+    world.lose_pod(0)
+    world.lose_pod(1)
+    world.turn()
+    return world
+
+
+@pytest.mark.parametrize("checkpoint", [ELSEWHERE, CheckpointSpec()], ids=["elsewhere", "nowhere"])
+def test_a_worker_looks_before_agents_would_train_anew_elsewhere_what_may_be_complete(
+    checkpoint: CheckpointSpec,
+) -> None:
+    world = edited_to_elsewhere(checkpoint)
+    assert world.status.verdict is not None and world.status.verdict.reason is None
+    world.settle()
+    assert as_made(world.job).spec.checkpoint.storage == "/checkpoints"
+    world.start_pods()
+    world.sync(world.only(), checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_where_it_had_not_completed_training_begins_elsewhere() -> None:
+    world = edited_to_elsewhere()
+    world.settle()
+    world.start_pods()
+    world.sync(world.only(), checked=1)
+    world.turn()
+    assert world.status.verdict is None
+    world.run()
+    assert (world.attempt.number, world.attempt.storage) == (2, "/elsewhere")
+
+
+def test_back_where_it_was_the_join_looks_and_nobody_else() -> None:
+    world = edited_to_elsewhere()
+    world.change_spec(checkpoint=CheckpointSpec(storage="/checkpoints"))
+    world.turn()
+    assert world.status.verdict is None
+    assert world.run().attempt.number == 2
+
+
+def test_a_move_that_everyone_lived_through_is_not_looked_into() -> None:
+    world = World.of(workers=2, **BUDGET).run().tick(60)
+    world.change_spec(checkpoint=ELSEWHERE)
+    world.ask_restart("now")
+    world.turn()
+    assert world.attempt.state == "Ended" and world.status.verdict is None

@@ -33,7 +33,7 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         return _hold(status), "the first attempt has not begun: not all workers are there yet"
     if attempt.state != "Running" and status.verdict is not None:
         word = Instruction(do=contract.DO_CHECK, attempt=attempt.number)
-        before = "the job fails" if status.verdict.reason else "workers without agents begin"
+        before = "the job fails" if status.verdict.reason else "the next attempt begins"
         return word, f"before {before}: had training completed in attempt {attempt.number}?"
     if attempt.state != "Running":
         return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"

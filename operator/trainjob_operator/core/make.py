@@ -59,15 +59,21 @@ def store_of(spec: TrainJobSpec) -> StoreOfAttempt | None:
     return StoreOfAttempt() if given is None else StoreOfAttempt(**given.model_dump())
 
 
+def stays(spec: TrainJobSpec, status: TrainJobStatus) -> bool:
+    """Whether the next attempt's checkpoints go where the newest one's went: agents see the end record there."""
+    attempt, given = status.attempt, spec.checkpoint
+    kept = attempt.s3 if attempt is not None else None
+    return storage_of(spec, status) == given.storage and (kept is None or _place(kept) == _place(given.s3 or S3()))
+
+
 def _checkpoint_of(spec: TrainJobSpec, status: TrainJobStatus) -> CheckpointSpec:
     """`checkpoint` so that it names the newest attempt's storage. Where that is the same place as ever, credentials are
     those of now: the attempt's may have expired.
     """
-    storage, given = storage_of(spec, status), spec.checkpoint
-    attempt = status.attempt
-    kept = attempt.s3 if attempt is not None else None
-    if storage == given.storage and (kept is None or _place(kept) == _place(given.s3 or S3())):
+    storage, given, attempt = storage_of(spec, status), spec.checkpoint, status.attempt
+    if stays(spec, status):
         return given
+    kept = attempt.s3 if attempt is not None else None
     store = (kept or given.s3) if _is_s3(storage) else None
     return given.model_copy(update={"storage": storage, "s3": store})
 

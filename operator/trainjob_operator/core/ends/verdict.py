@@ -1,5 +1,6 @@
 """The end of a job whose workers all vanished: Failed waits until a fresh worker found that training had not completed.
-So does a group without agents after one with them, as it would train anew what is complete.
+So does a start that would not see the end record, and would train anew what is complete: one without agents, or one
+whose checkpoints go elsewhere.
 
 Called by `decide.py`, and by both groups. The last rank may have ended well, and the end record be written, while the
 word of it was lost with the pods. A fresh worker is told `check`: it starts nothing, reads the attempt's storage, and
@@ -105,7 +106,7 @@ def _call_for_a_look(turn: Turn, reason: str | None, message: str) -> None:
     turn.judge_by(Verdict(reason=reason, message=message[: contract.MESSAGE_LIMIT], since=turn.now))
 
 
-# --- Before a group without agents ------------------------------------------------------------------------------------
+# --- Before a start that would not see the end record -----------------------------------------------------------------
 
 
 def leave_open(turn: Turn) -> None:
@@ -126,21 +127,29 @@ def is_open(turn: Turn) -> bool:
 
 
 def look_first(turn: Turn) -> Answer:
-    """After an attempt whose end is open, a group without agents waits for a look. (Agents look when they join.)"""
+    """After an attempt whose end is open, a start that would not see its end record waits for a look. (Agents that
+    store at the same place look when they join.)
+    """
     attempt = turn.status.attempt
     if turn.just_ended is not None and attempt is not None and not make.is_plain(attempt.make) and is_unknown(turn):
         leave_open(turn)
-    next_speaks = turn.kind.speaks or turn.running is not None
-    if next_speaks or not is_open(turn) or turn.is_suspended or turn.blocked is not None:
+    if turn.status.verdict is not None or not is_open(turn) or turn.is_suspended or turn.blocked is not None:
         return None
-    _call_for_a_look(turn, None, "the workers to come have no agents, and would train anew")
-    turn.say("before workers without agents begin, one with an agent looks whether training had completed")
+    if _sees_the_end(turn):
+        return None
+    _call_for_a_look(turn, None, "the workers to come would not see that, and would train anew")
+    turn.say("before the next attempt begins, a worker looks whether training had completed")
     return None
 
 
+def _sees_the_end(turn: Turn) -> bool:
+    """Whether the next attempt's workers find the newest one's end record by themselves."""
+    return defaults.uses_agent(turn.spec) and make.stays(turn.spec, turn.status)
+
+
 def _is_needless(turn: Turn, verdict: Verdict) -> bool:
-    """Whether nothing without an agent is to begin now: the job is suspended, or has agents again."""
-    return verdict.reason is None and (turn.spec.suspend or defaults.uses_agent(turn.spec))
+    """Whether no such start is to come now: the job is suspended, or its workers see the end record again."""
+    return verdict.reason is None and (turn.spec.suspend or _sees_the_end(turn))
 
 
 # --- What the look found ----------------------------------------------------------------------------------------------
@@ -198,5 +207,5 @@ def _confirm(turn: Turn, verdict: Verdict, trouble: str | None) -> Answer:
     _leave(turn, is_open=False)
     turn.judge_by(None)
     found = f"whether training had completed is not known ({trouble})" if trouble else "training had not completed"
-    turn.say(f"{found}: workers without agents begin")
+    turn.say(f"{found}: the next attempt may begin")
     return None
