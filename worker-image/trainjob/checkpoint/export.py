@@ -46,13 +46,12 @@ def select(manifest: Manifest, patterns: Sequence[str], whole: bool) -> List[Fil
     library's own).
     """
     entries = [e for e in manifest.entries if whole or not layout.is_own(e.path)]
-    if not patterns:
-        return entries
-    return [
-        e
-        for e in entries
-        if any(fnmatchcase(e.path, pattern) or fnmatchcase(os.path.basename(e.path), pattern) for pattern in patterns)
-    ]
+    return [e for e in entries if matches(e.path, patterns)]
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a path or its name matches one of the patterns; without patterns each does."""
+    return not patterns or any(fnmatchcase(path, one) or fnmatchcase(os.path.basename(path), one) for one in patterns)
 
 
 def prepare(export: Export, progress: Progress = transfer.nothing) -> List[FileEntry]:

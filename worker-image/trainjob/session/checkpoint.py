@@ -274,7 +274,7 @@ class Checkpoint:
     def _follow(self, stored: Contents) -> None:
         """To where user code has put the files of what is stored."""
         with open(stored.file(elsewhere.FILE), "rb") as file:
-            place = elsewhere.read(file)
+            place = elsewhere.read(file.read())
         self.uri = self.uri or self._path
         self._path, self._elsewhere = place, True
         self._contents = elsewhere.contents(place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import BinaryIO, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from trainjob.session.contents import Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
@@ -26,10 +26,10 @@ def write(folder: str, place: str) -> None:
         json.dump({"path": place}, file)
 
 
-def read(file: BinaryIO) -> str:
-    """The place. Raises CheckpointError when the file says none."""
+def read(text: bytes) -> str:
+    """The place that the file names. Raises CheckpointError when it says none."""
     try:
-        place = json.load(file)["path"]
+        place = json.loads(text)["path"]
     except (ValueError, KeyError, TypeError):
         place = None
     if not isinstance(place, str) or not place:

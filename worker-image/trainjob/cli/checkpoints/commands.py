@@ -15,6 +15,7 @@ from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.choice.inventory import Entry
 from trainjob.checkpoint.publishing.retention import Policy, find
 from trainjob.cli.checkpoints import places as checkpoint_places
+from trainjob.cli.checkpoints import put_elsewhere
 from trainjob.cli.checkpoints.choice import Found, find_here, look, nothing
 from trainjob.cli.cluster.listing import age
 from trainjob.screen import table, wording
@@ -63,18 +64,20 @@ def listing(args: argparse.Namespace) -> int:
 def show(args: argparse.Namespace) -> int:
     """Print one."""
     found, (entry, *_) = find_here(args, ["latest"])
+    place = put_elsewhere.place_of(found, entry)
     if args.output == "json":
         print(
             json.dumps(
                 {
                     **as_json(found, entry),
+                    **({} if place is None else {"place": place}),
                     "manifest": _plain(json.loads(entry.manifest.dumps())) if entry.manifest else None,
                 },
                 indent=2,
             )
         )
         return CLI_OK
-    print(*_described(found, entry), sep="\n")
+    print(*_described(found, entry, place), sep="\n")
     return CLI_OK
 
 
@@ -143,7 +146,7 @@ def as_json(found: Found, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _described(found: Found, entry: Entry) -> list[str]:
+def _described(found: Found, entry: Entry, place: str | None) -> list[str]:
     marks = found.marks(entry)
     lines = [
         f"checkpoint {entry.id}" + (f"   {', '.join(marks)}" if marks else ""),
@@ -171,8 +174,10 @@ def _described(found: Found, entry: Entry) -> list[str]:
         f"  metrics     {metrics(entry.manifest, found.policy, None) or 'none'}",
         f"  goes back   {_lineage(found, entry)}",
         *([f"  metadata    {json.dumps(_plain(dict(note.metadata)))}"] if note.metadata else []),
-        f"  files       {len(files)}, {wording.size(entry.manifest.total_bytes)} with the library's own",
     ]
+    if place is not None:
+        return [*lines, f"  files       {put_elsewhere.where(place)}"]
+    lines.append(f"  files       {len(files)}, {wording.size(entry.manifest.total_bytes)} with the library's own")
     entries = {e.path: e for e in entry.manifest.entries}
     rows = [
         [path, wording.size(size), f"{entries[path].algorithm} {entries[path].checksum}", str(entries[path].rank)]

@@ -17,6 +17,7 @@ from trainjob.checkpoint.export import Export
 from trainjob.checkpoint.reading import stored
 from trainjob.checkpoint.stores import transfer
 from trainjob.cli.checkpoints import places as checkpoint_places
+from trainjob.cli.checkpoints import put_elsewhere
 from trainjob.cli.checkpoints.choice import Found, choose, find_here, look, nothing, wanted
 from trainjob.cli.checkpoints.places import troubles
 from trainjob.cli.checkpoints.transfer_progress import progress
@@ -143,13 +144,19 @@ def download(args: argparse.Namespace) -> int:
 
 
 def get_files(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] = (), whole: bool) -> None:
-    """Bring a checkpoint's files, verified, and say so. Raises CommandError."""
+    """Bring a checkpoint's files, verified, and say so; of one that user code has put elsewhere, those. Raises
+    CommandError.
+    """
     manifest = entry.manifest
     if manifest is None or not entry.good:
         raise CommandError(
             f"checkpoint {entry.id} is {'damaged: ' + entry.why if entry.why else 'not committed'}",
             next_step=f"take another one: `tj checkpoints list {found.place.words}`",
         )
+    target = os.path.abspath(os.path.expanduser(into))
+    place = put_elsewhere.place_of(found, entry)
+    if place is not None:
+        return put_elsewhere.copy(entry, place, target, patterns)
     files = export.select(manifest, patterns, whole)
     if not files:
         names = [path for path, _ in inventory.files(manifest)]
@@ -161,7 +168,6 @@ def get_files(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] 
             next_step=f"it has {shown or 'none'}: `tj checkpoints show {found.place.words} {entry.id}`",
             code=CLI_NOT_FOUND,
         )
-    target = os.path.abspath(os.path.expanduser(into))
     wish = Export(found.place.patient, entry.prefix, manifest, files, target, whole)
     with troubles(found.place):
         lacking = export.prepare(wish)
