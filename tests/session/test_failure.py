@@ -177,3 +177,26 @@ def test_an_exception_whose_str_raises() -> None:
 def test_types_are_named_as_users_know_them() -> None:
     assert describe(ValueError("x"))["type"] == "ValueError"
     assert describe(errors.RankGoneError("x"))["type"] == "trainjob.session.errors.RankGoneError"
+
+
+def test_an_error_of_a_loaders_process_is_told_by_what_happened_there(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data
+    script = tmp_path / "broken.py"
+    script.write_text(
+        "class Broken:\n    def __len__(self):\n        return 4\n\n    def __getitem__(self, at):\n        return {}['b']\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    with pytest.raises(KeyError) as raised:
+        list(data.DataLoader(names["Broken"](), num_workers=1))
+    told = describe(raised.value)
+    assert told["message"] == "'b' (in DataLoader worker process 0)"
+    lines = [line for line in told["traceback"].splitlines() if line.strip("~^ ")]
+    assert lines[-4:] == [
+        "in DataLoader worker process 0:",
+        f'  File "{script}", line 6, in __getitem__',
+        "    return {}['b']",
+        "KeyError: 'b'",
+    ]
+    assert "Original Traceback" not in told["traceback"] and "/torch/" not in told["traceback"]

@@ -93,7 +93,8 @@ def environment(group: argparse._ActionsContainer) -> None:
         dest="env",
         action="append_const",
         const=(ENV_VERBOSE, "1"),
-        help="show all that ranks print, also the tracebacks of ranks that only lost another one",
+        help="show all that ranks print, also the tracebacks of ranks that only lost "
+        "another one, and those that were shown before",
     )
 
 

@@ -22,7 +22,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
 from trainjob_api import defaults
-from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE
+from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE, ENV_VERBOSE
 from trainjob_api.v1alpha1 import TrainJob
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         run_job,
     )  # half a second of imports, which wrong usage does not have to wait for
 
-    display = displays.choose(plain=args.plain)
+    display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     if note := renamed(args, job):
         display.note(note)
     show = Show(display, job)

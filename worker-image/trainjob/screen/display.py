@@ -12,8 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from trainjob.screen.repeats import Repeats
 from trainjob.screen.story import Clock, Story
 from trainjob.screen.streams import write
+from trainjob_api.contract import ENV_VERBOSE
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -85,11 +87,46 @@ class SilentDisplay:
         """Nothing to restore."""
 
 
-def choose(*, plain: bool, silent: bool = False, environment: Mapping[str, str] | None = None) -> Display:
-    """The live panel on a terminal, plain lines otherwise; `silent`: the workers' lines alone."""
+class Once:
+    """Another display, which is shown each traceback once."""
+
+    def __init__(self, display: Display) -> None:
+        self._display, self._repeats = display, Repeats()
+
+    def status(self, job: TrainJob) -> None:
+        """Pass it on."""
+        self._display.status(job)
+
+    def line(self, text: str) -> None:
+        """Pass on what is to be shown now."""
+        for line in self._repeats.take(text):
+            self._display.line(line)
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._display.note(text)
+
+    def close(self) -> None:
+        """Nothing is kept back at the end."""
+        for line in self._repeats.release():
+            self._display.line(line)
+        self._display.close()
+
+
+def choose(
+    *, plain: bool, silent: bool = False, verbose: bool = False, environment: Mapping[str, str] | None = None
+) -> Display:
+    """The live panel on a terminal, plain lines otherwise; `silent`: the workers' lines alone; `verbose`: also those
+    that repeat what was shown.
+    """
+    environment = os.environ if environment is None else environment
+    display = _display(plain, silent, environment)
+    return display if verbose or environment.get(ENV_VERBOSE) == "1" else Once(display)
+
+
+def _display(plain: bool, silent: bool, environment: Mapping[str, str]) -> Display:
     if silent:
         return SilentDisplay(sys.stdout)
-    environment = os.environ if environment is None else environment
     if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
         from trainjob.screen.live import LiveDisplay  # here: plain lines do not pay for rich
 

@@ -14,7 +14,7 @@ import traceback
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional
 
-from trainjob.session import errors
+from trainjob.session import errors, relayed
 from trainjob_api import contract
 
 CHAIN_LIMIT = 10
@@ -25,6 +25,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 _WRAPPERS = re.compile(
     r"<frozen (runpy|importlib)|/runpy\.py$|/importlib/_bootstrap|"
     r"/torch/distributed/(elastic|run|launcher|c10d_logger)|/torch/nn/modules/module\.py$|/torch/nn/parallel/distributed\.py$|"
+    r"/torch/utils/data/(dataloader|_utils/(worker|fetch))\.py$|/torch/_utils\.py$|"
     r"/torch/utils/_contextlib\.py$|/torch/_tensor\.py$|/torch/autograd/(__init__|graph)\.py$"
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))).replace(os.sep, "/") + "/"
@@ -79,7 +80,7 @@ def describe(error: BaseException) -> Dict[str, Any]:
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     return {
         "type": module + kind.__qualname__,
-        "message": (_text(error) + no_room(error))[: contract.MESSAGE_LIMIT],
+        "message": (_said(error) + no_room(error))[: contract.MESSAGE_LIMIT],
         "traceback": format_traceback(error),
         "communication": is_communication(error),
     }
@@ -143,7 +144,11 @@ def _one(error: BaseException, shorten: bool) -> str:
             lines += traceback.format_list(frames[-1:])
         else:
             lines += traceback.format_list(frames)
-    lines += traceback.format_exception_only(type(error), error)
+    other = relayed.of(_text(error), _is_wrapper)
+    if other is None:
+        lines += traceback.format_exception_only(type(error), error)
+    else:
+        lines += [f"{line}\n" for line in (f"{other.where}:", *other.frames, *other.lines)]
     return "".join(lines)
 
 
@@ -159,6 +164,13 @@ def _is_wrapper(filename: str) -> bool:
 
 def _path(filename: str) -> str:
     return filename.replace(os.sep, "/")
+
+
+def _said(error: BaseException) -> str:
+    """Its message. Of one that happened in another process: what happened there, and where that is."""
+    text = _text(error)
+    other = relayed.of(text, _is_wrapper)
+    return text if other is None else f"{other.message} ({other.where})"
 
 
 def _text(error: BaseException) -> str:

@@ -156,7 +156,8 @@ def get_files(found: Found, entry: Entry, into: str, *, patterns: Sequence[str] 
     target = os.path.abspath(os.path.expanduser(into))
     place = put_elsewhere.place_of(found, entry)
     if place is not None:
-        return put_elsewhere.copy(entry, place, target, patterns)
+        put_elsewhere.copy(entry, place, target, patterns)
+        return
     files = export.select(manifest, patterns, whole)
     if not files:
         names = [path for path, _ in inventory.files(manifest)]

@@ -72,8 +72,10 @@ def copy(entry: Entry, place: str, target: str, patterns: Sequence[str]) -> None
             shutil.copyfile(os.path.join(place, name), os.path.join(target, name))
         size = sum(os.path.getsize(os.path.join(target, name)) for name in wanted)
     except OSError as error:
-        raise CommandError(f"{said}, and copying them failed: {error}", next_step="name another folder with -o") from None
+        raise CommandError(
+            f"{said}, and copying them failed: {error}", next_step="name another folder with -o"
+        ) from None
     print(
-        f"checkpoint {entry.id} is in {target}: {wording.count(len(wanted), 'file')}, {wording.size(size)}, copied from "
-        f"{place}; they have no checksums to compare with"
+        f"checkpoint {entry.id} is in {target}: {wording.count(len(wanted), 'file')}, {wording.size(size)}, copied "
+        f"from {place}; they have no checksums to compare with"
     )

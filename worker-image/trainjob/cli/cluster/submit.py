@@ -19,7 +19,7 @@ from trainjob.launch.handover import carry
 from trainjob.screen import display as displays
 from trainjob.screen import wording
 from trainjob_api import contract, defaults
-from trainjob_api.contract import CLI_OK, CLI_USAGE
+from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE
 
 Document = dict[str, Any]
 
@@ -260,4 +260,5 @@ def _print(*documents: Document) -> None:
 
 def _show(args: argparse.Namespace, place: connect.Place, name: str) -> int:
     wanted = follow.Wanted(namespace=place.namespace, name=name, logs=args.logs)
-    return watch.conclude(place, name, watch.watch(place, wanted, displays.choose(plain=args.plain)))
+    display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
+    return watch.conclude(place, name, watch.watch(place, wanted, display))

@@ -1,0 +1,71 @@
+"""A traceback that several ranks raise, or that a restart raises again, is shown once; in doubt all of it is."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from trainjob.screen.display import Once, PlainDisplay, choose
+from trainjob.screen.repeats import Repeats
+from trainjob_api import contract
+
+ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    x()", "KeyError: 'b'"]
+LOADER = [*ERROR[:-1], "KeyError: Caught KeyError in DataLoader worker process 0.", f"Original {ERROR[0]}", *ERROR[1:]]
+
+
+def of(rank: int, lines: list[str]) -> list[str]:
+    """As a rank with torch prints them."""
+    return [f"r{rank:02} | [rank{rank}]: {line}" for line in lines]
+
+
+def shown(lines: list[str]) -> list[str]:
+    repeats = Repeats()
+    return [line for each in lines for line in repeats.take(each)] + repeats.release()
+
+
+def test_the_second_rank_says_whose_traceback_it_has() -> None:
+    said = "r01 | (the same traceback as r00's above: KeyError: 'b')"
+    assert shown([*of(0, ERROR), *of(1, ERROR), "r01 | bye"]) == [*of(0, ERROR), said, "r01 | bye"]
+    assert shown([*of(0, LOADER), "r00 | ", *of(1, LOADER), "r01 | "]) == [*of(0, LOADER), "r00 | ", said, "r01 | "]
+
+
+def test_lines_of_two_ranks_may_come_in_turn() -> None:
+    both = [line for pair in zip(of(0, ERROR), of(1, ERROR), strict=True) for line in pair]
+    assert [line for line in shown(both) if line.startswith("r00")] == of(0, ERROR)
+    assert len(shown(both)) == len(ERROR) + 1
+
+
+def test_an_attempt_that_fails_in_the_same_way_says_so_in_a_line() -> None:
+    assert shown([*of(0, ERROR), "r00 | again", *of(0, ERROR)]) == [
+        *of(0, ERROR),
+        "r00 | again",
+        "r00 | (the same traceback as r00's above: KeyError: 'b')",
+    ]
+
+
+def test_what_differs_in_a_line_is_shown_whole() -> None:
+    other = [*ERROR[:-1], "KeyError: 'c'"]
+    assert shown([*of(0, ERROR), *of(1, other)]) == [*of(0, ERROR), *of(1, other)]
+    chained = [*ERROR, "", "During handling of the above exception, another exception occurred:", "", *other]
+    assert shown([*of(0, chained), *of(1, other)]) == [*of(0, chained), *of(1, other)]
+
+
+def test_what_was_cut_off_is_shown_at_the_end() -> None:
+    assert shown([*of(0, ERROR), *of(1, ERROR[:2])]) == [*of(0, ERROR), *of(1, ERROR[:2])]
+    out = io.StringIO()
+    display = Once(PlainDisplay(out, io.StringIO()))
+    for line in [*of(0, ERROR), *of(1, ERROR[:2])]:
+        display.line(line)
+    display.close()
+    assert out.getvalue().splitlines() == [*of(0, ERROR), *of(1, ERROR[:2])]
+
+
+def test_a_user_who_asks_for_everything_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[dict[str, Any]] = [{"verbose": True}, {"environment": {contract.ENV_VERBOSE: "1"}}]
+    for given in asked:
+        display = choose(plain=True, **given)
+        for line in [*of(0, ERROR), *of(1, ERROR)]:
+            display.line(line)
+        assert capsys.readouterr().out.splitlines() == [*of(0, ERROR), *of(1, ERROR)]

@@ -1,0 +1,109 @@
+"""A traceback that was shown already is not shown again: ranks that run the same script raise the same error, and do so
+again when they are restarted. Pure.
+
+Fed by `display` with the lines of all ranks, each with its rank in front (`r01 | ...`). Where one line differs, all of
+them are shown. `tj logs` has every rank's own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+KEPT = 8
+"""Tracebacks that later ones are compared with, the newest."""
+_LINE = re.compile(r"(?P<rank>r\d+) \| (?:\[rank\d+\]:\s?)?(?P<text>.*)", re.DOTALL)
+_HEAD = re.compile(r"\S*\s*Traceback \(most recent call last\):$")
+_CHAIN = ("The above exception was", "During handling of the above")
+
+
+@dataclass
+class _Traceback:
+    rank: str
+    lines: list[str] = field(default_factory=list)
+    told: bool = False
+    """The line with the exception has come; what may follow is the one that it was raised from."""
+
+    def goes_on_with(self, text: str) -> bool:
+        """Whether this line is still of it."""
+        return not self.told or not text or text.startswith((" ", *_CHAIN)) or bool(_HEAD.match(text))
+
+    def add(self, text: str) -> None:
+        self.lines.append(text)
+        if text:
+            self.told = not text.startswith((" ", *_CHAIN)) and not _HEAD.match(text)
+
+
+@dataclass
+class _Held:
+    """A traceback that may turn out to be one of those above."""
+
+    traceback: _Traceback
+    printed: list[str] = field(default_factory=list)
+    """As they came."""
+
+
+class Repeats:
+    """What is to be shown of the lines of all ranks."""
+
+    def __init__(self) -> None:
+        self._seen: list[_Traceback] = []
+        self._open: dict[str, _Traceback] = {}
+        """By rank: one that is being shown."""
+        self._held: dict[str, _Held] = {}
+
+    def take(self, line: str) -> list[str]:
+        """A line came; what to show now."""
+        found = _LINE.fullmatch(line)
+        if found is None:
+            return [line]
+        rank, text = found["rank"], found["text"].rstrip()
+        if rank in self._held:
+            return self._compare(rank, text, line)
+        shown = self._open.get(rank)
+        if shown is not None and shown.goes_on_with(text):
+            shown.add(text)
+            return [line]
+        self._open.pop(rank, None)
+        if not _HEAD.match(text):
+            return [line]
+        if self._seen:
+            self._held[rank] = _Held(_Traceback(rank))
+            return self._compare(rank, text, line)
+        self._begin(rank).add(text)
+        return [line]
+
+    def release(self) -> list[str]:
+        """No more lines come: what is still held."""
+        held, self._held = self._held, {}
+        return [line for each in held.values() for line in each.printed]
+
+    def _begin(self, rank: str) -> _Traceback:
+        self._open[rank] = begun = _Traceback(rank)
+        self._seen = [*self._seen, begun][-KEPT:]
+        return begun
+
+    def _compare(self, rank: str, text: str, line: str) -> list[str]:
+        held = self._held[rank]
+        held.traceback.add(text)
+        held.printed.append(line)
+        mine = held.traceback.lines
+        alike = [one for one in self._seen if one.lines[: len(mine)] == mine]
+        if same := next((one for one in alike if one.told and _stripped(one.lines) == mine), None):
+            del self._held[rank]
+            return [f"{rank} | (the same traceback as {same.rank}'s above: {text})"]
+        if alike or any(one.rank in self._open and mine[: len(one.lines)] == one.lines for one in self._seen):
+            return []
+        del self._held[rank]
+        begun = self._begin(rank)
+        for each in mine:
+            begun.add(each)
+        return held.printed
+
+
+def _stripped(lines: list[str]) -> list[str]:
+    """Without the empty lines at its end."""
+    end = len(lines)
+    while end and not lines[end - 1]:
+        end -= 1
+    return lines[:end]
