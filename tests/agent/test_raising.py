@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.alarms import ALARMS
 from support.tuned_agent import entry
 from trainjob_api import contract
 
@@ -15,15 +16,7 @@ pytestmark = pytest.mark.slow
 
 QUICK = entry(processes__ending__ENDING_S=3.0)
 """The agent, soon tired of a rank that has raised."""
-HEAD = """
-import os, signal, sys, threading, time, trainjob
-c = trainjob.get_context()
-class Alarm(Exception):
-    pass
-def alarmed(*_):
-    raise Alarm
-signal.signal(signal.SIGALRM, alarmed)
-"""
+HEAD = ALARMS + "import trainjob\nc = trainjob.get_context()\n"
 
 
 def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -80,7 +73,7 @@ def test_calls_at_exit_of_a_rank_that_raised_are_refused(tmp_path: Path) -> None
 
 def test_an_exception_out_of_report_and_another_report_make_nobody_wait(tmp_path: Path) -> None:
     script = HEAD + (
-        "if c.rank == 0:\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\n    try:\n        trainjob.report({'n': 1})\n"
+        "if c.rank == 0:\n    alarm_in_a_call()\n    try:\n        trainjob.report({'n': 1})\n"
         "    except Alarm:\n        open('alarmed', 'w').close()\n"
         "    while not os.path.exists('answered'):\n        time.sleep(0.01)\n"
         "else:\n    while not os.path.exists('alarmed'):\n        time.sleep(0.01)\n    trainjob.report({'n': 1})\n"
@@ -96,8 +89,8 @@ def test_an_exception_out_of_report_and_another_report_make_nobody_wait(tmp_path
 
 def test_a_call_in_a_signal_handler_in_the_middle_of_another_is_refused(tmp_path: Path) -> None:
     script = HEAD + (
-        "def save(*_):\n    trainjob.report({'saved': 1})\nsignal.signal(signal.SIGALRM, save)\n"
-        "if c.rank == 0:\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\nelse:\n    time.sleep(600)\ntrainjob.report({})\n"
+        "def save():\n    trainjob.report({'saved': 1})\n"
+        "if c.rank == 0:\n    alarm_in_a_call(then=save)\nelse:\n    time.sleep(600)\ntrainjob.report({})\n"
     )
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
@@ -108,8 +101,8 @@ def test_a_call_in_a_signal_handler_in_the_middle_of_another_is_refused(tmp_path
 def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_path: Path) -> None:
     """The agent stands still, so that a large frame is sent in part when the handler raises."""
     script = HEAD + (
-        "agent = os.getppid()\nos.kill(agent, signal.SIGSTOP)\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
-        "try:\n    trainjob.broadcast_from_rank_zero(b'x' * 5_000_000)\nfinally:\n    os.kill(agent, signal.SIGCONT)\n"
+        "agent = os.getppid()\nos.kill(agent, signal.SIGSTOP)\n"
+        "try:\n    alarm_in_a_call('_send', 'link')\n    trainjob.broadcast_from_rank_zero(b'x' * 5_000_000)\nfinally:\n    os.kill(agent, signal.SIGCONT)\n"
     )
     with Rig(tmp_path, script=script, agents=1) as rig:
         rig.run(1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.alarms import ALARMS
 from support.tuned_agent import entry
 from trainjob.session import state_format
 from trainjob_api import contract
@@ -59,9 +60,8 @@ def test_one_that_cannot_be_taken_fails_the_report_for_all(tmp_path: Path, fault
 
 
 def test_a_rank_that_left_its_report_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    script = HEAD + (
-        "class Alarm(Exception):\n    pass\ndef alarmed(*_):\n    raise Alarm\nsignal.signal(signal.SIGALRM, alarmed)\n"
-        "if c.rank == 1:\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\n    try:\n        save(1)\n"
+    script = (ALARMS + HEAD) + (
+        "if c.rank == 1:\n    alarm_in_a_call()\n    try:\n        save(1)\n"
         "    except Alarm:\n        open('left', 'w').close()\n        time.sleep(600)\n"
         "while not os.path.exists('left'):\n    time.sleep(0.01)\nsave(1)\n"
     )
