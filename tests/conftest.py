@@ -16,7 +16,7 @@ from support import prefork
 
 prefork.apply()
 
-from support import steady_examples  # noqa: E402
+from support import skips, steady_examples  # noqa: E402
 from support.apiserver import api_namespace, apiserver, build_before  # noqa: E402
 
 __all__ = ["api_namespace", "apiserver"]
@@ -58,6 +58,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: two more than there are cores, for tests of real processes wait a part of their time."""
     return (os.cpu_count() or 1) + 2
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many tests were skipped, by reason: the last that is read."""
+    reasons = (str(report.longrepr[2]) for report in terminalreporter.getreports("skipped") if report.longrepr)
+    for line in skips.told(reasons):
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(trylast=True)

@@ -28,8 +28,8 @@ IMAGES = {
     "gcc": "gcc",
     "dpkg-deb": "dpkg",
 }
-TESTS = {"mkfs.xfs": "xfsprogs", "busybox": "busybox"}
-"""Without them the tests of `make test` that need a file system with reflink, or a small shell, are skipped."""
+TESTS = {"mkfs.xfs": "xfsprogs", "busybox": "busybox", "zsh": "zsh", "fish": "fish"}
+"""Without them the tests of `make test` that need a file system with reflink, or another shell, are skipped."""
 
 
 def need(commands: Mapping[str, str]) -> None:
