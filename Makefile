@@ -14,7 +14,7 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks zoo sim mutate model lint format crds chart docs site picture bench bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ picture: $(STAMP) ## Draw docs/demo.svg from a run of `make demo`
 
 bench: $(STAMP) ## Measure, one line a figure
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
+
+bench-kills: $(STAMP) ## Kills in a row of a job whose ranks are forks, and what grows with them; BENCH_ARGS="--kills 1000" for more
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kills $(BENCH_ARGS)
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 REPORT_EVERY = 10
-SAVE_EVERY = 50
+SAVE_EVERY = int(os.environ.get("STEPS_SAVE_EVERY", "50"))
 """A job that makes no progress between failures is given up."""
 
 

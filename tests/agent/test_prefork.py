@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import PATIENCE_S, Rig
-from support.warm_parents import parents_of
+from support.warm_parents import children_of, parents_of
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -46,8 +46,8 @@ def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) 
     with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
-        rig.wait(lambda: len(parents_of(rig)) == 3, "the parent, and two forks that wait")
-        waited = parents_of(rig)
+        rig.wait(lambda: len(children_of(rig)) == 3, "the parent, and two forks that wait")
+        waited = children_of(rig)
         os.kill(rig.ranks(1)[1]["pid"], signal.SIGKILL)
         rig.run(2)
         rig.wait(lambda: rig.running(0, 1, attempt=2))

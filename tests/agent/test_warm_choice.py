@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,8 +26,8 @@ PLAIN = ["python", "train.py"]
         ("Always", ["sh", "-c", "python train.py"], False, "a launcher"),
     ],
 )
-def test_why_not(tmp_path: Path, wish: str, words: list[str], devices: bool, why: str | None) -> None:
-    found = choice.why_not(wish, words, choice.Place(str(tmp_path), devices, 1 << 40))
+def test_why_not(wish: str, words: list[str], devices: bool, why: str | None) -> None:
+    found = choice.why_not(wish, words, choice.Place(devices, 1 << 40))
     assert found is None if why is None else why in (found or "")
 
 
@@ -46,18 +45,32 @@ def test_why_not(tmp_path: Path, wish: str, words: list[str], devices: bool, why
         ('os.environ["MASTER_PORT"] = "1"; os.environ["NCCL_DEBUG"] = "INFO"', None),
     ],
 )
-def test_a_script_that_sets_what_torch_reads_at_its_import_is_not_forked(
-    tmp_path: Path, line: str, name: str | None
-) -> None:
-    (tmp_path / "train.py").write_text(f"import os\n{line}\nimport torch\n")
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "train.py").write_text(f"import os\n{line}\nimport torch\n")
-    for words in (PLAIN, ["python", "-m", "package.train"]):
-        place = choice.Place(str(tmp_path), False, None)
-        found = choice.why_not("auto", words, place)
-        assert (found is None) is (name is None)
-        assert name is None or f"the script sets {name}," in (found or "")
-        assert choice.why_not("Always", words, place) is None
+def test_a_script_that_sets_what_torch_reads_at_its_import_is_not_forked(line: str, name: str | None) -> None:
+    texts = [b"import helper\n", f"import os\n{line}\nimport torch\n".encode()]
+    found = choice.doubt("auto", texts)
+    assert (found is None) is (name is None)
+    assert name is None or f"the script sets {name}," in (found or "")
+    assert choice.doubt("Always", texts) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("sys.path.insert(0, 'src')", "in front of sys.path"),
+        ("sys.path[0:0] = ['src']", "in front of sys.path"),
+        ("sys.path = ['src', *sys.path]", "in front of sys.path"),
+        ("sys.path.append('src')", None),
+        ("first = sys.path[0]", None),
+        ("if sys.path == []: pass", None),
+        ("store = dist.TCPStore('localhost', 29500, 2, True)", "makes a TCPStore"),
+        ("# no store of TCP", None),
+    ],
+)
+def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str, why: str | None) -> None:
+    texts = [b"import helper\n", f"import sys\n{line}\n".encode()]
+    found = choice.doubt("auto", texts)
+    assert found is None if why is None else why in (found or "")
+    assert choice.doubt("Always", texts) is None
 
 
 @pytest.mark.parametrize(
@@ -73,20 +86,15 @@ def test_a_script_that_sets_what_torch_reads_at_its_import_is_not_forked(
         (None, choice.AUTO),
     ],
 )
-def test_what_is_imported_ahead(tmp_path: Path, text: str | None, modules: tuple[str, ...]) -> None:
+def test_what_is_imported_ahead(text: str | None, modules: tuple[str, ...]) -> None:
     """`None`: the script is not there yet."""
-    if text is not None:
-        (tmp_path / "train.py").write_text(text)
-    assert choice.plan(None, PLAIN, str(tmp_path)) == (modules, True)
-    assert choice.plan(["pandas"], PLAIN, str(tmp_path)) == (("pandas",), False)
-    assert choice.plan(None, ["python", "-m", "package.train"], str(tmp_path)) == (choice.AUTO, True)
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "train.py").write_text(text or "import torch.optim")
-    assert choice.plan(None, ["python", "-m", "package.train"], str(tmp_path)) == (modules, True)
+    texts = [] if text is None else [b"import helper\n", text.encode()]
+    assert choice.plan(None, texts) == (modules, True)
+    assert choice.plan(["pandas"], texts) == (("pandas",), False)
 
 
-def test_where_memory_is_short_nothing_is_kept_ready(tmp_path: Path) -> None:
-    short, enough = (choice.Place(str(tmp_path), False, room) for room in (choice.ROOM - 1, choice.ROOM))
+def test_where_memory_is_short_nothing_is_kept_ready() -> None:
+    short, enough = (choice.Place(False, room) for room in (choice.ROOM - 1, choice.ROOM))
     assert "511 MiB of memory left, less than 512" in (choice.why_not("auto", PLAIN, short) or "")
     assert choice.why_not("auto", PLAIN, enough) is None is choice.why_not("Always", PLAIN, short)
     assert choice.why_not_learn(choice.ROOM_TO_LEARN) is None is choice.why_not_learn(None)
@@ -105,9 +113,8 @@ def test_where_memory_is_short_nothing_is_kept_ready(tmp_path: Path) -> None:
         ("first = os.environ['RANK'] == '0'", False),
     ],
 )
-def test_a_script_that_changes_its_environment(tmp_path: Path, line: str, sets: bool) -> None:
-    (tmp_path / "train.py").write_text(f"import os\n{line}\n")
-    assert choice.sets_variables(PLAIN, str(tmp_path)) is sets
+def test_a_script_that_changes_its_environment(line: str, sets: bool) -> None:
+    assert choice.sets_variables([b"import helper\n", f"import os\n{line}\n".encode()]) is sets
 
 
 def test_a_ranks_environment_is_its_parents_but_for_its_place() -> None:

@@ -16,16 +16,17 @@ from pathlib import Path
 
 FIRST, LAST = 15000, 29000
 
+_FOLDER = Path(tempfile.gettempdir()) / "trainjob-test-ports"
+"""Settled when this is imported: a test may have a temporary folder of its own, in which nothing is to be left."""
 _claims: list[int] = []
 """Descriptors of the locks: they are this process's until it ends."""
 
 
 def free_port() -> int:
     """A loopback port that nobody listens on, and that no other caller is given while this process lives."""
-    folder = Path(tempfile.gettempdir()) / "trainjob-test-ports"
-    folder.mkdir(mode=0o777, exist_ok=True)
+    _FOLDER.mkdir(mode=0o777, exist_ok=True)
     for port in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
-        claim = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        claim = os.open(_FOLDER / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as probe:

@@ -198,6 +198,7 @@ UNFIT = {
     ),
     "sockets": ("import socket; kept = socket.socket()", "opened socket"),
     "children": ("import subprocess; kept = subprocess.Popen(['sleep', '60'])", "started process"),
+    "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
     "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),
     "leaves": ("raise SystemExit(3)", "the import of ahead failed: SystemExit"),

@@ -15,6 +15,19 @@ def parents_of(rig: Rig, slot: int = 0) -> list[int]:
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_parent(pid, mark)]
 
 
+def children_of(rig: Rig, slot: int = 0) -> list[int]:
+    """Of these, those that the agent has by now: not what is between a parent and a fork of it for a moment."""
+    agent = str(rig.agents[slot].process.pid).encode()
+    return [pid for pid in parents_of(rig, slot) if _parent_of(pid) == agent]
+
+
+def _parent_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1]
+    except OSError:
+        return b""
+
+
 def _is_parent(pid: int, mark: bytes) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -1,16 +1,15 @@
-"""Whether ranks are forked from a warm parent, and what it imports. Pure, but for one look at the script's text.
+"""Whether ranks are forked from a warm parent, and what it imports. Pure: the texts are of `script`.
 
 Asked by `starter`. Where it is in doubt the answer is no, with the reason.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.processes import rank_command
-from trainjob_api import command, contract, first_path
+from trainjob_api import command, contract
 
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
 AUTO = (*TORCH, "torch._dynamo")
@@ -27,6 +26,23 @@ _SETS = re.compile(
     rb"|(?:environb?\s*\.\s*setdefault|putenv|setenv)\s*\(\s*" + _NAME + rb"|environb?\s*\.\s*update\s*\([^)]*?" + _NAME
 )
 """A script gives itself a variable that torch, or what it computes with, reads once: when it is imported."""
+_HIDES = re.compile(rb"sys\s*\.\s*path\s*(?:\.\s*insert\s*\(|=(?!=)|\[[^\]\n]*\]\s*=(?!=))")
+"""It may bring modules that take the place of installed ones."""
+_SERVES = re.compile(rb"\bTCPStore\s*\(")
+"""It may want the port on which the ranks' store is served beside them."""
+_DOUBTS = (
+    (
+        _SETS,
+        "the script sets {}, which is read when torch is imported: a fork has imported it already. Give the variable to "
+        "the job (--env, or the template's env), and ranks are forks",
+    ),
+    (
+        _HIDES,
+        "the script puts folders in front of sys.path: what they hide may have been imported ahead. With "
+        "sys.path.append(), or with PYTHONPATH given to the job (--env, or the template's env), ranks are forks",
+    ),
+    (_SERVES, "the script makes a TCPStore, and where ranks are forks theirs is served beside them"),
+)
 _SETS_ANY = re.compile(
     rb"environb?\s*\[[^\]\n]*\]\s*[+|]?=(?!=)|environb?\s*\.\s*(?:setdefault|update)\s*\(|(?:put|set)env\s*\("
 )
@@ -47,7 +63,6 @@ class Plan(NamedTuple):
 class Place(NamedTuple):
     """Where ranks are to run."""
 
-    cwd: str
     has_devices: bool
     room: Optional[int]
     """Bytes of memory that can be had; None: nobody can tell."""
@@ -65,32 +80,27 @@ def why_not(wish: str, words: Sequence[str], place: Place) -> Optional[str]:
         return "this worker has accelerators (spec.runtime.prefork: Always forks there too)"
     if place.room is not None and place.room < ROOM:
         return f"this worker has {place.room >> 20} MiB of memory left, less than {ROOM >> 20}"
-    name = _sets_too_late(words, place.cwd)
-    if name is not None:
-        return (
-            f"the script sets {name}, which is read when torch is imported: a fork has imported it already. Give the "
-            "variable to the job (--env, or the template's env), and ranks are forks"
-        )
     return None
 
 
-def plan(wish: Optional[Sequence[str]], words: Sequence[str], cwd: str) -> Plan:
-    """What to import. `wish`: spec.runtime.preload, None for `auto`: what a script needs that
-    imports torch."""
+def doubt(wish: str, texts: Sequence[bytes]) -> Optional[str]:
+    """Why ranks of a script with these texts start in new interpreters; None: forks behave as those would."""
+    if wish != contract.PREFORK_AUTO:
+        return None
+    for pattern, why in _DOUBTS:
+        found = next((match for match in map(pattern.search, texts) if match is not None), None)
+        if found is not None:
+            return why.format(b"".join(filter(None, found.groups())).decode())
+    return None
+
+
+def plan(wish: Optional[Sequence[str]], texts: Sequence[bytes]) -> Plan:
+    """What to import. `wish`: spec.runtime.preload, None for `auto`: what a script needs that imports torch."""
     if wish is not None:
         return Plan(tuple(wish), False)
-    text = _text(words, cwd)
-    if text is None:
-        return Plan(AUTO, True)
-    if not _IMPORTS_TORCH.search(text):
+    if texts and not any(map(_IMPORTS_TORCH.search, texts)):
         return Plan((), True)
-    return Plan(AUTO if _TRAINS.search(text) else TORCH, True)
-
-
-def folder_of(words: Sequence[str], cwd: str) -> str:
-    """Where the user's own code lies, of which nothing is imported ahead."""
-    parsed = command.parse_python(words)
-    return first_path.folder_of(None if parsed is None or parsed.is_module else parsed.target, cwd)
+    return Plan(TORCH if texts and not any(map(_TRAINS.search, texts)) else AUTO, True)
 
 
 def why_not_learn(room: Optional[int]) -> Optional[str]:
@@ -100,31 +110,9 @@ def why_not_learn(room: Optional[int]) -> Optional[str]:
     return None
 
 
-def sets_variables(words: Sequence[str], cwd: str) -> bool:
-    """Whether the script's text changes its environment."""
-    return _SETS_ANY.search(_text(words, cwd) or b"") is not None
-
-
-def _sets_too_late(words: Sequence[str], cwd: str) -> Optional[str]:
-    found = _SETS.search(_text(words, cwd) or b"")
-    return None if found is None else next(name for name in found.groups() if name).decode()
-
-
-def _text(words: Sequence[str], cwd: str) -> Optional[bytes]:
-    """Of the script; None: it is not there yet, or a module that only Python finds."""
-    parsed = command.parse_python(words)
-    if parsed is None:
-        return None
-    path = parsed.target
-    # Of modules those below the working folder, without importing anything to look for them.
-    inside = path.replace(".", os.sep)
-    for each in (f"{inside}.py", os.path.join(inside, "__main__.py")) if parsed.is_module else (path,):
-        try:
-            with open(os.path.join(cwd, each), "rb") as file:
-                return file.read(1 << 20)
-        except OSError:
-            pass
-    return None
+def sets_variables(texts: Sequence[bytes]) -> bool:
+    """Whether the script changes its environment."""
+    return any(map(_SETS_ANY.search, texts))
 
 
 def differing(rank: Mapping[str, str], parent: Mapping[str, str]) -> Optional[str]:

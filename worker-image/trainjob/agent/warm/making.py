@@ -11,6 +11,7 @@ from trainjob.agent.processes import memory, rank_command
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.warm import choice
 from trainjob.agent.warm.parent import WarmParent
+from trainjob.agent.warm.script import Script, folder_of
 from trainjob_api.warm_messages import Begin
 
 Source = Tuple[str, Tuple[str, ...]]
@@ -40,6 +41,7 @@ class Maker:
         """As `WarmStarter` has them. `say`: why a fork did not go the warm way."""
         self._reaper = reaper
         self._words = words
+        self.script = Script(words, os.getcwd())
         self._modules = modules
         self._log = log
         self._say = say
@@ -58,10 +60,9 @@ class Maker:
             argv = rank_command.argv(self._words)
         except rank_command.CannotRun:
             return None  # it may come with the job's code; if not, the ranks' start says so
-        cwd = os.getcwd()
-        plan = choice.plan(self._modules, self._words, cwd)
+        plan = choice.plan(self._modules, self.script.texts())
         parent = WarmParent(self._reaper, self._log, self._say)
-        begin = Begin(os.getpid(), plan.modules, choice.folder_of(self._words, cwd), plan.optional, *source, self.tmp)
+        begin = Begin(os.getpid(), plan.modules, folder_of(self._words, os.getcwd()), plan.optional, *source, self.tmp)
         try:
             os.makedirs(os.path.dirname(self._log), exist_ok=True)
             parent.start(argv, self.environment(local_world_size), begin)

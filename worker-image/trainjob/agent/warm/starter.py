@@ -71,6 +71,8 @@ class WarmStarter:
         """It takes the other's place when nothing is being started."""
         self._starting = False
         """An attempt has begun whose ranks are not started yet: its gates are there, or made."""
+        self._doubt: Optional[str] = None
+        """Why the ranks of this attempt are not forked, by what their script says."""
         self._began = 0.0
         self._environ: Dict[str, str] = {}
         self._gates: List[Gate] = []
@@ -97,13 +99,10 @@ class WarmStarter:
         ranks, which is there; empty: the agent's own.
         """
         self._maker.tmp = tmp
-        place = choice.Place(os.getcwd(), accelerators.found(accelerators.names(), os.environ), memory.room())
+        place = choice.Place(accelerators.found(accelerators.names(), os.environ), memory.room())
         self._account.standing = choice.why_not(self._wish, self._words, place)
-        if self._account.standing is None:
+        if self._account.standing is None and choice.doubt(self._wish, self._maker.script.texts()) is None:
             self._begin_parent()
-        if choice.sets_variables(self._words, os.getcwd()):
-            # A module that reads one of them at its import would have read it too early.
-            self._learner = None
 
     def expect(self, count: int, local_world_size: int) -> None:
         """An attempt begins: have so many gates by the time its ranks start."""
@@ -130,8 +129,10 @@ class WarmStarter:
 
     async def prepare(self, count: int) -> None:
         """Wait for the parent and its gates, as long as that is worth while. May be cancelled."""
+        # Now the code is there, and as it is going to run.
+        self._doubt = choice.doubt(self._wish, self._maker.script.texts())
         parent = await self._awaited()
-        if parent is None:
+        if parent is None or self._doubt is not None:
             return
         self._have_gates(count, self._local_world_size)
         if self._parent is not parent and self._parent is not None:
@@ -193,7 +194,9 @@ class WarmStarter:
         return self._account.report(() if self._learner is None else self._learner.packages[:SHOWN])
 
     def _fork(self, argv: Sequence[str], env: Dict[str, str], output: int) -> Optional[int]:
-        if not self._gates:
+        if self._doubt is not None:
+            self._account.say(self._doubt)
+        if self._doubt is not None or not self._gates:
             return None
         name = choice.differing(env, self._environ)
         if name is not None:
@@ -284,12 +287,16 @@ class WarmStarter:
     @property
     def asks(self) -> str:
         """Where the first rank of an attempt is to list what its script has imported; empty: nobody asks."""
-        return "" if self._learner is None or self._parent is None else self._learner.asks
+        return self._learner.asks if self._learner is not None and self._may_learn() else ""
 
     def learn(self) -> None:
         """A rank has made its first step, and may have listed it."""
-        if self._learner is not None and self._parent is not None:
+        if self._learner is not None and self._may_learn():
             self._learner.learn()
+
+    def _may_learn(self) -> bool:
+        # A module that reads a variable at its import would have read it before a script that sets it.
+        return self._parent is not None and not choice.sets_variables(self._maker.script.texts())
 
     def _swap_in(self, parent: WarmParent) -> None:
         """It has learned: the next start is from it, but not one that has begun, for which all is there."""

@@ -148,7 +148,7 @@ def _memory_of(seen: Machine) -> Finding:
 
 
 def _starts(seen: Machine) -> Finding:
-    place = choice.Place(os.getcwd(), seen.accelerators, seen.memory)
+    place = choice.Place(seen.accelerators, seen.memory)
     why = choice.why_not(contract.PREFORK_AUTO, [seen.executable, "train.py"], place)
     auto = "`--prefork auto` would fork them from a process that has imported torch: a killed one is sooner back"
     if why is not None:

@@ -18,6 +18,8 @@ UNFIT_MODULES = ("polars", "ray", "tensorflow")
 """They begin threads or clients as soon as they are imported, or do not survive a fork by their own word."""
 _DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _BAD_FORK = 3
+_TOOLS = 6
+"""That sys.monitoring has room for."""
 _TRIAL_S = 30
 
 
@@ -33,6 +35,8 @@ def unfit(before: Before) -> Optional[str]:
     loaded = [name for name in UNFIT_MODULES if name in sys.modules]
     if loaded:
         return f"{loaded[0]} does not survive a fork"
+    if _watched():
+        return "what was imported traces what runs (coverage, a profiler, a debugger): it takes forks for one process"
     code = _trial()
     if code == _BAD_FORK:
         return "torch has asked for the GPU: a fork could not use it"
@@ -62,6 +66,13 @@ def unfit_now() -> Optional[str]:
     if len(threads) > 1:
         return f"what was imported started threads: {', '.join(threads[1:9])}"
     return None
+
+
+def _watched() -> bool:
+    """Whether something looks at each line or call."""
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    tools = monitoring is not None and any(monitoring.get_tool(number) is not None for number in range(_TOOLS))
+    return tools or sys.gettrace() is not None or sys.getprofile() is not None
 
 
 def _trial() -> int:
