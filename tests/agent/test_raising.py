@@ -123,3 +123,19 @@ def test_programs_one_after_the_other_are_one_rank(tmp_path: Path, way: str) -> 
         rig.run(1)
         rig.wait(rig.completed, "completed")
         assert "done with ['second']" in rig.text(1)
+
+
+def test_an_exit_code_after_a_refused_call_is_owed_to_the_rank_that_is_gone(tmp_path: Path) -> None:
+    script = HEAD + (
+        "if c.rank == 1:\n    os._exit(3)\n"
+        "try:\n    trainjob.barrier()\nexcept trainjob.RankGoneError:\n    os._exit(1)\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert [(rig.rank(n)["kind"], rig.rank(n)["exit_code"]) for n in (0, 1)] == [
+            (contract.END_EXIT, 1),
+            (contract.END_EXIT, 3),
+        ]
+        assert rig.rank(0)["error"]["communication"] and "rank 1" in rig.rank(0)["error"]["message"]
+        assert rig.rank(1)["error"] is None

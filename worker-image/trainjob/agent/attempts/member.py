@@ -259,6 +259,8 @@ class Member:
         for rank in word.ranks:
             call = self._arrivals.answered(rank)
             if call is not None:
+                if word.reason == contract.FAIL_RANK_GONE:
+                    self._duties.process_of(rank).refuse(word.message)
                 self._reply(rank, Failed(word.reason, word.message, word.about, call.n))
         self._steps.failed(word.n)
 

@@ -45,6 +45,8 @@ class Rank:
         """
         self._needed: Optional[RankError] = None
         """Others waited for it in vain."""
+        self._refused: Optional[RankError] = None
+        """A call of it was refused, since others had ended."""
         self._broken: Dict[int, Tuple[str, Optional[int], Optional[RankError]]] = {}
         """How programs ended that a shell or launcher had started, and that did not end well: by rank."""
         self.calls = 0
@@ -146,6 +148,10 @@ class Rank:
         self._needed = error
         self.overrule(contract.END_EARLY, error)
 
+    def refuse(self, message: str) -> None:
+        """A call of it fails, since others have ended: an exit code with which it leaves without a word comes of that."""
+        self._refused = {"type": "RankGoneError", "message": message, "communication": True}
+
     def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
         """There never was a process, or nobody knows it any more."""
         self.state, self.kind, self.ended_at = contract.RANK_ENDED, kind, steady.now()
@@ -187,6 +193,8 @@ class Rank:
             self.error = None if stack is None else bounded(stack)
         else:
             self.kind = contract.END_EXIT
+            if plain and self._refused is not None:
+                self.error = bounded(self._refused)
             if plain and not self.greeted:
                 self._look_for_wrong_python()
 

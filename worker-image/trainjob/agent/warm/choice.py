@@ -33,8 +33,8 @@ _SERVES = re.compile(rb"\bTCPStore\s*\(")
 _DOUBTS = (
     (
         _SETS,
-        "the script sets {}, which is read when torch is imported: a fork has imported it already. Give the variable to "
-        "the job (--env, or the template's env), and ranks are forks",
+        "the script sets {}, which is read when torch is imported: a fork has imported it already. Give the variable "
+        "to the job (--env, or the template's env), and ranks are forks",
     ),
     (
         _HIDES,
