@@ -149,7 +149,7 @@ class Rank:
         self.overrule(contract.END_EARLY, error)
 
     def refuse(self, message: str) -> None:
-        """A call of it fails, since others have ended: an exit code with which it leaves without a word comes of that."""
+        """A call of it fails, since others have ended: a code that it leaves with, without a word, comes of that."""
         self._refused = {"type": "RankGoneError", "message": message, "communication": True}
 
     def end_without_process(self, kind: str, error: Optional[RankError]) -> None:
