@@ -126,6 +126,17 @@ RULES = (
         "must be a whole number of at least 1, or auto",
     ),
     Rule(
+        ("spec", "hang", "afterSeconds"),
+        "type(self) == int ? self >= 1 : self == 'auto'",
+        "must be a whole number of seconds, at least 1, or auto",
+    ),
+    Rule(
+        ("spec",),
+        f"!({_PLAIN_MODE}) || !has(self.hang) || !has(self.hang.action) || self.hang.action != 'Restart'",
+        "hang.action must not be Restart with runtime.agent Disabled: without the agent nobody sees that ranks hang",
+        ".hang.action",
+    ),
+    Rule(
         ("spec", "template", "spec", "restartPolicy"),
         "self == 'Never'",
         "must be Never or left out: the operator and the agent restart what ends, and count it",

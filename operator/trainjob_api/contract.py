@@ -254,6 +254,10 @@ MESSAGE_LIMIT = 1024
 """Characters of an error message in status."""
 TRACEBACK_LIMIT = 2048
 """Characters of a traceback in status; the last ones are kept."""
+STACKS_LIMIT = 4096
+"""Characters of what is told of where all ranks stand."""
+HANG_RANKS_LIMIT = 16
+"""Ranks that are named as those to look at."""
 METRICS_LIMIT = 16
 """Metrics kept in status.progress."""
 NAME_LIMIT = 52
@@ -421,6 +425,10 @@ PREFORK_ALWAYS = "Always"
 PREFORK_NEVER = "Never"
 PREFORK_DEFAULT: Literal["auto", "Always", "Never"] = "Never"
 """Of a spec, an agent or a trainer that does not say."""
+HANG_RESTART, HANG_REPORT, HANG_OFF = "Restart", "Report", "Off"
+"""spec.hang.action."""
+HANG_DEFAULT: Literal["Restart", "Report", "Off"] = "Report"
+"""Of a spec or a trainer that does not say: a slow job is never ended for being slow."""
 WARM = "--warm"
 """Given to a rank's boot: it is the parent that ranks are forked from. What the command line of such a process has, and
 that of no rank.
@@ -513,6 +521,10 @@ REASON_RESTART_REQUESTED = "RestartRequested"
 """The annotation trainjob.dev/restart was changed: the ranks start again, nothing is counted."""
 REASON_INTERRUPTED = "Interrupted"
 """A worker stopped its ranks on a word that no longer held (a change of the leading operator); not counted."""
+REASON_HANG = "Hang"
+"""No step came for longer than spec.hang says, or a rank's process is stopped (SIGSTOP): the message says who waits and
+at which rank to look. It ends the attempt, counted, with hang.action Restart alone.
+"""
 REASON_CONTAINER_RESTARTED = "ContainerRestarted"
 """The trainer container was started again, and how its ranks ended is not known."""
 
@@ -741,6 +753,19 @@ class ForksReport(TypedDict, total=False):
     """Packages that the next start will not import again, beyond those that were imported ahead at first."""
 
 
+class HangReport(TypedDict):
+    """Ranks that hang, so long as they do."""
+
+    since: float
+    """The last step, or the stop; seconds since the epoch by the agent's clock."""
+    ranks: List[int]
+    """At which to look; empty: at none more than at others."""
+    message: str
+    """For people: who waits where, since when."""
+    stacks: str
+    """Where all ranks stand, those that stand together in one; empty: nobody was asked."""
+
+
 class AgentReport(TypedDict, total=False):
     """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
 
@@ -770,6 +795,8 @@ class AgentReport(TypedDict, total=False):
     begin: Optional[BeginReport]
     """How the attempt began here."""
     forks: Optional[ForksReport]
+    hang: Optional[HangReport]
+    """Of rank 0's agent: the job hangs; of any: a rank's process here is stopped."""
     lost_peers: List[int]
     """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
     unreached_s: float
@@ -815,6 +842,8 @@ class Instruction(TypedDict, total=False):
     """Of this job's attempt: agents prove to each other that they know it, and never send it."""
     boundary: str
     """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
+    hang_after_s: float
+    """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
     grace_s: float
     exit_code: int
     reason: str

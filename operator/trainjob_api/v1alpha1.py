@@ -187,6 +187,21 @@ class Runtime(Model):
     )
 
 
+class Hang(Model):
+    """What happens when no step comes any more, or a rank's process is stopped."""
+
+    after_seconds: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Without a report() or log() for so long the job hangs, from its first step on. auto: learned from "
+        "its own pace, never below five minutes. Time spent on checkpoints does not count.",
+    )
+    action: Literal["Restart", "Report", "Off"] = Field(
+        contract.HANG_DEFAULT,
+        description="Report: the condition Degraded, an event and `tj hang` name the ranks to look at; training is "
+        "left alone. Restart: the attempt ends too, counted as a failure. Off: nobody looks.",
+    )
+
+
 class Elastic(Model):
     """Which other sizes than the wished one (workers) the job may train at."""
 
@@ -228,6 +243,7 @@ class TrainJobSpec(Model):
     rendezvous: Rendezvous = Field(Rendezvous(), description="How the ranks find each other.")
     checkpoint: CheckpointSpec = Field(CheckpointSpec(), description="Where checkpoints go and what a run starts from.")
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
+    hang: Hang = Field(Hang(), description="What happens when no step comes any more.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
     suspend: bool = Field(
         False,
@@ -476,6 +492,20 @@ class Failure(StatusModel):
     victims: int = Field(0, description="Ranks that ended because of this one.")
 
 
+class HangView(StatusModel):
+    """Ranks that hang, or did: the newest verdict."""
+
+    attempt: int = Field(description="The attempt in which it was.")
+    since: datetime = Field(description="The last step before, or when a rank's process was stopped.")
+    message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Who waits where, and at whom to look.")
+    ranks: list[int] = Field(
+        default_factory=list, max_length=contract.HANG_RANKS_LIMIT, description="The ranks to look at."
+    )
+    stacks: str | None = Field(
+        None, max_length=contract.STACKS_LIMIT, description="Where all ranks stood, those that stood together in one."
+    )
+
+
 class Verdict(StatusModel):
     """What becomes of the job unless a fresh worker finds that its run had completed."""
 
@@ -573,6 +603,7 @@ class TrainJobStatus(StatusModel):
     progress: Progress = Field(Progress(), description="Where training stands.")
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
+    hang: HangView | None = Field(None, description="The newest hang; Degraded says Hang while it lasts.")
     verdict: Verdict | None = Field(
         None, description="How the job ends unless a fresh worker finds that its run had completed."
     )

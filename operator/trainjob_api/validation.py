@@ -51,6 +51,7 @@ def validate_spec(spec: TrainJobSpec, name: str) -> list[Problem]:
         *template_problems(spec),
         *_process_problems(spec),
         *elastic_problems(spec),
+        *_hang_problems(spec),
         *_checkpoint_problems(spec.checkpoint),
         *_rule_problems(spec.failure_policy),
     ]
@@ -189,6 +190,15 @@ def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
         else:
             why = f"`{launcher}` starts the processes of a pod itself; say how many in its own options"
         yield Problem(field, processes, f"must be 1 or left out with this command: {why}")
+
+
+def _hang_problems(spec: TrainJobSpec) -> Iterator[Problem]:
+    if spec.hang.action == contract.HANG_RESTART and not defaults.uses_agent(spec):
+        yield Problem(
+            "spec.hang.action",
+            spec.hang.action,
+            "must not be Restart with spec.runtime.agent: Disabled: without the agent nobody sees that ranks hang",
+        )
 
 
 def _checkpoint_problems(checkpoint: CheckpointSpec) -> Iterator[Problem]:

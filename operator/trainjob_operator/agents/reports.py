@@ -17,7 +17,15 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from trainjob_api import contract
-from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, ForksReport, ProgressReport, RankReport
+from trainjob_api.contract import (
+    BeginReport,
+    CheckpointReport,
+    EffortReport,
+    ForksReport,
+    HangReport,
+    ProgressReport,
+    RankReport,
+)
 from trainjob_operator.core.model import AgentView
 
 NAME_LIMIT = 253
@@ -102,6 +110,7 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, pattern=r"^[\x2
 Word = Annotated[str, _text(NAME_LIMIT)]
 Path = Annotated[str, _text(PATH_LIMIT)]
 Message = Annotated[str, _text(contract.MESSAGE_LIMIT)]
+Stacks = Annotated[str, _text(contract.STACKS_LIMIT)]
 Count = Annotated[int, Field(ge=0, le=COUNT_LIMIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -165,6 +174,18 @@ class _Effort(_Part):
     stalled: Number = None
 
 
+class _Hang(_Part):
+    since: Instant = None
+    ranks: Annotated[list[Count], _first(contract.HANG_RANKS_LIMIT)] = Field(default_factory=list)
+    message: Message = ""
+    stacks: Stacks = ""
+
+    def report(self, now: datetime) -> HangReport:
+        """A moment that it does not know is now."""
+        since = now.timestamp() if self.since is None else self.since
+        return {"since": since, "ranks": self.ranks, "message": self.message, "stacks": self.stacks}
+
+
 class _NonFinite(_Part):
     metric: Word
     value: Word
@@ -225,6 +246,7 @@ class Report(_Part):
     ranks: Annotated[list[_Rank], _first(RANKS_LIMIT)] = Field(default_factory=list)
     begin: _Begin | None = None
     forks: _Forks | None = None
+    hang: _Hang | None = None
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     unreached_s: Seconds = 0.0
     boundary: Word | None = None
@@ -281,6 +303,7 @@ class Report(_Part):
             ranks=tuple(cast(RankReport, rank.told()) for rank in self.ranks),
             begin=cast(BeginReport, self.begin.told()) if self.begin else None,
             forks=cast(ForksReport, self.forks.model_dump()) if self.forks else None,
+            hang=self.hang.report(now) if self.hang else None,
             lost_peers=tuple(self.lost_peers),
             unreached_s=self.unreached_s,
             boundary=self.boundary,

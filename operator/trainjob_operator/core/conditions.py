@@ -13,7 +13,7 @@ from typing import Literal
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import boundaries, make, obstacles
+from trainjob_operator.core import boundaries, hangs, make, obstacles
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers
@@ -258,6 +258,9 @@ def _degraded(turn: Turn) -> Says:
     apart = find_unreached(turn, SAID_AFTER_S)
     if apart is not None:
         return Says("True", contract.REASON_PEERS_UNREACHABLE, sentence(turn, apart))
+    hang = hangs.hanging(turn)
+    if hang is not None:
+        return Says("True", contract.REASON_HANG, hang.report["message"])
     retry_at = backs_off_until(turn)
     if retry_at is not None:
         early = turn.status.failures.early_in_row

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
-from trainjob_api.v1alpha1 import Attempt, Boundary, TrainJob, TrainJobStatus
-from trainjob_operator.core import boundaries
+from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
+from trainjob_operator.core import boundaries, hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.pods.naming import positions
@@ -43,7 +43,7 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
     known = agents.get(slot)
     if known is not None and known.pod_uid != pod_uid:
         return Instruction(do=contract.DO_WAIT), f"slot {slot} was last heard from another pod"
-    return _run(attempt, members, slot, agents, status.boundary)
+    return _run(attempt, members, slot, agents, job)
 
 
 def _run(
@@ -51,7 +51,7 @@ def _run(
     members: Mapping[int, int],
     slot: int,
     agents: Mapping[int, AgentView],
-    boundary: Boundary | None,
+    job: TrainJob,
 ) -> InstructionFor:
     first = next(iter(members))
     leader = agents.get(first)
@@ -68,8 +68,12 @@ def _run(
         processes=max(1, attempt.world_size // len(members)),
         leader=leader.address,
     )
-    if boundary is not None and slot == first:
-        word["boundary"] = boundaries.token(boundary)
+    if slot == first:
+        boundary, limit = job.status.boundary, hangs.after_s(job.spec.hang)
+        if boundary is not None:
+            word["boundary"] = boundaries.token(boundary)
+        if limit is not None:
+            word["hang_after_s"] = limit
     return word, f"member {word['index']} of {len(members)} in attempt {attempt.number}"
 
 

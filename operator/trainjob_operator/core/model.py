@@ -16,6 +16,7 @@ from trainjob_api.contract import (
     CheckpointReport,
     EffortReport,
     ForksReport,
+    HangReport,
     Instruction,
     ProgressReport,
     RankReport,
@@ -107,6 +108,7 @@ class AgentView:
     """How the attempt began there."""
     forks: ForksReport | None = None
     """How its ranks were started there."""
+    hang: HangReport | None = None
     lost_peers: tuple[int, ...] = ()
     unreached_s: float = 0.0
     """When it said that: for how long the longest of them had not been reached."""

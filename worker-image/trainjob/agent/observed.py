@@ -26,6 +26,7 @@ def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str
             "unreached_s": 0.0,
             "run": found_run,
             "resumed_from": None,
+            "hang": None,
             **_of_leader(None),
         }
     return {
@@ -38,6 +39,7 @@ def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str
         "unreached_s": round(attempt.unreached_s, 3),
         "run": attempt.run,
         "resumed_from": attempt.resumed_from,
+        "hang": attempt.hang,
         **_of_leader(attempt),
     }
 

@@ -131,6 +131,18 @@ def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
         help="failures that are answered with a restart; -1: no limit (default: 3)",
     )
     group.add_argument(
+        "--hang",
+        metavar="WHAT",
+        help="when no step comes any more: Report (say which ranks to look at), Restart (end the attempt too, as a "
+        "failure) or Off (default: Report)",
+    )
+    group.add_argument(
+        "--hang-after",
+        metavar="SECONDS",
+        type=at_least(1),
+        help="without a step for so long (default: learned from the job's pace, never below five minutes)",
+    )
+    group.add_argument(
         "--prefork",
         metavar="WHEN",
         help="start ranks as forks of a process that has imported torch already: auto (where there is no GPU), Always "

@@ -55,6 +55,11 @@ and which ones do not stand where most do. Training goes on. --rank shows all th
 
 A rank that is stopped (SIGSTOP, a debugger) gives none, and that is said."""
 
+HANG = f"""Show which ranks of a job hang, or did the last time: who waits where since when, at which rank to look, and
+where all ranks stood. What is done about it says spec.hang (`tj run --hang`).
+
+{RULE}"""
+
 REMOVE = """Remove ended jobs of this machine with all that they stored, or with --keep-best all of their checkpoints
 but the best one. Tells how much that is, and asks on a terminal; elsewhere --yes is needed.
 
@@ -121,6 +126,10 @@ def _add_local(commands: Commands) -> None:
     stack = _command(commands, "stack", "show where a running job's ranks stand", STACK, "stack:stack")
     _name(stack)
     stack.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all: all threads of these")
+    hang = _shared(commands, "hang", "show which ranks of a job hang", HANG, "hang")
+    _name(hang)
+    output(hang, "json")
+    _cluster(hang)
     remove = _command(commands, "rm", "remove ended jobs of this machine", REMOVE, "remove:remove")
     remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(remove)

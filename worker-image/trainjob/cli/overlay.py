@@ -45,6 +45,8 @@ class Options:
     resume_from: str | None = None
     gpus: int | None = None
     max_failures: int | None = None
+    hang: str | None = None
+    hang_after: int | None = None
     prefork: str | None = None
     preload: Sequence[str] | None = None
     env: Sequence[tuple[str, str]] = ()
@@ -117,6 +119,8 @@ def _given(options: Options) -> Mapping[str, Given]:
         if options.fresh
         else Given("--resume-from", options.resume_from),
         "spec.failurePolicy.maxFailures": Given("--max-failures", options.max_failures),
+        "spec.hang.action": Given("--hang", options.hang),
+        "spec.hang.afterSeconds": Given("--hang-after", options.hang_after),
         "spec.runtime.prefork": Given("--prefork", options.prefork),
         "spec.runtime.preload": Given("--preload", None if options.preload is None else list(options.preload)),
     }

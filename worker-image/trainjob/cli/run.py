@@ -183,6 +183,8 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         resume_from=resume.resolve(args.resume_from, args.name, args.storage) if args.resume_from else None,
         gpus=args.gpus,
         max_failures=args.max_failures,
+        hang=args.hang,
+        hang_after=args.hang_after,
         prefork=args.prefork,
         preload=args.preload,
         env=args.env,
@@ -246,6 +248,8 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         "keep",
         "on_upload_failure",
         "max_failures",
+        "hang",
+        "hang_after",
         "prefork",
     ):
         value = getattr(args, option)

@@ -23,6 +23,7 @@ from trainjob_api.v1alpha1 import (
     CheckpointSpec,
     Elastic,
     FailurePolicy,
+    Hang,
     Metadata,
     Rendezvous,
     Runtime,
@@ -144,6 +145,9 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
         failure_policy=FailurePolicy(
             max_failures=trainer.run.failure_config.max_failures,
             no_progress_attempts=trainer.run.failure_config.no_progress_attempts,
+        ),
+        hang=Hang.model_validate(
+            {"action": trainer.run.hang_action, "after_seconds": trainer.run.hang_after_s or "auto"}
         ),
         runtime=Runtime.model_validate(
             {"prefork": trainer.run.prefork, "preload": trainer.run.preload and list(trainer.run.preload)}

@@ -68,6 +68,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_CONTAINER_RESTARTED: _SUSPECT,
     contract.REASON_COMMUNICATION: _FAILURE,
     contract.REASON_RANK_ENDED_EARLY: _FAILURE,
+    contract.REASON_HANG: _SUSPECT,
     contract.REASON_STORAGE: _EARLY,
     contract.REASON_STAGING_FULL: _EARLY,
     contract.REASON_INTERNAL: _SUSPECT,

@@ -32,6 +32,7 @@ from trainjob_operator.core.ends.rank_ends import (
 )
 from trainjob_operator.core.ends.silence import find_lost, lost_to_peers, waits_for_word_until
 from trainjob_operator.core.ends.unreached import UNREACHED_S, find_unreached, of_unreached
+from trainjob_operator.core.hangs import find_hang
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.phrases import how_rank_ended
 from trainjob_operator.core.pods.naming import pod_name
@@ -78,7 +79,9 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
         return of_silent(turn, silent)
     if not ends:
         unreached = find_unreached(turn, UNREACHED_S)
-        return _interrupted(turn) if unreached is None else of_unreached(turn, unreached)
+        if unreached is not None:
+            return of_unreached(turn, unreached)
+        return find_hang(turn) or _interrupted(turn)
     return _communication_wait(turn, ends[0]) or _of_rank(turn, ends[0])
 
 

@@ -57,6 +57,7 @@ class Attempt:
         self._secret = str(order["secret"])
         self._leader_address = str(order["leader"])
         self._boundary = order.get("boundary")
+        self._hangs_after = order.get("hang_after_s")
         self.number = int(order["attempt"])
         plain = rank_command.is_plain(site.config.command)
         self._shape = Shape(self.number, int(order["index"]), int(order["workers"]), int(order["processes"]), plain)
@@ -84,6 +85,12 @@ class Attempt:
     def alive(self) -> bool:
         """Some rank process may be alive."""
         return self._crew.alive
+
+    @property
+    def hang(self) -> Optional[contract.HangReport]:
+        """Of this worker's ranks one is stopped; of rank 0's agent: the job hangs."""
+        collectives = None if self.leader is None else self.leader.collectives
+        return self._crew.hang or (None if collectives is None else collectives.hangs.report)
 
     @property
     def unused(self) -> bool:
@@ -130,9 +137,10 @@ class Attempt:
         """The same attempt, told again: rank 0's agent may have moved (its container was restarted), an operator with
         another key derives another secret, and a planned change may wait for the next checkpoint.
         """
-        self._boundary = order.get("boundary")
+        self._boundary, self._hangs_after = order.get("boundary"), order.get("hang_after_s")
         if self.leader is not None:
             self.leader.want_boundary(self._boundary)
+            self.leader.hangs_after(self._hangs_after)
         if order["secret"] != self._secret:
             self._secret = str(order["secret"])
             if self._link is not None or self.leader is not None:
@@ -210,6 +218,7 @@ class Attempt:
         if shape.index == 0:
             self.leader = Leader(self._site, self.number, shape.workers, shape.processes, self._member.take)
             self.leader.want_boundary(self._boundary)
+            self.leader.hangs_after(self._hangs_after)
             self._peers.know(self._secret, self.number, self.leader)
             self._ask()
         else:

@@ -67,6 +67,7 @@ class Leader:
         self._run_end: Optional[RunEnd] = None
         self._boundary: Optional[str] = None
         """What the coordinator wishes of the next checkpoint."""
+        self._hangs_after: Optional[float] = None
         self._witnesses = Witnesses()
         self._broke: List[int] = []
         """Ranks of which all were told that they broke."""
@@ -96,6 +97,12 @@ class Leader:
         self._boundary = token
         if self.collectives is not None:
             self.collectives.want_boundary(token)
+
+    def hangs_after(self, seconds: Optional[float]) -> None:
+        """After how long without a step the job hangs; None: that is learned; 0: never."""
+        self._hangs_after = seconds
+        if self.collectives is not None:
+            self.collectives.hangs.after(seconds)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -149,7 +156,7 @@ class Leader:
         elif isinstance(word, Log):
             collectives.logged(word.rows)
         elif isinstance(word, from_member.StacksAre):
-            collectives.missing.stacks_are(index, word)
+            collectives.inquiry.came(index, word)
         elif isinstance(word, from_member.Shared):
             commits.shared(index, word.id)
         elif isinstance(word, from_member.ShareLost):
@@ -279,6 +286,8 @@ class Leader:
         facts = Facts(self._attempt, run, self._workers, self._processes, self._plain, position, parent)
         self.collectives = Collectives(site, self._links.tell_each, facts, self.commits, self._history)
         self.collectives.want_boundary(self._boundary)
+        self.collectives.hangs.after(self._hangs_after)
+        self.collectives.unreached = lambda: bool(self.unreached)
         expected = self._workers * (self._processes if self._plain else 1)
         self._run_end = RunEnd(site, self.tell, expected, self.collectives, self.commits, self._history)
         self.commits.on_committed = self.collectives.committed

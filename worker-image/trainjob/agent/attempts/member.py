@@ -282,7 +282,8 @@ class Member:
             else:
                 pids[number] = None if self.server is None else self.server.pid_of(number)
         texts.update(await stacks_of(pids, self._site.socket_folder))
-        self._send(StacksAre(asked.request, texts))
+        config = self._site.config
+        self._send(StacksAre(asked.request, texts, config.node or config.pod))
 
     def _missing(self, word: from_leader.Missing) -> None:
         """Said where somebody waits: in this agent's output, and in the logs of the ranks that wait."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Deque, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, Optional, Sequence
 
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Barrier
@@ -20,6 +20,8 @@ from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.barriers.reports import Facts, Reports, TellEach
 from trainjob.agent.committing.commits import Commits
+from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.hangs.watch import Watch
 from trainjob.agent.site import Site
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.arrive import Arrive
@@ -55,7 +57,15 @@ class Collectives:
         self._keeping: Optional[asyncio.TimerHandle] = None
         self.needed: Dict[int, Needed] = {}
         """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
-        self.missing = Missing(lambda index, word: tell(None if index is None else (index,), word), site.on_fault)
+        self._over = False
+        """A rank has ended: what the others wait for is known."""
+        self.inquiry = Inquiry(self._tell_one)
+        self._missing = Missing(self._tell_one, self.inquiry, site.on_fault)
+        self.hangs = Watch(self.inquiry, self._is_excused, self.effort.checkpoint_s, site.on_fault)
+        self.hangs.ranks = lambda: (self._barrier.world_size, self._ranks_each)
+        self.hangs.changed = lambda: site.changed(True)
+        self.unreached: Callable[[], bool] = lambda: False
+        """Whether some member cannot be reached."""
 
     @property
     def attempt(self) -> int:
@@ -77,7 +87,8 @@ class Collectives:
         for timer in (self._timer, self._keeping):
             if timer is not None:
                 timer.cancel()
-        self.missing.close()
+        self._missing.close()
+        self.hangs.close()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
@@ -108,6 +119,7 @@ class Collectives:
 
     def ended(self, index: int, rank: int, how: str) -> None:
         """A rank process has ended; under a launcher all ranks below it."""
+        self._over = True
         ranks: Sequence[int] = (rank,)
         if not self._facts.plain:
             each = self._ranks_each
@@ -164,11 +176,18 @@ class Collectives:
         """log() of rank 0."""
         self._reports.logged(rows)
         self.effort.stepped(self._loop.time())
+        self.hangs.step()
 
     def want_boundary(self, token: Optional[str]) -> None:
         """A planned change waits for the next checkpoint (None: no more)."""
         if self._boundary.want(token):
             self._go_on()
+
+    def _is_excused(self) -> bool:
+        return self._over or self._kept is not None or self.unreached()
+
+    def _tell_one(self, index: Optional[int], word: from_leader.FromLeader) -> None:
+        self._tell(None if index is None else (index,), word)
 
     def _resize(self, world_size: int) -> None:
         if world_size > 0 and world_size != self._barrier.world_size and self._barrier.current == 0:
@@ -206,7 +225,7 @@ class Collectives:
         elif isinstance(output, barrier.Commit):
             self._hand_over()
         else:
-            self.missing.name(output, self._ranks_each, lambda: self._barrier.current)
+            self._missing.name(output, self._ranks_each, lambda: self._barrier.current)
 
     def _arm(self) -> None:
         """One timer for time-outs and warnings; it is left standing when it is early, so that a report() does not
@@ -230,6 +249,7 @@ class Collectives:
         if output.ranks is None:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
             self._answer_requests = self._boundary.wanted is not None
+            self.hangs.sign()
         elif self._kept is not None and self._kept.n == output.n:
             return  # a call that is repeated after a lost connection; its answer goes to all
         if output.ranks is None and output.kind == contract.KIND_REPORT:
@@ -237,6 +257,7 @@ class Collectives:
             now = self._loop.time()
             self.effort.answered(now, saved is not None)
             self.effort.stepped(now)
+            self.hangs.step()
         elif output.saved:
             saved = self._reports.saved_last()
         answer = from_leader.Release(

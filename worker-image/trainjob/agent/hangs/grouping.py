@@ -1,13 +1,16 @@
 """Ranks by where they stand: what faulthandler wrote of each, put together, and the odd ones named. Pure.
 
-Called by `tj stack`. Of each rank its main thread counts; two ranks stand together if that is inside the same function,
-called from the same line of the user's code. A rank that gave no stack stands by what was said instead.
+Called by `tj stack`, `watch` and `sentence`. Of each rank its main thread counts; two ranks stand together if that is
+inside the same function, called from the same line of the user's code. A rank that gave no stack stands by what was
+said instead.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from trainjob.agent.barriers.calls import ranks_text
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.+)$')
@@ -62,6 +65,21 @@ def odd(groups: List[Group]) -> Tuple[int, ...]:
     if len(groups) < 2 or 2 * len(groups[0].ranks) <= total:
         return ()
     return tuple(sorted(rank for each in groups[1:] for rank in each.ranks))
+
+
+def lines(stacks: Mapping[int, str]) -> List[str]:
+    """As people read it: each group with the frames that say where it stands, and at last the odd ones."""
+    groups = group(stacks)
+    said: List[str] = []
+    for each in groups:
+        share = f"{len(each.ranks)} of {len(stacks)} ranks ({ranks_text(each.ranks)})"
+        said.append(f"{share if len(each.ranks) > 1 else ranks_text(each.ranks)}: {each.where}")
+        said += [f"    {frame.place} {frame.function}" for frame in told(main_thread(each.text))]
+    strays = odd(groups)
+    if strays:
+        stand = "stands elsewhere than" if len(strays) == 1 else "stand elsewhere than"
+        said.append(f"{ranks_text(strays)} {stand} the others")
+    return said
 
 
 def main_thread(text: str) -> List[Frame]:

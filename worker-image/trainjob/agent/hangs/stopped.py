@@ -8,9 +8,12 @@ anew.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Callable, Dict, Mapping, Optional
 
+from trainjob.agent.barriers.calls import ranks_text
 from trainjob.agent.processes.stacks import state_letter
+from trainjob_api import contract
 
 EVERY_S = 1.0
 AFTER_S = 5.0
@@ -25,6 +28,7 @@ class Stopped:
 
     def __init__(self) -> None:
         self._looked: Optional[float] = None
+        self._states: Dict[int, Optional[str]] = {}
         self._since: Dict[int, float] = {}
         self._told: Dict[int, float] = {}
 
@@ -32,7 +36,7 @@ class Stopped:
         """What is to be said of which rank. `states`: the kernel's letter for each rank's process, None: it is gone."""
         if self._looked is not None and now - self._looked > LATE_S:
             self._since.clear()
-        self._looked = now
+        self._looked, self._states = now, dict(states)
         said: Dict[int, str] = {}
         for rank in [*self._since, *self._told]:
             if states.get(rank) not in _STOPPED:
@@ -48,10 +52,32 @@ class Stopped:
                     said[rank] = f"{_STOPPED[state]} for {now - began:.0f} s; the others wait for it"
         return said
 
+    def since(self, now: float) -> Dict[int, float]:
+        """For how long which ranks have been stopped by a signal, so far as that was told. A debugger's are none: it
+        is somebody's wish.
+        """
+        return {rank: now - began for rank, began in self._told.items() if self._states.get(rank) == "T"}
 
-async def watch(pids: Callable[[], Mapping[int, int]], say: Callable[[int, str], None]) -> None:
+
+def report(stopped: Mapping[int, float], place: str) -> Optional[contract.HangReport]:
+    """What the operator hears; None: none is stopped. `stopped`: of each for how long."""
+    if not stopped:
+        return None
+    ranks = tuple(sorted(stopped))
+    moment = time.time() - max(stopped.values())
+    said = "its process is" if len(ranks) == 1 else "their processes are"
+    return {
+        "since": moment,
+        "ranks": list(ranks[: contract.HANG_RANKS_LIMIT]),
+        "message": f"{ranks_text(ranks)} ({place}): {said} stopped (SIGSTOP, or Ctrl-Z) since "
+        f"{time.strftime('%H:%M UTC', time.gmtime(moment))}; the others wait. Look at {ranks_text(ranks)}.",
+        "stacks": "",
+    }
+
+
+async def watch(rule: Stopped, pids: Callable[[], Mapping[int, int]], say: Callable[[int, str], None]) -> None:
     """Until it is cancelled. `pids`: of the processes that are ranks now. `say`: of a rank, a line."""
-    rule, loop = Stopped(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(EVERY_S)
         there = pids()

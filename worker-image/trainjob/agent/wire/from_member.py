@@ -118,6 +118,8 @@ class StacksAre(NamedTuple):
 
     request: int
     stacks: Mapping[int, str]
+    place: str = ""
+    """The node that they are on, or the pod."""
 
 
 class FoundDamaged(NamedTuple):

@@ -92,6 +92,8 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         on_upload_failure=args.on_upload_failure,
         fresh=args.fresh,
         max_failures=args.max_failures,
+        hang=args.hang,
+        hang_after=args.hang_after,
         prefork=args.prefork,
         preload=args.preload,
         env=args.env,

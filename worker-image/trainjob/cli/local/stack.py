@@ -60,14 +60,8 @@ def _all(stacks: dict[int, str]) -> list[str]:
 
 
 def _together(stacks: dict[int, str]) -> list[str]:
-    groups = grouping.group(stacks)
-    lines = []
-    for each in groups:
-        share = f"{len(each.ranks)} of {len(stacks)} ranks ({ranks_text(each.ranks)})"
-        lines.append(f"{share if len(each.ranks) > 1 else ranks_text(each.ranks)}: {each.where}")
-        lines += [f"    {frame.place} {frame.function}" for frame in grouping.told(grouping.main_thread(each.text))]
-    odd = grouping.odd(groups)
+    lines = grouping.lines(stacks)
+    odd = grouping.odd(grouping.group(stacks))
     if odd:
-        stand = "stands elsewhere than" if len(odd) == 1 else "stand elsewhere than"
-        lines.append(f"{ranks_text(odd)} {stand} the others: --rank {odd[0]} shows all threads")
+        lines[-1] += f": --rank {odd[0]} shows all threads"
     return lines

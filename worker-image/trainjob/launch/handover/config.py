@@ -288,6 +288,14 @@ class RunConfig:
     verbose: int | None = None
     """0: `fit()` shows the workers' own output alone. Else it shows what `tj run` shows: a panel on a terminal, lines
     elsewhere."""
+    hang_action: str = contract.HANG_DEFAULT
+    """When no step comes any more, or a rank's process is stopped: `Report` names the ranks to look at, `Restart` ends
+    the attempt too (counted as a failure), `Off`: nobody looks.
+    """
+    hang_after_s: int | None = None
+    """Without a `report()` or `log()` for so long the job hangs; None: learned from its own pace, never below five
+    minutes.
+    """
     prefork: str = contract.PREFORK_DEFAULT
     """Start ranks as forks of a process that has imported torch already, so that a killed one is back without importing
     it again: `auto` (where a worker has no GPU and nothing speaks against it), `Always` or `Never`.
@@ -327,6 +335,10 @@ class RunConfig:
             self.prefork,
             (contract.PREFORK_AUTO, contract.PREFORK_ALWAYS, contract.PREFORK_NEVER),
         )
+        actions = (contract.HANG_REPORT, contract.HANG_RESTART, contract.HANG_OFF)
+        _one_of("RunConfig.hang_action", self.hang_action, actions)
+        if self.hang_after_s is not None:
+            _whole("RunConfig.hang_after_s", self.hang_after_s, 1, "give whole seconds, 1 or more")
         if self.preload is None:
             return
         names = self.preload

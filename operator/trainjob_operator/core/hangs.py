@@ -1,0 +1,98 @@
+"""Ranks that hang, as agents tell it: noted in status, and an incident where spec.hang.action is Restart.
+
+Called by `decide.py` (note), `conditions.py` (Degraded), `ends/failures.py` (the incident) and `instruct.py` (the
+limit). Whether ranks hang is the agents' verdict: rank 0's knows how training moves, each its own ranks' processes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from trainjob_api import contract
+from trainjob_api.contract import HangReport
+from trainjob_api.v1alpha1 import Hang, HangView
+from trainjob_operator.core.ends.causes import cause_of
+from trainjob_operator.core.ends.incident import Incident
+from trainjob_operator.core.model import AgentView
+from trainjob_operator.core.moments import by_agent_clock
+from trainjob_operator.core.pods.naming import pod_name
+from trainjob_operator.core.turn import Turn
+
+
+class Hanging(NamedTuple):
+    """What is told, and by whom."""
+
+    view: AgentView
+    report: HangReport
+
+
+def hanging(turn: Turn) -> Hanging | None:
+    """A stopped rank's own agent knows best; else rank 0's. None: nothing hangs, or nobody wants to hear of it."""
+    if turn.running is None or turn.spec.hang.action == contract.HANG_OFF:
+        return None
+    told = [Hanging(view, view.hang) for view in turn.words() if view.hang is not None]
+    return next((each for each in told if not each.report["stacks"]), told[0] if told else None)
+
+
+def note(turn: Turn) -> None:
+    """The newest verdict stays in status when it is over: for `tj hang`."""
+    found, attempt = hanging(turn), turn.running
+    if found is None or attempt is None:
+        return
+    report = found.report
+    known = turn.status.hang
+    if known is not None and (known.attempt, known.message) == (attempt.number, report["message"]):
+        return
+    said = HangView(
+        attempt=attempt.number,
+        since=_since(turn, found),
+        message=report["message"],
+        ranks=report["ranks"],
+        stacks=report["stacks"] or None,
+    )
+    turn.change(hang=said)
+    if turn.spec.hang.action != contract.HANG_RESTART:
+        turn.tell("Warning", contract.REASON_HANG, said.message)
+    turn.say(said.message)
+
+
+def find_hang(turn: Turn) -> Incident | None:
+    """The attempt is to end for it."""
+    found, running = hanging(turn), turn.running
+    if found is None or running is None or turn.spec.hang.action != contract.HANG_RESTART:
+        return None
+    report = found.report
+    rank = report["ranks"][0] if report["ranks"] else None
+    members = turn.members()
+    each = max(1, running.world_size // len(members))
+    at = (rank or 0) // each
+    slot = members[at] if at < len(members) else members[0]
+    pod = turn.kids.live.get(slot)
+    cause = cause_of(contract.REASON_HANG)
+    return Incident(
+        reason=contract.REASON_HANG,
+        time=_since(turn, found),
+        message=report["message"],
+        slot=slot,
+        rank=rank,
+        pod=None if rank is None else pod.name if pod is not None else pod_name(turn.job.metadata.name, slot),
+        node=pod.node if pod is not None and rank is not None else None,
+        victims=max(0, running.world_size - max(1, len(report["ranks"]))),
+        counted=cause.counted,
+        # One rank alone is suspect: a worker is not replaced for what several do.
+        strikes=cause.strikes and len(report["ranks"]) == 1,
+    )
+
+
+def _since(turn: Turn, found: Hanging) -> datetime:
+    """On our clock: ranks have been lost for training since then."""
+    since = by_agent_clock(found.report["since"], found.view.clock_offset)
+    return turn.now if since is None else min(since, turn.now)
+
+
+def after_s(hang: Hang) -> float | None:
+    """As an agent is told it; None: it learns the limit."""
+    if hang.action == contract.HANG_OFF:
+        return 0.0
+    return None if hang.after_seconds == "auto" else float(hang.after_seconds)

@@ -1,0 +1,133 @@
+"""Ranks that hang, with agents and ranks as processes: each kind is told, with the rank to look at, and is taken back
+when it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent_rig import Rig
+from support.tuned_agent import entry
+
+pytestmark = pytest.mark.slow
+
+QUICK = entry(hangs__watch__EVERY_S=0.1, hangs__stopped__EVERY_S=0.1, hangs__stopped__AFTER_S=0.5)
+STEPS = """
+import os, threading, time, trainjob
+context = trainjob.get_context()
+for step in range(3):
+    trainjob.report({"step": step})
+"""
+END = """
+trainjob.report({})
+print("went on", flush=True)
+"""
+LOADS = """
+def load_batch():
+    while not os.path.exists("go"):
+        pass
+if context.rank == 1:
+    load_batch()
+"""
+LOCKED = """
+lock = threading.Lock()
+def let_go():
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    lock.release()
+def take_it_twice():
+    lock.acquire()
+    lock.acquire()
+if context.rank == 1:
+    threading.Thread(target=let_go).start()
+    take_it_twice()
+"""
+TORCH = "import torch, torch.distributed as dist, trainjob\ntrainjob.init_process_group()\n"
+SKIPPED = """
+def average():
+    dist.all_reduce(torch.ones(1))
+if context.rank == 0:
+    average()
+"""
+
+
+def hangs_after(rig: Rig, seconds: float) -> None:
+    """As an edit of spec.hang reaches rank 0's agent while the attempt runs."""
+    rig.coordinator.tell(0, **{**rig.coordinator.instructions[0], "hang_after_s": seconds})
+
+
+def hang(rig: Rig, slot: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = rig.wait(lambda: rig.report(slot).get("hang"), "a verdict")
+    return found
+
+
+@pytest.mark.parametrize(("fault", "where"), [(LOADS, "load_batch"), (LOCKED, "take_it_twice")])
+def test_the_rank_that_keeps_the_others_is_named_until_it_goes_on(tmp_path: Path, fault: str, where: str) -> None:
+    with Rig(tmp_path, script=STEPS + fault + END, entry=QUICK) as rig:
+        rig.run(1)
+        hangs_after(rig, 0.7)
+        told = hang(rig)
+        assert told["ranks"] == [1], told
+        assert told["message"].startswith("rank 0 waits in report (train.py:"), told
+        assert f" {where}" in told["message"] and "; rank 1 (here) is in" in told["message"], told
+        assert "rank 0: in" in told["stacks"] and re.search(rf"    train.py:\d+ {where}\n", told["stacks"]), told
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.report(0).get("hang") is None, "taken back")
+        rig.wait(rig.completed, "completed")
+
+
+def _message(rig: Rig) -> str:
+    return str((rig.report(0).get("hang") or {}).get("message", ""))
+
+
+def test_ranks_that_call_different_collectives_wait_for_each_other(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TORCH + STEPS + SKIPPED + END, entry=QUICK) as rig:
+        rig.run(1)
+        hangs_after(rig, 0.7)
+        told = rig.wait(lambda: _message(rig) if "each other" in _message(rig) else "", "both wait")
+        assert "rank 0 waits in all_reduce (train.py:" in told and "rank 1 waits in report (train.py:" in told, told
+
+
+def test_a_stopped_rank_is_told_by_its_own_agent_and_no_longer_when_it_goes_on(tmp_path: Path) -> None:
+    script = STEPS + 'while not os.path.exists("go"):\n    time.sleep(0.02)\n' + END
+    with Rig(tmp_path, script=script, entry=QUICK) as rig:
+        rig.run(1)
+        pid = rig.wait(lambda: rig.running(1) and rig.ranks()[1]["pid"], "it runs")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            told = hang(rig, 1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert told["ranks"] == [1] and "rank 1 (here): its process is stopped" in told["message"], told
+        rig.wait(lambda: rig.report(1).get("hang") is None, "it goes on")
+        (rig.work / "go").touch()
+        rig.wait(rig.completed, "completed")
+
+
+def test_a_call_that_holds_the_interpreters_lock_is_no_hang(tmp_path: Path) -> None:
+    """It works: the process is stopped by nobody, and its time is not over."""
+    script = STEPS + 'print("holds", flush=True)\nsum(range(10**8))\nprint("held", flush=True)\n' + END
+    with Rig(tmp_path, script=script, entry=QUICK) as rig:
+        rig.run(1)
+        hangs_after(rig, 60)
+        rig.wait(rig.completed, "completed")
+        assert [each["hang"] for each in rig.coordinator.log if each["hang"]] == []
+        assert all("is stopped" not in rig.text(slot) for slot in (0, 1))
+        assert rig.text(0).count("held") == rig.text(1).count("held") == 1
+
+
+def test_nobody_looks_where_nobody_wants_to_know(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=STEPS + LOADS + END, entry=QUICK) as rig:
+        rig.run(1)
+        hangs_after(rig, 0.7)
+        hang(rig)
+        hangs_after(rig, 0)
+        rig.wait(lambda: rig.report(0).get("hang") is None, "taken back")
+        (rig.work / "go").touch()
+        rig.wait(rig.completed, "completed")

@@ -1,0 +1,133 @@
+"""What is said of ranks that hang: who waits, since when, and at whom to look. Pure.
+
+Called by `watch` with what faulthandler wrote of each rank. Ranks that wait in a collective are not to blame while
+there is one that does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, Mapping, NamedTuple, Optional, Tuple
+
+from trainjob.agent.barriers.calls import ranks_text
+from trainjob.agent.hangs import grouping
+from trainjob.agent.hangs.grouping import Frame, Group
+
+_COLLECTIVE = re.compile(
+    r"/torch/(autograd/graph|nn/parallel/distributed|distributed/[^\"]*)\.py$|/trainjob/(session|collective)\b"
+)
+"""Where a rank waits for others: a collective of torch's, a backward pass with DDP's, a call of ours."""
+_WRAPPING = re.compile(r"^(wrapper|inner|checked|_.*|decorate_.*|<.*>)$")
+_DEBUGGER = re.compile(r"/(pdb|bdb|pudb/[^/]*|debugpy/.*)\.py$")
+_NAMED = 4
+"""Suspects of which each is told by itself; at 512 ranks the first few say it."""
+TRACED = "a debugger or tracer holds it"
+"""As `processes.stacks` says it."""
+
+
+class Verdict(NamedTuple):
+    """What is told of a hang."""
+
+    message: str
+    ranks: Tuple[int, ...]
+    """At which to look; empty: at none more than at others."""
+
+
+def verdict(stacks: Mapping[int, str], places: Mapping[int, str], since: str) -> Verdict:
+    """`stacks`: of each rank, or a sentence why there is none; `places`: its node or pod; `since`: as people say it."""
+    groups = grouping.group(stacks)
+    waiting = [each for each in groups if _waits(each)]
+    suspects = [each for each in groups if not _waits(each)] if waiting else _minority(groups)
+    if waiting and not suspects:
+        return _all_wait(waiting, len(stacks), since)
+    ranks = tuple(sorted(rank for each in suspects for rank in each.ranks))
+    told = [_told(each, places) for each in suspects[:_NAMED]]
+    if len(suspects) > _NAMED:
+        told.append(f"{sum(len(each.ranks) for each in suspects[_NAMED:])} more stand in other places")
+    others = waiting or [each for each in groups if each not in suspects]
+    if not suspects:
+        first = groups[0]
+        return Verdict(f"{_whole(first, len(stacks), places)} {_stands(first)} since {since}, without a step", ())
+    said = "; ".join([*(f"{_share(each, len(stacks))} {_stands(each)}" for each in others[:2])])
+    look = f"Look at {ranks_text(ranks)}." if len(ranks) <= 2 * _NAMED else ""
+    return Verdict(f"{said} since {since}; {'; '.join(told)}. {look}".rstrip(), ranks)
+
+
+def is_debugged(stacks: Mapping[int, str]) -> bool:
+    """Somebody looks at a rank with a debugger: it stands still because it is to."""
+    return any(
+        TRACED in text or any(_DEBUGGER.search(frame.file) for frame in grouping.main_thread(text))
+        for text in stacks.values()
+    )
+
+
+def _all_wait(groups: List[Group], total: int, since: str) -> Verdict:
+    if len(groups) == 1:
+        return Verdict(f"all {total} ranks {_stands(groups[0])} since {since}: a collective that does not end", ())
+    odd = grouping.odd(groups)
+    told = "; ".join(f"{ranks_text(each.ranks)} {_stands(each)}" for each in groups[:_NAMED])
+    look = f" Look at {ranks_text(odd)}." if odd else ""
+    text = f"ranks wait for each other since {since}: {told}. Do all of them make the same calls?{look}"
+    return Verdict(text, odd)
+
+
+def _minority(groups: List[Group]) -> List[Group]:
+    odd = set(grouping.odd(groups))
+    return [each for each in groups if odd.issuperset(each.ranks)] if odd else []
+
+
+def _waits(group: Group) -> bool:
+    frames = grouping.main_thread(group.text)
+    return any(_COLLECTIVE.search(frame.file) for frame in frames[: _depth(frames)])
+
+
+def _depth(frames: List[Frame]) -> int:
+    """How many frames are above the user's own: what the user's line called."""
+    return next((at for at, frame in enumerate(frames) if frame.is_users), len(frames))
+
+
+def _stands(group: Group) -> str:
+    """`wait in all_reduce (train.py:41)`; of one rank `waits`."""
+    one = len(group.ranks) == 1
+    frames = grouping.main_thread(group.text)
+    if not frames:
+        return group.where
+    called, mine = _called(frames), _users(frames)
+    place = "" if mine is None else f" ({mine.place})"
+    if _waits(group):
+        return f"{'waits' if one else 'wait'} in {called}{place}"
+    where = f"{called}{place}" if mine is None or mine is not frames[0] else f"{mine.place} {mine.function}"
+    return f"{'is' if one else 'are'} in {where}"
+
+
+def _called(frames: List[Frame]) -> str:
+    """The call that the user's line makes, as it is known: the outermost one that is no wrapper."""
+    above = frames[: _depth(frames)] or frames[:1]
+    return next((f.function for f in reversed(above) if not _WRAPPING.match(f.function)), above[-1].function)
+
+
+def _users(frames: List[Frame]) -> Optional[Frame]:
+    return next((frame for frame in frames if frame.is_users), None)
+
+
+def _told(group: Group, places: Mapping[int, str]) -> str:
+    """A suspect: `rank 3 (gpu-b) is in train.py:88 load_batch`."""
+    frames, mine = grouping.main_thread(group.text), None
+    if frames:
+        mine = _users(frames)
+    where = group.where if not frames or mine is None else f"{mine.place} {mine.function}"
+    verb = "" if not frames else "is in " if len(group.ranks) == 1 else "are in "
+    return f"{_named(group.ranks, places)} {verb if mine is not None else ''}{where}".replace("  ", " ")
+
+
+def _named(ranks: Tuple[int, ...], places: Mapping[int, str]) -> str:
+    place = places.get(ranks[0], "")
+    return f"{ranks_text(ranks)} ({place})" if place and len(ranks) == 1 else ranks_text(ranks)
+
+
+def _share(group: Group, total: int) -> str:
+    return ranks_text(group.ranks) if len(group.ranks) == 1 else f"{len(group.ranks)} of {total} ranks"
+
+
+def _whole(group: Group, total: int, places: Mapping[int, str]) -> str:
+    return _named(group.ranks, places) if total == 1 else f"{len(group.ranks)} of {total} ranks"

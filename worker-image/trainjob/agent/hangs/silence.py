@@ -1,0 +1,84 @@
+"""When a job that took steps has taken none for too long. Pure: all moments are the loop's.
+
+Fed by `collectives`, on the way of each report() and log(); asked by `watch` each second. The limit is learned from the
+job's own pace, or given (spec.hang.afterSeconds). What is no hang costs nothing: time in which ranks waited for a
+checkpoint, time that nobody saw (the agent was frozen, the machine slept), and all before the job has a pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Deque, Optional
+
+FLOOR_S = 300.0
+"""Without a given limit no shorter silence is a hang: an evaluation, a compile, a slow disk take minutes."""
+USUAL_TIMES = 12.0
+"""Nor one that is not so many times the usual pause between two steps,"""
+LONGEST_TIMES = 3.0
+"""nor so many times the longest that there was: what happens each epoch is known after the first."""
+INTERVALS, ENOUGH = 64, 5
+"""How many pauses are known, and from how many on there is a usual one."""
+LATE_S = 2.5
+"""Between two looks; more: nobody knows what was meanwhile."""
+
+
+class Silence:
+    """One attempt's."""
+
+    def __init__(self) -> None:
+        self.after_s: Optional[float] = None
+        """The limit that is given; None: it is learned; 0: there are no hangs."""
+        self._stepped_at: Optional[float] = None
+        self._since: Optional[float] = None
+        self._excused_then = 0.0
+        self._looked: Optional[float] = None
+        self._intervals: Deque[float] = deque(maxlen=INTERVALS)
+        self._longest = 0.0
+
+    def step(self, now: float, excused_s: float) -> None:
+        """A report() was released, or rows of log() came. `excused_s`: what went into checkpoints so far, all of it."""
+        if self._stepped_at is not None:
+            interval = max(0.0, now - self._stepped_at - (excused_s - self._excused_then))
+            self._intervals.append(interval)
+            self._longest = max(self._longest, interval)
+        self._stepped_at = self._since = now
+        self._excused_then = excused_s
+
+    def sign(self, now: float) -> None:
+        """The ranks got through something else together (a barrier): they live, and it is no step."""
+        if self._since is not None:
+            self._since = max(self._since, now)
+
+    def pardon(self, now: float) -> None:
+        """Whatever was until now: something else is known to be the cause."""
+        self.sign(now)
+
+    def look(self, now: float, excused_s: float) -> bool:
+        """Whether the silence is a hang."""
+        late = self._looked is not None and now - self._looked > LATE_S
+        self._looked = now
+        if late:
+            self.pardon(now)
+        limit = self.limit
+        return limit is not None and self.silent_s(now, excused_s) > limit
+
+    @property
+    def limit(self) -> Optional[float]:
+        """Seconds; None: none yet, or none at all."""
+        if self.after_s == 0 or self._stepped_at is None:
+            return None
+        if self.after_s is not None:
+            return self.after_s
+        if len(self._intervals) < ENOUGH:
+            return None
+        return max(FLOOR_S, USUAL_TIMES * median(self._intervals), LONGEST_TIMES * self._longest)
+
+    @property
+    def since(self) -> Optional[float]:
+        """The last step, or what else was seen of the ranks; None: nothing yet."""
+        return self._since
+
+    def silent_s(self, now: float, excused_s: float) -> float:
+        """For how long nothing has been seen of the ranks."""
+        return 0.0 if self._since is None else now - self._since - (excused_s - self._excused_then)

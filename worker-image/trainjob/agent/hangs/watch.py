@@ -1,0 +1,108 @@
+"""Rank 0's agent: looks each second whether the job hangs (`silence`), asks where all ranks stand before it says so,
+and keeps the verdict until a step comes.
+
+Made by `collectives`. What follows of a verdict is the operator's to decide (spec.hang.action).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Callable, Optional
+
+from trainjob.agent.background import Background, OnFault
+from trainjob.agent.hangs import grouping, sentence
+from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.hangs.silence import Silence
+from trainjob_api import contract
+
+EVERY_S = 1.0
+
+
+class Watch:
+    """One per attempt."""
+
+    def __init__(
+        self, inquiry: Inquiry, busy: Callable[[], bool], excused: Callable[[float], float], on_fault: OnFault
+    ) -> None:
+        """`busy`: something else is known to keep the ranks (one has ended, a worker is unreached, a boundary);
+        `excused`: seconds that went into checkpoints so far, by the loop's time.
+        """
+        self._inquiry = inquiry
+        self._busy = busy
+        self._excused = excused
+        self._background = Background(on_fault)
+        self._loop = asyncio.get_running_loop()
+        self._silence = Silence()
+        self._steps = 0
+        self._again_after_s = 0.0
+        self.report: Optional[contract.HangReport] = None
+        """What is told, while it is so."""
+        self.changed: Callable[[], None] = lambda: None
+        self.ranks: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        """How many there are, and how many each worker has."""
+        self._background.spawn(self._run())
+
+    def close(self) -> None:
+        """The attempt is over."""
+        self._background.cancel()
+
+    def after(self, seconds: Optional[float]) -> None:
+        """The limit as the coordinator says it; None: learned; 0: no verdicts."""
+        self._silence.after_s = seconds
+        if seconds == 0:
+            self._take_back()
+
+    def step(self) -> None:
+        """A report() was released, or rows of log() came."""
+        now = self._loop.time()
+        self._silence.step(now, self._excused(now))
+        self._goes_on()
+
+    def sign(self) -> None:
+        """A call of all ranks was released, whichever."""
+        self._silence.sign(self._loop.time())
+        self._goes_on()
+
+    def _goes_on(self) -> None:
+        self._steps += 1
+        self._again_after_s = 0.0
+        if self.report is not None:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        if self.report is not None:
+            self.report = None
+            self.changed()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            now = self._loop.time()
+            hangs = self._silence.look(now, self._excused(now))
+            if self._busy():
+                self._silence.pardon(now)
+            elif hangs and self._silence.silent_s(now, self._excused(now)) >= self._again_after_s:
+                await self._judge()
+
+    async def _judge(self) -> None:
+        """Again each time that the silence has doubled: ranks may have moved on to where they really stand still."""
+        seen, since = self._steps, self._silence.since
+        now = self._loop.time()
+        self._again_after_s = 2 * self._silence.silent_s(now, self._excused(now))
+        total, each = self.ranks()
+        found = await self._inquiry.ask(range(total), each)
+        if self._steps != seen or since is None or self._busy() or self._silence.limit is None:
+            return
+        if sentence.is_debugged(found.stacks):
+            self._silence.pardon(self._loop.time())
+            return
+        moment = time.time() - (self._loop.time() - since)
+        said = sentence.verdict(found.stacks, found.places, time.strftime("%H:%M UTC", time.gmtime(moment)))
+        self.report = {
+            "since": moment,
+            "ranks": list(said.ranks[: contract.HANG_RANKS_LIMIT]),
+            "message": said.message[: contract.MESSAGE_LIMIT],
+            "stacks": "\n".join(grouping.lines(found.stacks))[: contract.STACKS_LIMIT],
+        }
+        self.changed()
