@@ -8,7 +8,7 @@ from support.core import World, is_steady
 from trainjob_api import contract
 from trainjob_api.contract import HangReport
 from trainjob_operator.core.instruct import instruct
-from trainjob_operator.core.model import DeletePod
+from trainjob_operator.core.model import CreatePod
 
 MESSAGE = (
     "rank 0 waits in report (train.py:60) since 14:02 UTC; rank 1 (b) is in train.py:88 load_batch. Look at rank 1."
@@ -63,7 +63,7 @@ def test_the_worker_of_one_rank_that_hangs_twice_is_replaced() -> None:
     world.run().tick(600)
     world.sync(0, hang=hang(world, 1))
     decision = world.turn()
-    assert [action.name for action in decision.actions if isinstance(action, DeletePod)] == ["digits-1"]
+    assert decision.actions == (CreatePod(slot=2, avoid_nodes=("node-1",)),)
 
 
 @pytest.mark.parametrize("ranks", [(), (0, 1)])

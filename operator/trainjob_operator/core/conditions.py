@@ -13,7 +13,8 @@ from typing import Literal
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import boundaries, hangs, make, obstacles
+from trainjob_operator.core import boundaries, make, obstacles
+from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers

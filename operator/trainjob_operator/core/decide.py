@@ -12,9 +12,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import boundaries, groups, hangs, lifecycle, progress
+from trainjob_operator.core import boundaries, groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
-from trainjob_operator.core.ends import budget, verdict
+from trainjob_operator.core.ends import budget, hangs, verdict
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
-from trainjob_operator.core import boundaries, hangs
+from trainjob_operator.core import boundaries
+from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.pods.naming import positions

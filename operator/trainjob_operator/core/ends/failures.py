@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_operator.core.ends.causes import cause_of
+from trainjob_operator.core.ends.hangs import find_hang
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
@@ -32,7 +33,6 @@ from trainjob_operator.core.ends.rank_ends import (
 )
 from trainjob_operator.core.ends.silence import find_lost, lost_to_peers, waits_for_word_until
 from trainjob_operator.core.ends.unreached import UNREACHED_S, find_unreached, of_unreached
-from trainjob_operator.core.hangs import find_hang
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.phrases import how_rank_ended
 from trainjob_operator.core.pods.naming import pod_name

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
-from trainjob.agent.barriers.calls import Arrival, Calls, ranks_text
+from trainjob.agent.barriers.calls import Arrival, Calls
+from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
 
 

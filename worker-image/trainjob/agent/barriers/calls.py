@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
 
 CALL_NAMES = {
@@ -130,9 +131,3 @@ class Calls:
             f"The ranks made different calls: {calls}. report(), barrier() and broadcast_from_rank_zero() must be "
             "called by every rank, in the same order."
         )
-
-
-def ranks_text(ranks: Tuple[int, ...]) -> str:
-    """`rank 3` or `ranks 1, 2`."""
-    shown = ", ".join(str(r) for r in ranks[:16]) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
-    return f"rank{'' if len(ranks) == 1 else 's'} {shown}"

@@ -11,8 +11,9 @@ from typing import Callable, Iterable, List, Optional
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import Warn
-from trainjob.agent.barriers.calls import CALL_NAMES, ranks_text
+from trainjob.agent.barriers.calls import CALL_NAMES
 from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.rank_names import ranks_text
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
 

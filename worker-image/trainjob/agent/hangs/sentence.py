@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.agent.barriers.calls import ranks_text
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.grouping import Frame, Group
+from trainjob.agent.rank_names import ranks_text
 
 _COLLECTIVE = re.compile(
     r"/torch/(autograd/graph|nn/parallel/distributed|distributed/[^\"]*)\.py$|/trainjob/(session|collective)\b"

@@ -11,8 +11,8 @@ import asyncio
 import time
 from typing import Callable, Dict, Mapping, Optional
 
-from trainjob.agent.barriers.calls import ranks_text
 from trainjob.agent.processes.stacks import state_letter
+from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
 
 EVERY_S = 1.0

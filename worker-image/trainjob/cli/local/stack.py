@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from trainjob.agent.barriers.calls import ranks_text
 from trainjob.agent.hangs import grouping
 from trainjob.agent.processes.stacks import stack_of
+from trainjob.agent.rank_names import ranks_text
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.launch.errors import ConfigError
