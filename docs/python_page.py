@@ -192,12 +192,14 @@ def public(module: str) -> dict[str, str]:
         homes = trainjob.torch._HOME
         return {name: homes[name] for name in trainjob.torch.__all__ if name not in trainjob.__all__}
     home = f"trainjob.integrations.{module}"
+    body = _source(home).body
     (names,) = (
         ast.literal_eval(node.value)
-        for node in _source(home).body
+        for node in body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    return dict.fromkeys(names, home)
+    brought = {name.name: str(node.module) for node in body if isinstance(node, ast.ImportFrom) for name in node.names}
+    return {name: brought.get(name, home) for name in names}
 
 
 def _source(module: str) -> ast.Module:
@@ -219,9 +221,9 @@ def _parsed_entry(name: str, node: ast.ClassDef | ast.FunctionDef, home: str) ->
         yield from ("", ast.get_docstring(node) or "", "")
         return
     own = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-    made = next((each for each in own if each.name == "__init__"), None)
-    bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
-    theirs = ", ".join(base for base in bases if not base.startswith("_"))
+    beside = _beside(home)
+    made, bases = _initializer(node, beside), _base_names(node)
+    theirs = ", ".join(base for base in bases if not base.startswith("_") and base not in beside)
     yield from _code(_line(name, _called(made, home)[1:], "") if made else f"class {name}({theirs})")
     yield from ("", ast.get_docstring(node) or "", "")
     # What a class of another library's kind defines is called by that library.
@@ -233,6 +235,23 @@ def _parsed_entry(name: str, node: ast.ClassDef | ast.FunctionDef, home: str) ->
         else:
             yield from _code(_line(each.name, _called(each, home)[1:], _arrow(each)))
         yield from ("", ast.get_docstring(each) or "", "")
+
+
+def _beside(home: str) -> dict[str, ast.ClassDef]:
+    return {each.name: each for each in _source(home).body if isinstance(each, ast.ClassDef)}
+
+
+def _initializer(node: ast.ClassDef, beside: dict[str, ast.ClassDef]) -> ast.FunctionDef | None:
+    """Its own, or that of a base class beside it; one of those that passes everything on says nothing."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            return each
+    found = (_initializer(beside[name], beside) for name in _base_names(node) if name in beside)
+    return next((made for made in found if made is not None and len(made.args.args) > 1), None)
+
+
+def _base_names(node: ast.ClassDef) -> list[str]:
+    return [ast.unparse(base).rpartition(".")[2] for base in node.bases]
 
 
 class _Text(str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import errno
 import os
 import shutil
 import threading
@@ -77,6 +78,24 @@ def test_workers_that_share_the_folder_may_all_come_at_once(tmp_path: Path, monk
         thread.join(60)
     assert errors == []
     assert content(target) == content(source)
+    assert os.listdir(target.parent) == ["checkpoint-6"]
+
+
+def test_a_copy_that_another_worker_put_there_and_a_third_one_took_away_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = checkpoint(tmp_path / "source"), tmp_path / "output" / "checkpoint-6"
+    plain, refused = os.rename, []
+
+    def rename(old: str, new: str) -> None:
+        if new == str(target) and not refused:
+            refused.append(old)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        plain(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    huggingface._place(str(source), str(target))
+    assert content(target) == content(source) and refused
     assert os.listdir(target.parent) == ["checkpoint-6"]
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from typing import Any, Dict, Iterable, Optional
 
+from trainjob.integrations.links import link_or_copy
 from trainjob.integrations.needed import missing
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
@@ -36,6 +37,7 @@ AUTO = "auto"
 _STATE = "trainer_state.json"
 _BRINGING = ".bringing-"
 _LEFT_S = 3600.0
+_MOST_TRIES = 100
 
 
 class ReportCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
@@ -75,7 +77,7 @@ class ReportCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
             brings = calls.get_context().local_rank == 0 and os.path.isdir(source)
             if brings:
                 # The Trainer may rotate its folder away while ours is still on its way: links hold the files.
-                shutil.copytree(source, os.path.join(folder, FOLDER), copy_function=_link_or_copy)
+                shutil.copytree(source, os.path.join(folder, FOLDER), copy_function=link_or_copy)
             calls.report(
                 metrics,
                 checkpoint=Checkpoint.from_directory(folder) if brings else None,
@@ -163,20 +165,29 @@ def _place(source: str, target: str) -> None:
     parent = _made(os.path.dirname(target))
     _sweep(parent)
     made = tempfile.mkdtemp(dir=parent, prefix=_BRINGING)
+    aside = tempfile.mkdtemp(dir=parent, prefix=_BRINGING)
     try:
         shutil.copytree(source, made, dirs_exist_ok=True)
         os.chmod(made, 0o777 & ~_umask())
-        if os.path.isdir(target):
-            with contextlib.suppress(OSError):  # another worker was faster
-                os.rename(target, f"{made}-replaced")
-        try:
-            os.rename(made, target)
-        except OSError:
-            if not _is_alike(target, source):
-                raise
+        _put(made, target, aside, source)
     finally:
-        for left in (made, f"{made}-replaced"):
+        for left in (made, aside):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _put(made: str, target: str, aside: str, source: str) -> None:
+    """What stands there and is not alike goes aside. Another worker may do the same between any two of these calls: its
+    copy is found alike, or has gone aside too, and the next try succeeds.
+    """
+    for number in range(_MOST_TRIES):
+        if _is_alike(target, source):
+            return
+        with contextlib.suppress(OSError):
+            os.rename(target, os.path.join(aside, str(number)))
+        with contextlib.suppress(OSError):
+            os.rename(made, target)
+            return
+    raise TrainJobError(f"{target} could not be put in its place: other processes keep changing it")
 
 
 def _is_alike(target: str, source: str) -> bool:
@@ -226,11 +237,3 @@ def _numbers(rows: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
     for row in rows:
         found.update({name: value for name, value in row.items() if isinstance(value, (int, float))})
     return {name: value for name, value in found.items() if name not in ("step", "epoch")}
-
-
-def _link_or_copy(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-    return target

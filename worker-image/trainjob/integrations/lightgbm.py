@@ -10,15 +10,12 @@ if left:
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import Any, Dict, Optional
 
+from trainjob.integrations import boosters
 from trainjob.integrations.needed import missing
 from trainjob.integrations.ring import free_port, gathered, own_address
-from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
-from trainjob.session.checkpoint import Checkpoint
 
 try:
     import lightgbm
@@ -66,29 +63,16 @@ class ReportCallback:
     before_iteration = False
 
     def __init__(self, every_n_rounds: Optional[int] = 1):
-        if every_n_rounds is not None and (not isinstance(every_n_rounds, int) or every_n_rounds < 1):
-            raise ValueError(f"ReportCallback(every_n_rounds={every_n_rounds!r}): a whole number of 1 or more, or None")
-        self._every = every_n_rounds
-        self._wishes = Wishes()
+        self._rounds = boosters.Rounds(every_n_rounds)
 
     def __call__(self, env: Any) -> None:
         """LightGBM calls it after each round, on every rank."""
         rounds = env.model.current_iteration()
         is_last = env.iteration + 1 == env.end_iteration
-        due = is_last or (self._every is not None and rounds % self._every == 0)
-        if not (self._wishes.heard() or due):
+        if not (self._rounds.is_due(rounds) or is_last):
             return
         metrics = {f"{row[0]}-{row[1]}": float(row[2]) for row in env.evaluation_result_list or ()}
-        first = calls.get_context().rank == 0
-        with tempfile.TemporaryDirectory() as folder:
-            if first:
-                env.model.save_model(os.path.join(folder, FILE), num_iteration=-1)
-            calls.report(
-                {**metrics, "round": rounds},
-                checkpoint=Checkpoint.from_directory(folder) if first else None,
-                delete_local_checkpoint_after_upload=True,
-                step=rounds,
-            )
+        boosters.report(metrics, rounds, FILE, lambda path: env.model.save_model(path, num_iteration=-1))
 
 
 def load_booster() -> Optional[Any]:
@@ -97,11 +81,7 @@ def load_booster() -> Optional[Any]:
     Without sampling (`bagging_fraction`, `feature_fraction`) the rest of the training gives the model of an undisturbed
     one, bit for bit. With it LightGBM begins its random numbers anew at each call of train().
     """
-    checkpoint = calls.get_checkpoint()
-    if checkpoint is None:
-        return None
-    with checkpoint.as_directory() as folder:
-        return lightgbm.Booster(model_file=os.path.join(folder, FILE))
+    return boosters.load(FILE, lambda path: lightgbm.Booster(model_file=path))
 
 
 def rounds_left(num_boost_round: int) -> int:

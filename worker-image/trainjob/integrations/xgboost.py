@@ -11,15 +11,12 @@ with trainjob.xgboost.communicator():
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from typing import Any, Dict, Iterator, Optional
 
+from trainjob.integrations import boosters
 from trainjob.integrations.needed import missing
 from trainjob.integrations.ring import own_address
-from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
-from trainjob.session.checkpoint import Checkpoint
 
 try:
     import xgboost
@@ -64,10 +61,7 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, every_n_rounds: Optional[int] = 1):
         super().__init__()
-        if every_n_rounds is not None and (not isinstance(every_n_rounds, int) or every_n_rounds < 1):
-            raise ValueError(f"ReportCallback(every_n_rounds={every_n_rounds!r}): a whole number of 1 or more, or None")
-        self._every = every_n_rounds
-        self._wishes = Wishes()
+        self._rounds = boosters.Rounds(every_n_rounds)
         self._metrics: Dict[str, Any] = {}
         self._reported = -1
 
@@ -79,7 +73,7 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
             for name, values in names.items()
         }
         rounds = model.num_boosted_rounds()
-        if self._wishes.heard() or (self._every is not None and rounds % self._every == 0):
+        if self._rounds.is_due(rounds):
             self._report(model, rounds)
         return False
 
@@ -92,15 +86,7 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
 
     def _report(self, model: Any, rounds: int) -> None:
         self._reported = rounds
-        with tempfile.TemporaryDirectory() as folder:
-            if calls.get_context().rank == 0:
-                model.save_model(os.path.join(folder, FILE))
-            calls.report(
-                {**self._metrics, "round": rounds},
-                checkpoint=Checkpoint.from_directory(folder) if calls.get_context().rank == 0 else None,
-                delete_local_checkpoint_after_upload=True,
-                step=rounds,
-            )
+        boosters.report(self._metrics, rounds, FILE, model.save_model)
 
 
 def load_booster() -> Optional[Any]:
@@ -109,13 +95,7 @@ def load_booster() -> Optional[Any]:
     Without sampling (`subsample`, `colsample_*`) the rest of the training gives the model of an undisturbed one, bit
     for bit. With it XGBoost begins its random numbers anew at each call of train().
     """
-    checkpoint = calls.get_checkpoint()
-    if checkpoint is None:
-        return None
-    booster = xgboost.Booster()
-    with checkpoint.as_directory() as folder:
-        booster.load_model(os.path.join(folder, FILE))
-    return booster
+    return boosters.load(FILE, lambda path: xgboost.Booster(model_file=path))
 
 
 def rounds_left(num_boost_round: int) -> int:
