@@ -14,7 +14,7 @@ COMPILED = env -u PYTHONDONTWRITEBYTECODE
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test: $(STAMP) ## All tests, with their skips counted
 
 test-frameworks: $(STAMP) ## Lightning, Transformers, XGBoost and LightGBM, in a folder of their own
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py) $(COMPILED) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
+
+ray-examples: $(STAMP) ## The examples of Ray Train's own pages, with their imports rewritten by `tj migrate`
+	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(COMPILED) $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
 	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)

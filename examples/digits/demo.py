@@ -27,7 +27,8 @@ Row = dict[str, Any]
 KILL_AFTER_EPOCH = 4
 VICTIM = 1
 LEAST_ACCURACY = 0.95
-GIVE_UP_S = 120.0
+SILENT_S = 300.0
+"""A job that says nothing for so long hangs. A busy machine takes minutes to import torch, and that is no failure."""
 
 PID = re.compile(r"rank (?P<rank>\d+) of \d+ pid (?P<pid>\d+) attempt 1\b")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+) attempt 1 step (?P<step>\d+)\b")
@@ -106,20 +107,35 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def run(command: list[str], watch: Watch) -> int:
-    """Run the command with its output passed on line by line; its exit code."""
+def run(command: list[str], watch: Watch, silent_s: float = SILENT_S) -> int:
+    """Run the command with its output passed on line by line; its exit code. Ends a command that says nothing for so
+    long.
+    """
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        bufsize=1,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
-        give_up = threading.Timer(GIVE_UP_S, process.kill)
-        give_up.start()
+
+        def give_up() -> None:
+            say(f"nothing was said for {silent_s:g} s: the job is ended")
+            process.kill()
+
+        alarm = threading.Timer(silent_s, give_up)
+        alarm.start()
         try:
             for line in process.stdout or ():
+                alarm.cancel()
+                alarm = threading.Timer(silent_s, give_up)
+                alarm.start()
                 print(line, end="", flush=True)
                 watch.read(line)
             return process.wait()
         finally:
-            give_up.cancel()
+            alarm.cancel()
             process.kill()
 
 

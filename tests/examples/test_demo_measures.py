@@ -78,3 +78,26 @@ def test_the_victim_is_killed_once_and_not_before_its_epoch(demo: ModuleType, mo
     for epoch in (demo.KILL_AFTER_EPOCH, demo.KILL_AFTER_EPOCH):
         eye.read(f"r00 | epoch {epoch} attempt 1 step {epoch * 45 + 45}: loss 1")
     assert killed == [(42, demo.signal.SIGKILL)]
+
+
+def test_only_a_job_that_says_nothing_is_given_up(demo: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line winds the clock again: a slow machine is no failure, and the job's own words count too."""
+    armed: list[float] = []
+
+    class Clock:
+        def __init__(self, seconds: float, ring: Any) -> None:
+            armed.append(seconds)
+
+        def start(self) -> None:
+            return
+
+        cancel = start
+
+    speaks = [sys.executable, "-c", "import sys; print(1); print(2, file=sys.stderr)"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo.threading, "Timer", Clock)
+        assert demo.run(speaks, watch(demo)) == 0
+    assert armed == [demo.SILENT_S] * 3
+    assert sorted(capsys.readouterr().out.split()) == ["1", "2"]
+    assert demo.run([sys.executable, "-c", "import time; time.sleep(600)"], watch(demo), silent_s=0.1) == -9
+    assert "demo | nothing was said for 0.1 s: the job is ended" in capsys.readouterr().err

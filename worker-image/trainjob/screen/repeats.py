@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 KEPT = 8
 """Tracebacks that later ones are compared with, the newest."""
+SHOWN = 80
+"""Characters of the exception, where it is named instead."""
 _LINE = re.compile(r"(?P<rank>r\d+) \| (?:\[rank\d+\]:\s?)?(?P<text>.*)", re.DOTALL)
 _HEAD = re.compile(r"\S*\s*Traceback \(most recent call last\):$")
 _CHAIN = ("The above exception was", "During handling of the above")
@@ -91,7 +93,8 @@ class Repeats:
         alike = [one for one in self._seen if one.lines[: len(mine)] == mine]
         if same := next((one for one in alike if one.told and _stripped(one.lines) == mine), None):
             del self._held[rank]
-            return [f"{rank} | (the same traceback as {same.rank}'s above: {text})"]
+            short = text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+            return [f"{rank} | (the same traceback as {same.rank}'s above: {short})"]
         if alike or any(one.rank in self._open and mine[: len(one.lines)] == one.lines for one in self._seen):
             return []
         del self._held[rank]

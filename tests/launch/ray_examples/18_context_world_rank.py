@@ -1,0 +1,11 @@
+import ray.train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def train_fn_per_worker(config):
+    if ray.train.get_context().get_world_rank() == 0:
+        print("Worker 0")
+
+
+TorchTrainer(train_fn_per_worker, scaling_config=ScalingConfig(num_workers=2)).fit()

@@ -1,0 +1,16 @@
+import tempfile
+import ray.train
+from ray.train import Checkpoint, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def train_fn(config):
+    for epoch in range(2):
+        tmpdir = tempfile.mkdtemp()
+        open(tmpdir + "/model.pt", "w").write(str(epoch))
+        ray.train.report(
+            {"epoch": epoch}, checkpoint=Checkpoint.from_directory(tmpdir), checkpoint_upload_mode=ray.train.CheckpointUploadMode.ASYNC
+        )
+
+
+assert TorchTrainer(train_fn, scaling_config=ScalingConfig(num_workers=2)).fit().checkpoint

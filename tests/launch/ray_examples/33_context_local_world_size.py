@@ -1,0 +1,10 @@
+import ray.train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def train_fn_per_worker():
+    assert ray.train.get_context().get_local_world_size() == 2
+
+
+TorchTrainer(train_fn_per_worker, scaling_config=ScalingConfig(num_workers=2)).fit()

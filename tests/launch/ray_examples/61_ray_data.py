@@ -1,0 +1,8 @@
+# expect: has no counterpart
+import ray
+import ray.data
+import ray.train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+ds = ray.data.range(100)
