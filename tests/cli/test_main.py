@@ -26,6 +26,13 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1].startswith("tj ")
 
 
+def test_help_of_a_command_stands_on_either_side(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "run"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert (ended.value.code, "usage: tj run SCRIPT" in capsys.readouterr().out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("words", "said", "next_step"),
     [
@@ -47,7 +54,20 @@ def test_help_and_version_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "train.py", "--env", "JUST_A_NAME"], "'JUST_A_NAME' is not NAME=VALUE", "`tj run --help`"),
         (["run", "train.py", "--epochs", "3"], "unknown: --epochs 3", "tj run train.py ... -- --epochs 3"),
         (["run", "--worker", "2", "train.py"], "no option --worker; did you mean --workers?", "go after --"),
-        (["validate"], "required: -f/--file", "`tj validate --help`"),
+        (["validate"], "there is nothing to validate", "tj validate -f FILE"),
+        (["validate", "a.yaml", "-f", "b.yaml"], "a.yaml or -f b.yaml: one manifest at a time", "tj validate -f FILE"),
+        (["describe", "digits"], "did you mean `tj status`?", "`tj --help`"),
+        (["--verion"], "there is no option --verion; did you mean --version?", "`tj --help`"),
+        (["run", "job.yaml"], "job.yaml is a manifest, and no script", "next: tj run -f job.yaml --local"),
+        (["submit", "job.yml"], "job.yml is a manifest, and no script", "next: tj submit -f job.yml"),
+        (["run", "train.py", "-n", "2"], "no option -n; did you mean --workers?", "go after --"),
+        (
+            ["run", "train.py", "--nproc_per_node=2"],
+            "no option --nproc_per_node; did you mean --workers?",
+            "go after --",
+        ),
+        (["run", "python", "train.py"], "python is no script", "leave python out: tj run train.py"),
+        (["scale", "digits", "--workers", "3"], "did you mean the number by itself", "`tj scale --help`"),
         (["validate", "-f", "x.yaml", "--", "more"], "takes nothing after --", "`tj validate --help`"),
         (["run"], "nothing to run", "tj run train.py"),
         (["run", "train.py", "-f", "x.yaml"], "not both", "tj run"),

@@ -40,6 +40,27 @@ def test_trainjobs_are_found_among_other_objects(write) -> None:
     ]
 
 
+def test_a_manifest_is_validated_with_and_without_f(write, capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD)
+    assert (main(["validate", "job.yaml"]), main(["validate", "-f", "job.yaml"])) == (CLI_OK, CLI_OK)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second and first.startswith("job.yaml: TrainJob digits is valid")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "next_step"),
+    [
+        ("import trainjob", "train.py", "a script stands without -f: tj run train.py"),
+        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "a.yaml", "`tj migrate a.yaml` makes a TrainJob of it"),
+        ("apiVersion: trainer.kubeflow.org/v1\nkind: TrainJob", "a.yaml", "`tj migrate a.yaml` makes a TrainJob of it"),
+    ],
+)
+def test_what_is_no_manifest_of_ours_is_told_what_it_is(write, text: str, name: str, next_step: str) -> None:
+    with pytest.raises(CommandError, match=f"{name} holds no TrainJob") as raised:
+        manifest.read(write(text, name))
+    assert raised.value.next_step == next_step
+
+
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
     assert manifest.read_one("-")["kind"] == "TrainJob"
@@ -55,6 +76,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         (OTHER, "found: ConfigMap"),
         ("- 1", "found: a list"),
         ("spec: {}", "found: a mapping without kind"),
+        ("just words", "found: text"),
     ],
 )
 def test_a_file_without_a_trainjob_is_one_clear_error(write, text: str | bytes, said: str) -> None:

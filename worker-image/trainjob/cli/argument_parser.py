@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from trainjob.cli import slips
 from trainjob.cli.argument_types import assignment, at_least
 from trainjob.cli.errors import CommandError
 from trainjob.screen.wording import nearest
@@ -41,18 +42,18 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, argparse._SubParsersAction) or value in (action.choices or ()):
             super()._check_value(action, value)
             return
-        instead = INSTEAD.get(value)
-        near = [instead] if instead else nearest(str(value), sorted(action.choices or ()), 2)
+        instead = slips.COMMANDS.get(value)
+        near = (
+            [instead]
+            if instead and (instead in (action.choices or ()) or instead.startswith("-"))
+            else nearest(str(value), sorted(action.choices or ()), 2)
+        )
         guess = " or ".join(f"`{self.prog} {each}`" for each in near)
         raise CommandError(
             f"there is no command `{self.prog} {value}`" + (f"; did you mean {guess}?" if guess else ""),
             next_step=f"`{self.prog} --help` shows the commands",
             code=CLI_USAGE,
         )
-
-
-INSTEAD = {"help": "--help", "version": "--version", "ls": "list", "ps": "list", "log": "logs", "kill": "stop"}
-"""What people type for it elsewhere."""
 
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from trainjob.cli import jobs_parser
+from trainjob.cli import jobs_parser, slips
 from trainjob.cli import parser as grammar
-from trainjob.cli.argument_parser import Parser
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError
 from trainjob.screen import streams
@@ -45,16 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     words, script_args = _split(argv)
+    if words[:1] == ["help"] and len(words) > 1:  # as git and kubectl have it
+        words = [*words[1:], "--help"]
     parser = grammar.build()
     args, unknown = parser.parse_known_args(words)
     if args.version:
         return _version()
     if args.command is None:
+        if unknown:
+            raise slips.unknown(None, ["--help", "--version"], None, unknown)
         parser.print_help()
         return CLI_USAGE
     unknown = grammar.late_words(args, unknown)
     if unknown:
-        raise _for_unknown(parser, args.command, getattr(args, "script", None), unknown)
+        script = getattr(args, "script", None)
+        raise slips.unknown(args.command, grammar.options(parser, args.command), script, unknown)
     if args.command not in ("run", "submit") and script_args:
         raise CommandError(
             f"`tj {args.command}` takes nothing after --",
@@ -100,28 +104,6 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
         return argv, []
     at = argv.index("--")
     return argv[:at], argv[at + 1 :]
-
-
-def _for_unknown(parser: Parser, command: str, script: str | None, unknown: list[str]) -> CommandError:
-    """A misspelt option is told from one that was meant for the script."""
-    from difflib import get_close_matches  # here: commands that are spelt right need not wait for it
-
-    options = grammar.options(parser, command)
-    for word in unknown:
-        near = get_close_matches(word.partition("=")[0], options, 1, cutoff=0.75) if word.startswith("--") else []
-        if near:
-            return CommandError(
-                f"there is no option {word.partition('=')[0]}; did you mean {near[0]}?",
-                next_step=f"`tj {command} --help` shows the options"
-                + ("; arguments for the script go after --" if script is not None else ""),
-                code=CLI_USAGE,
-            )
-    said = f"unknown: {' '.join(unknown)}"
-    if script is not None:
-        next_step = f"arguments for the script go after --: tj {command} {script} ... -- {' '.join(unknown)}"
-    else:
-        next_step = f"`tj {command} --help` shows the options"
-    return CommandError(said, next_step=next_step, code=CLI_USAGE)
 
 
 def _version() -> int:

@@ -14,6 +14,7 @@ from trainjob.cli.errors import CommandError
 from trainjob_api.contract import API_VERSION, CLI_USAGE, GROUP, KIND
 
 Document = dict[str, Any]
+_ENDINGS = (".yaml", ".yml")
 
 
 def script_or_file(script: str | None, file: str | None, *, verb: str, forms: str) -> None:
@@ -26,6 +27,11 @@ def script_or_file(script: str | None, file: str | None, *, verb: str, forms: st
         )
     if script is not None and file is not None:
         raise CommandError(f"a script ({script}) or a manifest (-f {file}), not both", next_step=forms, code=CLI_USAGE)
+    if script is not None and script.endswith(_ENDINGS):
+        local = " --local" if verb == "run" else ""
+        raise CommandError(
+            f"{script} is a manifest, and no script", next_step=f"tj {verb} -f {script}{local}", code=CLI_USAGE
+        )
 
 
 def read(file: str, others: list[str] | None = None) -> list[Document]:
@@ -38,10 +44,12 @@ def read(file: str, others: list[str] | None = None) -> list[Document]:
         others += [_kind(document) for document in found if document not in jobs]
     if not jobs:
         kinds = ", ".join(sorted({_kind(document) for document in found})) or "nothing"
-        raise CommandError(
-            f"{file} holds no TrainJob (found: {kinds})",
-            next_step=f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`",
-        )
+        next_step = f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`"
+        if file.endswith(".py"):
+            next_step = f"a script stands without -f: tj run {file}"
+        elif any("kubeflow.org/" in _version(document) for document in found):
+            next_step = f"`tj migrate {file}` makes a TrainJob of it"
+        raise CommandError(f"{file} holds no TrainJob (found: {kinds})", next_step=next_step)
     return jobs
 
 
@@ -90,14 +98,21 @@ def _text(file: str) -> str:
 
 
 def _is_trainjob(document: Document) -> bool:
-    """By kind or by group: a misspelt half is an error to report, not an object to skip."""
-    return document.get("kind") == KIND or str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
+    """By kind or by group: a misspelt half is an error to report, not an object to skip. Kubeflow has the kind too."""
+    version = _version(document)
+    return version.startswith(f"{GROUP}/") or (document.get("kind") == KIND and "kubeflow.org/" not in version)
+
+
+def _version(document: object) -> str:
+    return str(document.get("apiVersion", "")) if isinstance(document, dict) else ""
 
 
 def _kind(document: object) -> str:
     return (
         str(document.get("kind") or "a mapping without kind")
         if isinstance(document, dict)
+        else "text"
+        if isinstance(document, str)
         else f"a {type(document).__name__}"
     )
 

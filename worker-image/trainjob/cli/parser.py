@@ -179,11 +179,11 @@ def _add_validate(commands: Commands) -> None:
         "valid, 1 if not.",
     )
     validate.set_defaults(entry="trainjob.cli.validate:validate")
+    validate.add_argument("manifest", nargs="?", metavar="FILE", help="the manifest, as with -f")
     validate.add_argument(
         "-f",
         "--file",
         metavar="FILE",
-        required=True,
         help="the manifest (- reads standard input); other kinds of objects in it are skipped",
     )
 

@@ -8,27 +8,36 @@ from trainjob.cli import manifest
 from trainjob.cli.errors import CommandError
 from trainjob.screen import wording
 from trainjob_api import defaults, pod_schema
-from trainjob_api.contract import CLI_OK
+from trainjob_api.contract import CLI_OK, CLI_USAGE
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 
 def validate(args: argparse.Namespace) -> int:
     """Print one line for each valid TrainJob; raise CommandError with everything that is wrong with the others."""
+    if (args.file is None) == (args.manifest is None):
+        raise CommandError(
+            f"{args.manifest} or -f {args.file}: one manifest at a time"
+            if args.file
+            else "there is nothing to validate",
+            next_step="tj validate -f FILE",
+            code=CLI_USAGE,
+        )
+    file = args.file or args.manifest
     faults = []
-    for document in manifest.read(args.file):
+    for document in manifest.read(file):
         try:
             job = parse_trainjob(document)
         except InvalidTrainJob as error:
             faults.append(str(error))
         else:
-            print(f"{args.file}: {summary(job)}")
+            print(f"{file}: {summary(job)}")
             for doubt in pod_schema.pod_doubts(job.spec.template):
-                print(f"{args.file}: look again at {doubt}")
+                print(f"{file}: look again at {doubt}")
     if faults:
         text = "\n".join(faults)
         raise CommandError(
-            f"{args.file} is not valid\n{text}", next_step=f"correct the lines above, then `tj validate -f {args.file}`"
+            f"{file} is not valid\n{text}", next_step=f"correct the lines above, then `tj validate -f {file}`"
         )
     return CLI_OK
 
