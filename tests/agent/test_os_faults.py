@@ -47,7 +47,7 @@ ENDED = (
     contract.END_FULL,
 )
 OURS = {0, *range(80, 90)}
-CHANCE = re.compile(r"\.\d{3,}|-\d{3,}|(?<=/)tmp[a-z0-9_]{8}")
+CHANCE = re.compile(r"\.\d{3,}|-\d{3,}|-[0-9a-f]{12}|(?<=/)tmp[a-z0-9_]{8}")
 """What of a name is another one each time: the number of a process, a temporary name."""
 COORDINATOR = "/agent/control/"
 ERRORS = {
@@ -66,6 +66,20 @@ ERRORS = {
     "fork": ("EAGAIN", "ENOMEM"),
     "pipe": ("EMFILE",),
     "socket": ("EMFILE",),
+    "accept": ("EMFILE", "ECONNABORTED"),
+    "stat": ("EIO", "ESTALE"),
+    "fstat": ("EIO",),
+    "read": ("EIO", "ESTALE"),
+    "pread": ("EIO",),
+    "preadv": ("EIO",),
+    "pwrite": ("ENOSPC",),
+    "ftruncate": ("ENOSPC",),
+    "fchmod": ("EROFS",),
+    "statvfs": ("EIO",),
+    "symlink": ("ENOSPC", "EPERM"),
+    "memfd_create": ("EMFILE",),
+    "kill": ("EPERM",),
+    "killpg": ("EPERM",),
     "epoll": ("ENOSPC",),
     "thread": ("EAGAIN",),
 }
@@ -95,7 +109,7 @@ def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
     """
     failing = plan.times == FOR_EVER
     with Rig(
-        folder, script=SCRIPT, agents=1, storage=folder / "store", entry=os_faults.AGENT, env=plan.environment()
+        folder, script=SCRIPT, agents=1, storage=folder / "store", entry=plan.entry, env=plan.environment()
     ) as rig:
         said: list[str] = []
         for attempt in range(1, (FOR_EVER_ATTEMPTS if failing else ATTEMPTS) + 1):
@@ -153,9 +167,9 @@ def test_a_restore_that_cannot_be_listed_ends_the_attempt(tmp_path: Path, call: 
     assert (tmp_path / os_faults.LOG).read_text() and "No space left on device" in text
 
 
-def sites(folder: Path, call: str) -> list[str]:
+def sites(folder: Path, call: str, module: str = os_faults.AGENT_MODULE) -> list[str]:
     """What the calls of an agent are told apart by."""
-    drive(folder, OsFaults(call, "EIO", times=RECORD))
+    drive(folder, OsFaults(call, "EIO", times=RECORD, module=module))
     found = []
     for line in (folder / os_faults.LOG).read_text().splitlines():
         path = line.removeprefix(str(folder))
@@ -182,6 +196,27 @@ def test_every_call_that_fails(tmp_path: Path, call: str) -> None:
                     drive(tmp_path / f"{at}-{error}-{times}", OsFaults(call, error, path, times=times))
                 except AssertionError as failure:
                     wrong.append(f"{call} {error} {path} {times}: {str(failure)[:6000]}")
+    assert not wrong, "\n=====\n".join(wrong)
+
+
+CHILDS = ("open", "write", "mkdir", "rename", "link", "fsync", "listdir", "scandir", "unlink", "rmdir", "read", "stat")
+
+
+@pytest.mark.skipif(not os.environ.get("TRAINJOB_TEST_EVERY_FAULT"), reason="minutes: TRAINJOB_TEST_EVERY_FAULT=1")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("call", CHILDS)
+def test_every_call_that_fails_once_in_the_storage_child_is_made_up_for(tmp_path: Path, call: str) -> None:
+    """What was acknowledged is stored all the same, whichever call it was."""
+    wrong = []
+    for at, path in enumerate(sites(tmp_path / "sites", call, os_faults.STORAGE_CHILD)):
+        for error in ERRORS[call]:
+            folder = tmp_path / f"{at}-{error}"
+            try:
+                drive(folder, OsFaults(call, error, path, module=os_faults.STORAGE_CHILD))
+                stored = {one.parent.parent for one in folder.glob("store/checkpoints/*/.trainjob/manifest.json")}
+                assert "3" in [(one / "step").read_text() for one in stored], "the last one"
+            except AssertionError as failure:
+                wrong.append(f"{call} {error} {path}: {str(failure)[:6000]}")
     assert not wrong, "\n=====\n".join(wrong)
 
 

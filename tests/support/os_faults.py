@@ -6,7 +6,7 @@ with Rig(tmp_path, entry=os_faults.AGENT, env=plan.environment()) as rig: ...
 In the process `python -m support.os_faults -- <command>` is an agent whose calls of the standard library (`open`,
 `os.*`, `socket.*`, the fork under `subprocess.Popen`, selectors) go through a counter: those whose path (or, for calls
 without one, whose nearest caller of ours) has `path` in it fail, from the `after`-th on, `times` times. Ranks and the
-storage child are other processes, and whole. Each failure is written to `faults.log` beside the work dir.
+storage child are other processes, and whole, unless a plan's `module` is theirs. Each failure is written to `faults.log` beside the work dir.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Any
 from support.agent_rig import ROOT
 from trainjob_api import contract
 
-AGENT = ("-m", "support.os_faults")
-"""A Rig's `entry`."""
+AGENT_MODULE = "support.os_faults"
+AGENT = ("-m", AGENT_MODULE)
+STORAGE_CHILD = "trainjob.checkpoint.storage_child.child"
 FOR_EVER = 0
 RECORD = -1
 """Nothing fails; what could is written to the log."""
@@ -42,18 +43,27 @@ class OsFaults:
     """One kind of call that fails."""
 
     call: str
-    """`open`, `os.<name>` by its name, `write` (into files, by whatever call, and to the console), `fork`, `socket`,
-    `pipe`, `epoll`, `thread`.
+    """`open`, `os.<name>` by its name, `write` (into files, by whatever call, and to the console), `read` (of files that
+    are open), `fork`, `socket`, `accept`, `pipe`, `epoll`, `thread`.
     """
     error: str
     """Name of the errno."""
     path: str = ""
     after: int = 0
     times: int = 1
+    module: str = AGENT_MODULE
+    """Where: an agent's, or what it starts."""
+
+    @property
+    def entry(self) -> tuple[str, ...]:
+        """A Rig's."""
+        return AGENT if self.module == AGENT_MODULE else ("-m", "trainjob.agent")
 
     def environment(self) -> dict[str, str]:
         """For an agent."""
         roots = [str(ROOT / name) for name in ("operator", "worker-image", "tests")]
+        if self.module != AGENT_MODULE:
+            roots.append(str(ROOT / "tests/support/at_start"))
         return {_ENV: json.dumps(asdict(self)), "PYTHONPATH": os.pathsep.join(roots)}
 
 
@@ -90,6 +100,11 @@ class _Injector:
             return real(*arguments, **fields)
 
         return call
+
+
+def _name(file: Any, *arguments: Any, **fields: Any) -> object:
+    """Of a path or a descriptor."""
+    return os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
 
 
 def _ours() -> str:
@@ -134,14 +149,23 @@ def _arm(plan: OsFaults, log: str) -> None:
         thread.start = injector.wrapped(thread.start, nearest)
     elif plan.call in ("rename", "replace", "link"):
         setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), lambda a, b, *r, **k: os.fspath(b)))
-    elif plan.call == "fsync":
-        os.fsync = injector.wrapped(os.fsync, lambda fd: os.readlink(f"/proc/self/fd/{fd}"))
+    elif plan.call == "accept":
+        accepting: Any = socket.socket
+        accepting.accept = injector.wrapped(accepting.accept, nearest)
+    elif plan.call in ("memfd_create", "kill", "killpg"):
+        setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), nearest))
+    elif plan.call in ("fsync", "fstat", "pread", "preadv", "pwrite", "ftruncate", "fchmod", "statvfs"):
+        setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), _name))
+    elif plan.call == "symlink":
+        os.symlink = injector.wrapped(os.symlink, lambda a, b, *r, **k: os.fspath(b))
+    elif plan.call == "read":
+        _arm_files(injector, "r")
     else:
         setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), first))
 
 
 class _File:
-    """A file that was opened to be written, whose writes go through the counter."""
+    """A file whose reads and writes go through the counter."""
 
     def __init__(self, file: Any, path: object, injector: _Injector) -> None:
         self._file = file
@@ -152,6 +176,22 @@ class _File:
         self._injector.check(self._path)
         written: int = self._file.write(data)
         return written
+
+    def read(self, *count: int) -> Any:
+        self._injector.check(self._path)
+        return self._file.read(*count)
+
+    def readline(self, *count: int) -> Any:
+        self._injector.check(self._path)
+        return self._file.readline(*count)
+
+    def readinto(self, buffer: Any) -> Any:
+        self._injector.check(self._path)
+        return self._file.readinto(buffer)
+
+    def __iter__(self) -> Any:
+        self._injector.check(self._path)
+        return iter(self._file)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -164,22 +204,34 @@ class _File:
         self._file.__exit__(*how)
 
 
-def _arm_writes(injector: _Injector) -> None:
+def _arm_files(injector: _Injector, modes: str) -> None:
     real = io.open
 
     def opened(path: Any, mode: str = "r", *arguments: Any, **fields: Any) -> Any:
         file = real(path, mode, *arguments, **fields)
-        return _File(file, path, injector) if set(mode) & set("wax+") else file
+        return _File(file, path, injector) if set(mode) & set(modes) else file
 
+    builtins.open = io.open = opened  # type: ignore[assignment]
+
+
+def _arm_writes(injector: _Injector) -> None:
     def target(fd: int, *arguments: Any) -> str:
         """A file's name, or who writes to what has none."""
         name = os.readlink(f"/proc/self/fd/{fd}")
         return name if name.startswith("/") and os.path.isfile(name) else _ours()
 
-    builtins.open = io.open = opened  # type: ignore[assignment]
+    _arm_files(injector, "wax+")
     os.write = injector.wrapped(os.write, target)
     os.sendfile = injector.wrapped(os.sendfile, lambda out, *rest: target(out))
     os.copy_file_range = injector.wrapped(os.copy_file_range, lambda source, out, *rest: target(out))
+
+
+def arm_here(argv: list[str]) -> None:
+    """If this process is the one that the plan in its environment is for."""
+    plan = json.loads(os.environ.get(_ENV, "null"))
+    if plan is not None and plan["module"] in argv:
+        # Its working folder is the pod's volume.
+        _arm(OsFaults(**plan), os.path.join(os.path.dirname(os.getcwd()), LOG))
 
 
 def _main() -> None:
