@@ -21,6 +21,8 @@ from trainjob.agent.control.sync import Sync
 from trainjob.agent.processes import strays
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
+from trainjob.agent.wire import accepting
+from trainjob.agent.wire.accepting import Accepting
 from trainjob.agent.wire.addresses import join_address
 from trainjob.agent.work import Work
 from trainjob_api import contract
@@ -55,6 +57,7 @@ class Agent:
         self._acting: Optional[asyncio.Task[None]] = None
         self._failing = False
         """A fault of ours: what is staged is being stored, then it ends."""
+        self._accepting = Accepting()
         self._draining = False
         self._orphaned = False
         self._warning: Optional[str] = None
@@ -251,11 +254,18 @@ class Agent:
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
         """What the loop catches. A connection that it closes for it (a peer that sends nonsense) is said, and
-        survived: who is at its other end hears of that. A callback or a task of ours that fails is a fault of ours.
+        survived: who is at its other end hears of that. A callback or a task of ours that fails is a fault of ours, and
+        so is a place where nobody is let in any more.
         """
         error = context.get("exception")
         if isinstance(error, Exception) and any(name in context for name in ("handle", "task", "future")):
             self._could_not_go_on(error)
+            return
+        if isinstance(error, OSError) and context.get("message") == accepting.MESSAGE:
+            if self._accepting.failed(self._loop.time()):
+                self._console.say(f"no connection can be accepted for now: {error}")
+            elif self._accepting.is_lasting and not self._failing:
+                self._could_not_go_on(error)
             return
         self._console.say(f"fault: {context.get('message')}")
         if error is not None:
