@@ -102,7 +102,7 @@ def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_
     """The agent stands still, so that a large frame is sent in part when the handler raises."""
     script = HEAD + (
         "agent = os.getppid()\nos.kill(agent, signal.SIGSTOP)\n"
-        "try:\n    alarm_in_a_call('_send', 'link')\n    trainjob.broadcast_from_rank_zero(b'x' * 5_000_000)\nfinally:\n    os.kill(agent, signal.SIGCONT)\n"
+        "try:\n    alarm_in_a_call('_send', 'line')\n    trainjob.broadcast_from_rank_zero(b'x' * 5_000_000)\nfinally:\n    os.kill(agent, signal.SIGCONT)\n"
     )
     with Rig(tmp_path, script=script, agents=1) as rig:
         rig.run(1)

@@ -22,7 +22,8 @@ from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
 from trainjob.session.context import TrainContext
 from trainjob.session.errors import CheckpointError
-from trainjob.session.link import Link, link
+from trainjob.session.line import Line
+from trainjob.session.link import link
 from trainjob.session.metrics import plain
 from trainjob_api import contract
 from trainjob_api.rank_messages import Collective, Offer, Released
@@ -165,7 +166,7 @@ def report(
         raise SystemExit(0)
 
 
-def _call_report(line: Link, call: Collective) -> Released:
+def _call_report(line: Line, call: Collective) -> Released:
     """The state of a rank that brings no checkpoint is asked for, if another one does: taking it costs time."""
     world_size = line.context.world_size
     if call.checkpoint is not None:

@@ -1,285 +1,35 @@
-"""The rank's end of the Unix socket to its agent: one connection per process, opened on first use, and the log buffer.
+"""This process's connection to its agent (`line`), opened on first use, and what the agent is told of the program's
+end: its error, its exit code, that it leaves or becomes another program.
 
 Called by `calls` (collectives, restore, log rows), `failure` (the error that ends the rank) and `rank` (the hello at
-boot). One call that waits for an answer at a time; threads queue up. Must not know what the calls mean.
-
-A wait has no time-out of its own here: the agent ends it (time-out asked for, a rank gone, a mismatch), and an agent
-that dies closes the socket, which ends it with AgentLostError. A second clock could only disagree with the agent's.
-
-A wait can also be left by an exception of the user's own (a signal handler that raises). Whether that call counts is
-then known to the agent alone, so this rank makes no further calls: they are refused at once. One that was cut off while
-it was sent leaves half a frame behind: what is sent next goes over a new connection.
+boot).
 """
 
 from __future__ import annotations
 
 import atexit
 import builtins
-import contextlib
 import functools
 import os
-import socket
 import sys
 import threading
-import time
-from collections import deque
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, List, Mapping, NoReturn, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, NoReturn, Optional, Type
 
 from trainjob.session import context, errors, gloo_threads, stacks
-from trainjob_api import contract, wire
-from trainjob_api.rank_messages import (
-    FROM_RANK,
-    TO_RANK,
-    AskState,
-    Collective,
-    Error,
-    Failed,
-    Farewell,
-    Fetch,
-    Fetched,
-    FromRank,
-    Hello,
-    Leaving,
-    Log,
-    LogRow,
-    Released,
-    Reported,
-    ReportedAre,
-    Restore,
-    Restored,
-    State,
-    ToRank,
-)
-from trainjob_api.typed import BadMessage
+from trainjob.session.line import Line
+from trainjob_api import contract
+from trainjob_api.rank_messages import Error, Leaving
 
-CONNECT_TIMEOUT_S = 30.0
-FLUSH_INTERVAL_S = 0.2
-EXIT_FLUSH_S = 2.0
-ROWS_PER_MESSAGE = 500
-LOG_ROWS_KEPT = 65536
-"""Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
-
-Answer = TypeVar("Answer", Released, Restored, Fetched, ReportedAre)
-
-
-class Link:
-    """The connection of one rank. `post` is one way, `call` waits for its answer; both may be used from any thread."""
-
-    def __init__(self, who: context.TrainContext) -> None:
-        self.context = who
-        # A signal handler may call in the middle of a call of the same thread: that is refused, not waited for.
-        self._sending, self._calling, self._flushing = threading.RLock(), threading.RLock(), threading.RLock()
-        self._torn = False
-        """Nobody knows how much of the last frame was sent."""
-        self._left: Optional[str] = None
-        """The call that an exception of the user's left before it was answered."""
-        self._inside = False
-        """That call is still being made."""
-        self._collectives = 0
-        self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
-        self._flusher: Optional[threading.Thread] = None
-        self._sock = self._greet()
-
-    def _greet(self) -> socket.socket:
-        sock, who = _connect(self.context.agent_socket), self.context
-        hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), self._collectives)
-        try:
-            sock.sendall(FROM_RANK.encode(hello))
-        except OSError as error:
-            sock.close()
-            raise _lost(contract.OP_HELLO, error) from None
-        return sock
-
-    def post(self, word: FromRank) -> None:
-        """Send without an answer. Raises AgentLostError."""
-        self._send(FROM_RANK.encode(word), type(word).__name__.lower())
-
-    def _send(self, frame: bytes, operation: str) -> None:
-        with self._sending:
-            if self._torn:
-                self._sock.close()
-                self._sock = self._greet()
-            self._torn = True
-            try:
-                self._sock.sendall(frame)
-            except OSError as error:
-                self._torn = False
-                raise _lost(operation, error) from None
-            self._torn = False
-
-    def collective(self, call: Collective, state: Optional[Callable[[], bytes]] = None) -> Released:
-        """One call that all ranks make together: sends it with its number, waits for the release. `state`: asked if
-        another rank saves in this call. Raises CollectiveError, AgentLostError.
-        """
-        with self._calling:
-            return self._exchange(call._replace(n=self._collectives + 1), call.kind, Released, state)
-
-    def restore(self, checkpoint_id: Optional[str]) -> Optional[Mapping[str, Any]]:
-        """The attempt's own checkpoint (None) or a released one, its files to be fetched; None: there is none."""
-        with self._calling:
-            return self._exchange(Restore(checkpoint_id), contract.OP_RESTORE, Restored).checkpoint
-
-    def fetch(self, checkpoint_id: str, paths: Optional[Sequence[str]], apart: bool = False) -> str:
-        """The local folder in which these files of a restored checkpoint (None: all) are now, verified: to be read, or
-        (`apart`) to be handed to user code, which may write to them.
-        """
-        wanted = Fetch(checkpoint_id, None if paths is None else tuple(paths), apart)
-        with self._calling:
-            return self._exchange(wanted, contract.OP_FETCH, Fetched).folder
-
-    def reported(self, timeout_s: Optional[float]) -> Sequence[Mapping[str, Any]]:
-        """The run's checkpoints on storage, once those that were reported before are there, or the time is over."""
-        with self._calling:
-            return self._exchange(Reported(timeout_s), contract.OP_REPORTED, ReportedAre).checkpoints
-
-    def _exchange(
-        self, word: FromRank, name: str, answer: Type[Answer], state: Optional[Callable[[], bytes]] = None
-    ) -> Answer:
-        frame, n = FROM_RANK.encode(word), word.n if isinstance(word, Collective) else None
-        if self._inside:
-            raise errors.CollectiveError(
-                f"'{name}' is called while '{self._left}' of the same thread waits for its answer (in a signal "
-                "handler?). A rank makes one call after the other: let the handler set a flag and return, and look at "
-                "the flag after the call."
-            )
-        if self._left is not None:
-            raise errors.CollectiveError(
-                f"An exception (of a signal handler?) left '{self._left}' before it was answered. Whether that call "
-                "counts for the other ranks cannot be known here, so this rank can make no further calls. Let the "
-                "handler set a flag and return, and look at the flag after the call."
-            )
-        self._left, self._inside = name, True
-        self._collectives = self._collectives if n is None else n
-        try:
-            self._send(frame, name)
-            reply = TO_RANK.parse(*wire.receive(self._sock))
-            while isinstance(reply, AskState) or _is_of_one_before(reply, n):
-                if isinstance(reply, AskState) and reply.n == n and state is not None:
-                    self._send(FROM_RANK.encode(_taken(n, state)), contract.OP_STATE)
-                reply = TO_RANK.parse(*wire.receive(self._sock))
-        except (OSError, BadMessage) as error:
-            self._left = None
-            raise _lost(name, error) from None
-        except errors.AgentLostError:
-            self._left = None
-            raise
-        finally:
-            self._inside = False
-        self._left = None
-        if isinstance(reply, Failed):
-            raise errors.from_agent(reply.reason, reply.message, reply.ranks)
-        if not isinstance(reply, answer):
-            raise _lost(name, BadMessage(f"it answers with {type(reply).__name__}"))
-        return reply
-
-    def add_row(self, metrics: Dict[str, Any], step: Optional[int]) -> None:
-        """Keep one log row for the flusher thread, which the first row starts."""
-        self._rows.append(LogRow(metrics, step, time.time()))
-        if self._flusher is None:
-            self._start_flusher()
-
-    def flush(self) -> None:
-        """Send the rows that wait, in order. Raises AgentLostError."""
-        # Also those that the other thread has taken and not sent yet: they come before what is sent next.
-        with self._flushing:
-            self._send_rows()
-
-    def _send_rows(self) -> None:
-        while self._rows:
-            rows: List[LogRow] = []
-            # popleft is atomic: two flushing threads share the rows, none is sent twice.
-            while len(rows) < ROWS_PER_MESSAGE:
-                try:
-                    rows.append(self._rows.popleft())
-                except IndexError:
-                    break
-            if rows:
-                self.post(Log(tuple(rows)))
-
-    def _start_flusher(self) -> None:
-        with self._sending:
-            if self._flusher is None:
-                self._flusher = threading.Thread(target=self._flush_for_ever, name="trainjob-log", daemon=True)
-                self._flusher.start()
-
-    def _flush_for_ever(self) -> None:
-        while True:
-            time.sleep(FLUSH_INTERVAL_S)
-            try:
-                self.flush()
-            except errors.AgentLostError:
-                return
-
-    def close(self, code: Optional[int] = None) -> None:
-        """Send what waits, say farewell and close: at exit."""
-        # A flusher that is stuck in send() must not hold up the end of the process.
-        if self._sending.acquire(timeout=EXIT_FLUSH_S):
-            self._sending.release()
-            try:
-                self._sock.settimeout(EXIT_FLUSH_S)
-                self.flush()
-                self.post(Farewell(_left_with if code is None else code))
-            except errors.AgentLostError:
-                pass
-        self.abandon()
-
-    def becomes(self) -> None:
-        """Send what waits, and that this process is about to become another program."""
-        if self._sending.acquire(timeout=EXIT_FLUSH_S):
-            self._sending.release()
-            with contextlib.suppress(errors.AgentLostError):
-                self.flush()
-                self.post(Farewell(becomes=True))
-
-    def abandon(self) -> None:
-        """Close without a word: in a forked child, whose parent goes on using the connection."""
-        self._sock.close()
-
-
-def _is_of_one_before(reply: ToRank, n: Optional[int]) -> bool:
-    """An answer to a call that was given up before call n."""
-    return n is not None and isinstance(reply, (Released, Failed)) and reply.n is not None and reply.n < n
-
-
-def _taken(n: int, state: Callable[[], bytes]) -> State:
-    """Others wait for it: that it cannot be taken is told to them too."""
-    try:
-        return State(n, blob=state())
-    except Exception as error:  # a provider's own
-        return State(n, f"{type(error).__name__}: {error}")
-
-
-def _connect(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(CONNECT_TIMEOUT_S)
-        sock.connect(path)
-        sock.settimeout(None)
-    except OSError as error:
-        sock.close()
-        raise errors.AgentLostError(
-            f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it."
-        ) from None
-    return sock
-
-
-def _lost(operation: str, error: Exception) -> errors.AgentLostError:
-    return errors.AgentLostError(
-        f"The agent of this worker closed the connection during '{operation}' ({error}): the pod is being stopped, "
-        "or the agent died. Its own log says why."
-    )
-
-
-_link: Optional[Link] = None
+_link: Optional[Line] = None
 _booted = False
 """Whoever runs the program in this process tells of its end."""
 _opening = threading.Lock()
 _forked_from: Optional[int] = None
 
 
-def link() -> Link:
+def link() -> Line:
     """This process's connection, opened by the first call. Raises NotInWorkerError outside a worker."""
     return _link if _link is not None else _open()
 
@@ -291,7 +41,7 @@ def boot() -> None:
     link()
 
 
-def _open() -> Link:
+def _open() -> Line:
     global _link
     wish = os.environ.get(contract.ENV_IN_PROCESS)
     if wish and _forked_from is None and not os.environ.get(contract.ENV_AGENT_SOCKET):
@@ -306,7 +56,7 @@ def _open() -> Link:
                 )
             # Before the hello: whoever hears it may ask for our stacks, and the signal kills who does not handle it.
             stacks.make_readable()
-            opened = Link(context.read(os.environ))
+            opened = Line(context.read(os.environ))
             close_at_exit()
             _link = opened
             if not _booted:
@@ -332,7 +82,7 @@ def close_at_exit() -> None:
 
 def _close() -> None:
     if _link is not None:
-        _link.close()
+        _link.close(_left_with)
 
 
 def _tell_of_exceptions() -> None:
@@ -466,7 +216,7 @@ def disconnect() -> None:
     global _link
     with _opening:
         if _link is not None:
-            _link.close()
+            _link.close(_left_with)
         _link = None
 
 

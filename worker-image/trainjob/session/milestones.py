@@ -15,7 +15,7 @@ from trainjob.session import imported
 from trainjob_api.rank_messages import Begun
 
 if TYPE_CHECKING:
-    from trainjob.session.link import Link
+    from trainjob.session.line import Line
 
 
 class _Milestones:
@@ -46,7 +46,7 @@ def restored() -> None:
         _mine.restored = time.monotonic()
 
 
-def asked(line: Link) -> None:
+def asked(line: Line) -> None:
     """The first get_checkpoint() is answered. Raises AgentLostError."""
     restored()
     if not _mine.stepped and not _mine.asked:
@@ -54,7 +54,7 @@ def asked(line: Link) -> None:
         line.post(Begun(None, _mine.group, _mine.restored))
 
 
-def step(line: Link) -> None:
+def step(line: Line) -> None:
     """The first report() or log() of this rank. Raises AgentLostError."""
     if _mine.stepped:
         return
