@@ -213,6 +213,8 @@ def test_every_call_that_fails_once_in_the_storage_child_is_made_up_for(tmp_path
     """What was acknowledged is stored all the same, whichever call it was."""
     wrong = []
     for at, path in enumerate(sites(tmp_path / "sites", call, os_faults.STORAGE_CHILD)):
+        if not path:
+            continue  # whatever a child does first: of each that is started anew it would fail
         for error in ERRORS[call]:
             folder = tmp_path / f"{at}-{error}"
             try:
