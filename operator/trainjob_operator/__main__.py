@@ -28,6 +28,7 @@ from trainjob_operator.k8s.claims import Claims
 from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.leading import Keeper
 from trainjob_operator.k8s.lease import Leadership, first_transition
 from trainjob_operator.k8s.rights import missing_rights, needed_rights
 from trainjob_operator.k8s.served import fields_not_served, knows_trainjobs
@@ -176,15 +177,23 @@ class Operator:
 
     async def _become_leader(self, api: Api, closing: contextlib.AsyncExitStack) -> int:
         """Wait for the Lease and keep it; the transition number."""
-        settings = self._settings
+        settings, main = self._settings, asyncio.get_running_loop()
         if not settings.leader_election:
             return first_transition(self._clock.now())
-        leadership = Leadership(api, settings.pod_namespace, settings.lease, settings.pod_name, self._clock)
-        transition = await leadership.acquire()
-        closing.push_async_callback(leadership.release)
-        holding = asyncio.create_task(leadership.hold(), name="lease")
-        holding.add_done_callback(_end_at_once)
-        closing.push_async_callback(_stop, holding)
+
+        def called(*call: Any) -> None:
+            main.call_soon_threadsafe(self._called, *call)
+
+        async def make() -> tuple[Leadership, Api]:
+            apart = await Api.connect(kubeconfig=settings.kubeconfig)
+            apart.on_call = called
+            return Leadership(apart, settings.pod_namespace, settings.lease, settings.pod_name, self._clock), apart
+
+        # Another replica may act as soon as the Lease is gone: this one must not, not even to clean up.
+        keeper = Keeper(make, _exit_now)
+        closing.push_async_callback(keeper.release)
+        transition = await keeper.acquire()
+        api.fence = keeper.check
         return transition
 
     async def _lead(self, api: Api, transition: int, rules: bool, closing: contextlib.AsyncExitStack) -> None:
@@ -319,12 +328,6 @@ async def _all_of(*parts: Coroutine[Any, Any, None]) -> None:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
-
-
-def _end_at_once(holding: asyncio.Task[None]) -> None:
-    """The Lease is gone: another replica may act, so this one must not act any more, not even to clean up."""
-    if not holding.cancelled():
-        _exit_now(str(holding.exception()))
 
 
 def _exit_now(why: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from datetime import datetime, timedelta
 
@@ -201,6 +202,53 @@ def test_a_deleted_lease_ends_the_leadership_and_the_next_number_is_not_lower() 
 def test_numbers_of_a_new_lease_grow_with_time_and_fit_the_api() -> None:
     at = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     assert first_transition(at) < first_transition(at + timedelta(minutes=2)) < 2**31
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32))
+def test_who_may_write_holds_the_lease_whoever_stood_still(seed: int) -> None:
+    """Processes are stopped and go on at any moment; the first that runs then is not the one that renews."""
+
+    async def story() -> None:
+        rng = random.Random(seed)
+        store, loop = LeaseStore(), asyncio.get_running_loop()
+        replicas = [Replica(store, f"r{n}") for n in range(2)]
+        until = {replica.name: 0.0 for replica in replicas}
+        wrote = refused = 0
+
+        async def runs(name: str) -> None:
+            while until[name] > loop.time():
+                await passes(until[name] - loop.time())
+
+        async def write(replica: Replica) -> None:
+            nonlocal wrote, refused
+            while True:
+                await runs(replica.name)
+                try:
+                    replica.leadership.check()
+                except LeadershipLost:
+                    refused += 1
+                else:
+                    wrote += 1
+                    assert store.holder == replica.name, "it would have written beside another leader"
+                await passes(0.1)
+
+        for replica in replicas:
+            replica.link.before = functools.partial(runs, replica.name)
+        writers = [asyncio.create_task(write(replica)) for replica in replicas]
+        for _ in range(20):
+            for name in until:
+                if rng.random() < 0.4:
+                    until[name] = loop.time() + rng.uniform(0.1, 40.0)
+            await passes(rng.uniform(0.1, 30.0))
+            for writer in writers:
+                if writer.done():
+                    writer.result()
+        assert wrote and refused
+        for task in (*writers, *(replica.task for replica in replicas)):
+            task.cancel()
+
+    run_virtual(story())
 
 
 @settings(max_examples=30)

@@ -6,9 +6,47 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from trainjob_operator.cluster import Conflict, Manifest, NotFound, Unavailable
+
+
+class HandClock:
+    """A clock for several threads that stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = 0.0
+        self._sleeping: list[tuple[float, Callable[[], object]]] = []
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+    def steady(self) -> datetime:
+        return self.now()
+
+    def monotonic(self) -> float:
+        return self._at
+
+    async def sleep_until(self, deadline: float) -> None:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if self._at >= deadline:
+                return
+            self._sleeping.append((deadline, lambda: loop.call_soon_threadsafe(woken.set)))
+        await woken.wait()
+
+    def advance(self, seconds: float) -> None:
+        """Who was asleep until then wakes up."""
+        with self._lock:
+            self._at += seconds
+            due = [wake for deadline, wake in self._sleeping if deadline <= self._at]
+            self._sleeping = [entry for entry in self._sleeping if entry[0] > self._at]
+        for wake in due:
+            wake()
 
 
 class LeaseStore:
@@ -18,6 +56,8 @@ class LeaseStore:
 
     def __init__(self) -> None:
         self.lease: Manifest | None = None
+        self.written = threading.Event()
+        """Set by each write."""
         self._version = 0
 
     def read(self) -> Manifest:
@@ -33,6 +73,7 @@ class LeaseStore:
         self._version += 1
         self.lease = copy.deepcopy(body)
         self.lease["metadata"]["resourceVersion"] = str(self._version)
+        self.written.set()
         return self.read()
 
     @property
@@ -50,6 +91,8 @@ class LeaseLink:
         """Calls take effect, and no answer comes."""
         self.delay_s = 0.0
         """Before a call takes effect, and again before its answer arrives."""
+        self.before: Callable[[], Awaitable[object]] | None = None
+        """Waited for before each call, and again before its answer arrives."""
         self._store = store
 
     async def get(self, path: str, params: Any = None) -> Manifest:
@@ -61,12 +104,20 @@ class LeaseLink:
     async def replace(self, path: str, body: Manifest) -> Manifest:
         return await self._carry(lambda: self._store.write(body, new=False))
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     async def _carry(self, effect: Any) -> Manifest:
-        await asyncio.sleep(self.delay_s)
+        await self._way()
         if self.down:
             raise Unavailable("no connection")
         answer: Manifest = effect()
-        await asyncio.sleep(self.delay_s)
+        await self._way()
         if self.replies_lost:
             await asyncio.Event().wait()
         return answer
+
+    async def _way(self) -> None:
+        await asyncio.sleep(self.delay_s)
+        if self.before is not None:
+            await self.before()

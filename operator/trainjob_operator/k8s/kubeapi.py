@@ -67,7 +67,14 @@ class Api:
     def __init__(self, configuration: Configuration, timeout_s: float = TIMEOUT_S) -> None:
         self.on_call: OnCall | None = None
         """Told of every request when it is over."""
+        self.fence: Callable[[], None] | None = None
+        """Called when the first byte of a request that may change something is about to be written, however long it
+        waited before: what it raises, the call raises, and nothing goes out.
+        """
         self._configuration = configuration
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._about_to_send)
+        configuration.trace_configs = [trace]
         self._rest = RESTClientObject(configuration)
         connect_s = min(CONNECT_TIMEOUT_S, timeout_s)
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=connect_s, sock_connect=connect_s)
@@ -177,6 +184,12 @@ class Api:
         if status >= 300:
             raise _refusal(method, path, status, content, retry_after)
         return _parsed(method, path, content)
+
+    async def _about_to_send(
+        self, session: aiohttp.ClientSession, context: object, request: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        if self.fence is not None and request.method != "GET":
+            self.fence()
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": f"{JSON}, */*", "Content-Type": content_type, "User-Agent": contract.MANAGED_BY}

@@ -1,9 +1,9 @@
 """Who leads: a Lease that one replica holds and renews, timed by monotonic clocks alone.
 
-Called by `__main__.py`. A follower takes a Lease that has not changed for its whole duration *by the follower's own
-clock*; a holder gives up RENEW_WITHIN_S after it *sent* its last good renewal, which is earlier. Wall clocks are
-written for readers and never compared. What the leader does with its time is not this module's business; on
-LeadershipLost the process must end.
+Kept by `leading.py` in a thread of its own. A follower takes a Lease that has not changed for its whole duration *by
+the follower's own clock*; a holder gives up RENEW_WITHIN_S after it *sent* its last good renewal, which is earlier.
+Wall clocks are written for readers and never compared. What the leader does with its time is not this module's
+business; on LeadershipLost the process must end.
 """
 
 from __future__ import annotations
@@ -88,11 +88,7 @@ class Leadership:
             ends = self._renewed_at + RENEW_WITHIN_S
             await self._clock.sleep_until(min(next_try, ends))
             now = self._clock.monotonic()
-            if now >= ends:
-                raise LeadershipLost(
-                    f"the Lease {self._namespace}/{self._name} was not renewed for {now - self._renewed_at:.0f} s: "
-                    f"{trouble}"
-                )
+            self.check(trouble)
             next_try = now + EVERY_S
             try:
                 async with asyncio.timeout(min(CALL_S, ends - now)):
@@ -101,6 +97,14 @@ class Leadership:
                 next_try = self._clock.monotonic() + AGAIN_S
                 trouble = str(error) or f"no answer within {CALL_S:.0f} s"
                 _log.warning("the Lease was not renewed, trying again: %s", trouble)
+
+    def check(self, trouble: str = "this process did not run") -> None:
+        """The Lease is ours, and nobody may take it yet. Called in any thread. Raises LeadershipLost."""
+        name, now = f"{self._namespace}/{self._name}", self._clock.monotonic()
+        if self._lease is None:
+            raise LeadershipLost(f"the Lease {name} is not held")
+        if now >= self._renewed_at + RENEW_WITHIN_S:
+            raise LeadershipLost(f"the Lease {name} was not renewed for {now - self._renewed_at:.0f} s: {trouble}")
 
     async def release(self) -> None:
         """Let another replica lead at once. Trouble is logged: then the others wait until the Lease has run out."""

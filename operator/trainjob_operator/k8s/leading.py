@@ -1,0 +1,109 @@
+"""Keeps a leadership apart from the work that it allows: the Lease is renewed in a thread with its own event loop.
+
+Called by `__main__.py`. However long a callback of the main loop takes, the Lease is renewed meanwhile, and if it
+cannot be, `lost` is told in this thread, which waits for nobody. Should the whole process stand still (it was stopped,
+its machine was), `check` finds out before the next write goes out. When the Lease is whose is `lease.py`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from trainjob_operator.k8s.lease import Leadership, LeadershipLost
+
+STOP_S = 5.0
+"""For what the thread still has to do at the end."""
+
+T = TypeVar("T")
+Lost = Callable[[str], object]
+"""Told why, in whichever thread finds out; it ends the process."""
+
+
+class Closes(Protocol):
+    """What the Leadership was given to speak with the API server."""
+
+    async def close(self) -> None: ...
+
+
+Make = Callable[[], Awaitable[tuple[Leadership, Closes]]]
+"""Called in the thread, so that the connections are of its loop."""
+
+
+class Keeper:
+    """`await acquire()`, then the Lease is kept until `await release()`. Made and awaited in the main loop."""
+
+    def __init__(self, make: Make, lost: Lost) -> None:
+        self._make = make
+        self._lost = lost
+        self._leadership: Leadership | None = None
+        self._api: Closes | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._released = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    async def acquire(self) -> int:
+        """Wait until we lead; the transition number. Raises what making the connection raises."""
+        return await self._there(self._acquire())
+
+    def check(self) -> None:
+        """We lead, and nobody else may yet; to be asked in any thread before anything is written. Else `lost` is told.
+        Raises LeadershipLost.
+        """
+        assert self._leadership is not None, "check() comes after acquire()"
+        try:
+            self._leadership.check()
+        except LeadershipLost as error:
+            if not self._released:
+                self._lost(str(error))
+            raise
+
+    async def release(self) -> None:
+        """Let another lead, or stop waiting to; the thread ends. A second call does nothing."""
+        if self._released:
+            return
+        self._released = True
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._there(self._release())
+        except TimeoutError:
+            pass  # the others wait until the Lease has run out
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, STOP_S)
+
+    # --- In the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _acquire(self) -> int:
+        self._leadership, self._api = await self._make()
+        transition = await self._leadership.acquire()
+        self._holding = asyncio.create_task(self._leadership.hold(), name="lease")
+        self._holding.add_done_callback(self._held)
+        return transition
+
+    def _held(self, holding: asyncio.Task[None]) -> None:
+        if not holding.cancelled():
+            self._lost(str(holding.exception()))
+
+    async def _release(self) -> None:
+        if self._holding is not None:
+            self._holding.cancel()
+            await asyncio.wait({self._holding})
+        if self._leadership is not None:
+            await self._leadership.release()
+        if self._api is not None:
+            await self._api.close()
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it in the thread; cancelled here, it is cancelled there."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))

@@ -1,0 +1,180 @@
+"""A leadership whose main loop is really blocked, or whose whole process stands still: it is kept, or found out to be
+lost before the next write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from support.leases import HandClock, LeaseLink, LeaseStore
+from trainjob_operator.k8s import lease as rules
+from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.leading import Keeper
+from trainjob_operator.k8s.lease import Leadership, LeadershipLost
+
+PATIENCE_S = 60.0
+"""Only a test that fails waits so long."""
+
+
+class Stand:
+    """A keeper that leads; nothing of its time passes by itself."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.store = LeaseStore()
+        self.link = LeaseLink(self.store)
+        self.lost = threading.Event()
+        self.words: list[str] = []
+        self.keeper = Keeper(self._make, self._say)
+
+    async def _make(self) -> tuple[Leadership, LeaseLink]:
+        return Leadership(self.link, "ns", "lease", "one", self.clock, random.Random(1)), self.link
+
+    def _say(self, why: str) -> None:
+        self.words.append(why)
+        self.lost.set()
+
+
+@asynccontextmanager
+async def leading() -> AsyncIterator[Stand]:
+    stand = Stand()
+    await stand.keeper.acquire()
+    try:
+        yield stand
+    finally:
+        await stand.keeper.release()
+
+
+def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(story())
+
+
+def test_a_blocked_loop_does_not_cost_the_leadership() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            # No await from here on: nothing else of this loop has a turn.
+            for _ in range(10):
+                stand.store.written.clear()
+                stand.clock.advance(rules.EVERY_S)
+                assert stand.store.written.wait(PATIENCE_S), "the Lease is not renewed while the loop is blocked"
+            stand.keeper.check()
+            assert not stand.words and stand.store.holder == "one"
+
+    told(story)
+
+
+def test_who_cannot_renew_is_told_while_the_loop_is_blocked() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            stand.link.down = True
+            stand.clock.advance(rules.RENEW_WITHIN_S)
+            assert stand.lost.wait(PATIENCE_S)
+            assert "was not renewed for 10 s" in stand.words[0]
+
+    told(story)
+
+
+def test_a_process_that_stood_still_finds_out_before_its_next_write() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            stands, goes_on = threading.Event(), threading.Event()
+
+            async def stand_still() -> None:
+                stands.set()
+                goes_on.wait(PATIENCE_S)
+
+            stand.link.before = stand_still
+            stand.clock.advance(rules.EVERY_S)
+            assert stands.wait(PATIENCE_S), "the thread that renews stands still, too"
+            stand.clock.advance(rules.DURATION_S)
+            with pytest.raises(LeadershipLost):
+                stand.keeper.check()
+            assert stand.words
+            goes_on.set()
+
+    told(story)
+
+
+def test_after_the_release_nothing_is_written_and_nobody_is_ended() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            await stand.keeper.release()
+            with pytest.raises(LeadershipLost):
+                stand.keeper.check()
+            assert not stand.words and stand.store.holder == ""
+
+    told(story)
+
+
+def test_a_follower_that_is_told_to_stop_waits_no_longer() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            follower = Keeper(stand._make, stand._say)
+            waiting = asyncio.create_task(follower.acquire())
+            stand.store.written.clear()
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            await follower.release()
+            assert waiting.cancelled() and stand.store.holder == "one"
+
+    told(story)
+
+
+@pytest.mark.parametrize("open_", [True, False])
+def test_the_fence_is_asked_before_a_request_that_may_change_something_goes_out(open_: bool, tmp_path: Any) -> None:
+    class Shut(Exception):
+        pass
+
+    def fence() -> None:
+        if not open_:
+            raise Shut
+
+    async def story() -> None:
+        seen: list[str] = []
+
+        async def note(request: web.Request) -> web.Response:
+            await request.read()
+            seen.append(request.method)
+            return web.json_response({})
+
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", note)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        config = tmp_path / "kubeconfig"
+        config.write_text(KUBECONFIG.format(port=runner.addresses[0][1]))
+        api = await Api.connect(kubeconfig=str(config))
+        api.fence = fence
+        try:
+            await api.get("/x")
+            for change in (api.create, api.replace, api.merge_patch, api.delete):
+                try:
+                    await change("/x", {})
+                except Shut:
+                    assert not open_
+            assert seen == (["GET", "POST", "PUT", "PATCH", "DELETE"] if open_ else ["GET"])
+        finally:
+            await api.close()
+            await runner.cleanup()
+
+    told(story)
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"""
