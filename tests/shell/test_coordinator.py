@@ -452,6 +452,49 @@ def test_a_recheck_of_all_polls_looks_up_two_words_each() -> None:
     on_bench(test)
 
 
+class Counted(dict[str, int]):
+    """Slots by UID; whoever goes through all of them is counted."""
+
+    passed = 0
+
+    def items(self) -> Any:
+        Counted.passed += len(self)
+        return super().items()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_leaders_word_has_all_polls_looked_through(leads: bool) -> None:
+    """Where thousands begin at once, each of them says something that matters."""
+
+    async def test(bench: Bench) -> None:
+        running = job(1)
+        bench.coordinator.commit(running, pods(0, 1))
+        await bench.told(0)
+        await bench.told(1)
+        await passes(1.0)
+        rechecked: list[JobKey] = []
+        bench.coordinator._recheck = rechecked.append  # type: ignore[method-assign]
+        await bench.told(0 if leads else 1, 2, joined=True, quiet=False)
+        await passes(1.0)
+        assert rechecked == ([KEY] if leads else [])
+
+    on_bench(test)
+
+
+def test_what_one_worker_says_does_not_cost_a_look_at_all_others() -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1), pods(0, 1))
+        await bench.told(0)
+        await bench.told(1)
+        known = bench.coordinator._roster._committed[KEY]
+        object.__setattr__(known, "slots", Counted(known.slots))
+        broken = {"rank": 1, "state": contract.RANK_ENDED, "kind": contract.END_EXIT}
+        await bench.told(1, 2, attempt=1, ranks=[broken], lost_peers=[0])
+        assert bench.coordinator._asked[KEY] == {"pod-0"} and Counted.passed == 0
+
+    on_bench(test)
+
+
 def test_an_open_poll_keeps_nothing_of_its_report_but_who_asks() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(), pods(0, 1))

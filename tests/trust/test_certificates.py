@@ -119,7 +119,7 @@ def test_a_waiting_connection_is_small() -> None:
         for writer in writers:
             writer.transport.abort()
         await coordinator.stop()
-        assert each < 2 * 100 * 1024, f"{each / 1024:.0f} KiB for both ends"
+        assert each < 2 * 24 * 1024, f"{each / 1024:.0f} KiB for both ends"
 
     asyncio.run(main())
 

@@ -12,7 +12,7 @@ import hmac
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.agents.reports import Asker, BadReport, Report, parse_report
 from trainjob_operator.agents.roster import News, Outdated, Roster
 from trainjob_operator.agents.silence_watch import SilenceWatch
-from trainjob_operator.clock import Clock, wait_until
+from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.pods.naming import pod_name
@@ -124,7 +124,16 @@ class _Poll:
     """An open request of one pod."""
 
     asker: Asker
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Future[None]
+
+    @property
+    def answered(self) -> bool:
+        return self.over.done()
+
+    def answer(self) -> None:
+        """It is held no longer."""
+        if not self.over.done():
+            self.over.set_result(None)
 
 
 class Coordinator:
@@ -214,7 +223,7 @@ class Coordinator:
         self._silence.close()
         for polls in list(self._polls.values()):
             for poll in polls.values():
-                poll.answered.set()
+                poll.answer()
         await self._endpoint.stop()
 
     async def serve(self, token: str, body: bytes) -> Answer:
@@ -280,7 +289,8 @@ class Coordinator:
         elif news is News.MATTERS:
             self._enqueue(report.key, 0.0)
         if news is News.MATTERS:
-            self._recheck_soon(report.key)
+            if self._roster.is_of_the_leader(report):
+                self._recheck_soon(report.key)
             self._ask(report.key, self._roster.lost_peers(report))
             self._ask(report.key, self._roster.who_knows_progress(report))
         elif news is News.PROGRESS:
@@ -295,7 +305,12 @@ class Coordinator:
                 await self._look_for_owner(asker)
             if not self._roster.has_news_for(asker) and not self._closing:
                 hold_s = FAREWELL_S if self._roster.is_leaving(asker) else contract.LONG_POLL_S
-                await wait_until(self._clock, self._clock.monotonic() + hold_s, poll.answered.wait())
+                # A timer and a future: what each of thousands of agents that wait costs.
+                end = asyncio.get_running_loop().call_later(hold_s, poll.answer)
+                try:
+                    await poll.over
+                finally:
+                    end.cancel()
         finally:
             self._close(poll)
         return SyncReply(transition=self._transition, instruction=self._roster.instruction(asker))
@@ -307,8 +322,8 @@ class Coordinator:
         polls = self._polls.setdefault(asker.key, {})
         older = polls.get(asker.pod_uid)
         if older is not None:
-            older.answered.set()
-        polls[asker.pod_uid] = poll = _Poll(asker)
+            older.answer()
+        polls[asker.pod_uid] = poll = _Poll(asker, asyncio.get_running_loop().create_future())
         return poll
 
     def _close(self, poll: _Poll) -> None:
@@ -338,8 +353,8 @@ class Coordinator:
         """Answer those open polls whose instruction has changed."""
         self._rechecks.discard(key)
         for poll in self._polls.get(key, {}).values():
-            if not poll.answered.is_set() and self._roster.has_news_for(poll.asker):
-                poll.answered.set()
+            if not poll.answered and self._roster.has_news_for(poll.asker):
+                poll.answer()
 
     def _recheck_soon(self, key: JobKey) -> None:
         if key not in self._rechecks:
@@ -357,7 +372,7 @@ class Coordinator:
             self._asked.setdefault(key, set()).add(uid)
             poll = self._polls.get(key, {}).get(uid)
             if poll is not None:
-                poll.answered.set()
+                poll.answer()
 
     def _was_asked(self, key: JobKey, uid: str) -> bool:
         """Whether the pod's next word was waited for; from now on it is not."""

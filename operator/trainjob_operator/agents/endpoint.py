@@ -25,13 +25,14 @@ BODY_TIMEOUT_S = 10.0
 """How long a client may take to send a body."""
 IDLE_S = 60.0
 """How long a connection may stay without a request; agents need a moment between two."""
-TLS_BUFFER = 16 * 1024
-"""Bytes kept for each TLS connection: a record has no more. asyncio keeps 256 KiB, which thousands of waiting agents
-would fill the memory with. It has one setting for the process: connections of kopf and to the API server have it too.
+TLS_BUFFER = 4 * 1024
+"""Bytes read at once from a TLS connection, and kept for it: a report has no more. asyncio keeps 256 KiB, and OpenSSL
+what came of them, which thousands of waiting agents would fill the memory with. It has one setting for the process:
+connections of kopf and to the API server have it too, whose long lists take a few more reads.
 """
 BODIES_LIMIT = 16 * 1024 * 1024
 """Bytes of all bodies that are being read at one moment; the next ones wait."""
-READ_BUFFER = 8 * 1024
+READ_BUFFER = 4 * 1024
 """Bytes that a connection may bring before anybody asks for them."""
 LINGER_S = 2.0
 """So long a body that nobody wants is thrown away, so that its sender gets to read why."""

@@ -30,7 +30,7 @@ PAUSE_S = 1.0
 class Bounds:
     """For connections, above all those that nobody has shown a good token on."""
 
-    connections: int = 1024
+    connections: int = 512
     per_address: int = 256
     """On one node many workers may share an address."""
     handshake_s: float = 5.0

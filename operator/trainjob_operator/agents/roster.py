@@ -7,6 +7,7 @@ sync.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Mapping
@@ -172,7 +173,15 @@ class Roster:
             return []
         members = parse_slots(attempt.members)
         lost = {members[index] for index in report.lost_peers if index < len(members)}
-        return [uid for uid, slot in known.slots.items() if slot in lost]
+        return [known.uids[slot] for slot in sorted(lost) if slot in known.uids]
+
+    def is_of_the_leader(self, report: Report) -> bool:
+        """Whether it is the word of the worker whose address the members of the newest attempt are told. No other
+        changes what anybody else is told.
+        """
+        known = self._committed.get(report.key)
+        attempt = known.job.status.attempt if known is not None else None
+        return attempt is not None and parse_slots(attempt.members)[:1] == (report.slot,)
 
     def tells_of_a_break(self, report: Report) -> bool:
         """Whether a member says that a rank of the newest attempt broke."""
@@ -186,8 +195,8 @@ class Roster:
         attempt = known.job.status.attempt if known is not None else None
         if known is None or attempt is None or not self.tells_of_a_break(report):
             return []
-        members = parse_slots(attempt.members)
-        return [uid for uid, slot in known.slots.items() if slot in members[:1] and uid != report.pod_uid]
+        uids = [known.uids[slot] for slot in parse_slots(attempt.members)[:1] if slot in known.uids]
+        return [uid for uid in uids if uid != report.pod_uid]
 
     # --- What agents are told -----------------------------------------------------------------------------------------
 
@@ -239,6 +248,7 @@ class _Words(Mapping[int, AgentView]):
         return sum(1 for _ in self)
 
 
+@functools.lru_cache(maxsize=4096)
 def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:
     """By which the agents of one attempt know each other: derived, never stored. One that missed a newer attempt does
     not know that one's.
