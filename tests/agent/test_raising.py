@@ -110,6 +110,18 @@ def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_
         assert (rig.rank(0)["kind"], rig.rank(0)["error"]["type"]) == (contract.END_EXCEPTION, "Alarm")
 
 
+def test_what_a_rank_said_is_heard_whatever_holds_its_streams_open_and_without_waiting(tmp_path: Path) -> None:
+    script = HEAD + (
+        "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print('x' * 40000, flush=True)\nprint('the last line', flush=True)\nraise ValueError('gone ' + 'y' * 900)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1, entry=entry(processes__ranks__LAST_WORDS_S=0.0)) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert (rig.rank(0)["kind"], rig.rank(0)["error"]["type"]) == (contract.END_EXCEPTION, "ValueError")
+        rig.wait_text(0, "the last line")
+
+
 @pytest.mark.parametrize("way", ["a shell runs two", "one becomes another"])
 def test_programs_one_after_the_other_are_one_rank(tmp_path: Path, way: str) -> None:
     """Each counts its calls from 1; the attempt counts on."""

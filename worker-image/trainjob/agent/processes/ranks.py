@@ -22,7 +22,8 @@ STUCK_S = 30.0
 """After SIGKILL: until processes that live on are reported, and again until the agent gives up on its pod."""
 LAST_WORDS_S = 0.5
 """After a rank's end: how long its socket and pipe may take to reach their ends (a left-over process may hold them
-open).
+open). What the rank itself said lies in the kernel's buffers by then, and is read in the same turn of the loop: no
+clock decides whether it is heard.
 """
 
 
