@@ -110,6 +110,34 @@ def test_an_exception_in_the_middle_of_a_frame_leaves_the_connection_usable(tmp_
         assert (rig.rank(0)["kind"], rig.rank(0)["error"]["type"]) == (contract.END_EXCEPTION, "Alarm")
 
 
+def test_a_program_that_closes_all_descriptors_goes_on_over_new_ones(tmp_path: Path) -> None:
+    """os.closerange, as libraries do that make daemons; with and without a file that gets the library's number."""
+    script = HEAD + (
+        "for i in range(3):\n    trainjob.report({'i': i})\n    os.closerange(3, 256)\n"
+        "    files = [open('train.py') for _ in range(20 * i)]\nprint('read', len(files[-1].read()), flush=True)\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait_text(1, f"read {len(script)}")
+        assert "Traceback" not in rig.text(0) + rig.text(1)
+
+
+def test_a_working_folder_that_is_gone_keeps_nobody_from_resuming(tmp_path: Path) -> None:
+    script = HEAD + (
+        "import tempfile\nd = tempfile.mkdtemp()\nos.chdir(d)\nos.rmdir(d)\n"
+        "found = trainjob.get_checkpoint()\n"
+        "if found is None:\n    trainjob.report({}, checkpoint=trainjob.Checkpoint.from_dict({'step': 7}))\n"
+        "    raise ValueError('once')\nprint('step', found.to_dict()['step'], flush=True)\n"
+    )
+    with Rig(tmp_path, script=script, agents=1) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, attempt=1), "ended")
+        rig.run(2)
+        rig.wait(rig.completed, "completed")
+        rig.wait_text(0, "step 7")
+
+
 def test_what_a_rank_said_is_heard_whatever_holds_its_streams_open_and_without_waiting(tmp_path: Path) -> None:
     script = HEAD + (
         "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"

@@ -147,7 +147,8 @@ class Checkpoint:
         """The handle for a `restored` reply of the agent; `contents`: of one that is not here yet. `elsewhere` in it:
         what is stored is a note.
         """
-        checkpoint = cls(str(found.get("path") or ""))
+        # One that is not here yet has no path; a relative one would ask for a working folder, which may be gone.
+        checkpoint = cls(str(found.get("path") or os.sep))
         checkpoint._noted = bool(found.get("elsewhere"))
         if contents is not None:
             checkpoint._path, checkpoint._contents = None, contents

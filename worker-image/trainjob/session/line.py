@@ -14,6 +14,7 @@ it was sent leaves half a frame behind: what is sent next goes over a new connec
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -53,6 +54,10 @@ ROWS_PER_MESSAGE = 500
 LOG_ROWS_KEPT = 65536
 """Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
 
+_NOT_OURS = (errno.EBADF, errno.ENOTSOCK)
+"""The program has closed our descriptor (os.closerange, libraries that make daemons); the number may be another file's
+by now.
+"""
 Answer = TypeVar("Answer", Released, Restored, Fetched, ReportedAre)
 
 
@@ -88,7 +93,7 @@ class Line:
         """Send without an answer. Raises AgentLostError."""
         self._send(FROM_RANK.encode(word), type(word).__name__.lower())
 
-    def _send(self, frame: bytes, operation: str) -> None:
+    def _send(self, frame: bytes, operation: str, again: bool = True) -> None:
         with self._sending:
             if self._torn:
                 self._sock.close()
@@ -97,6 +102,10 @@ class Line:
             try:
                 self._sock.sendall(frame)
             except OSError as error:
+                if again and error.errno in _NOT_OURS:
+                    self._sock.detach()
+                    self._send(frame, operation, again=False)
+                    return
                 self._torn = False
                 raise _lost(operation, error) from None
             self._torn = False
@@ -209,12 +218,11 @@ class Line:
         # A flusher that is stuck in send() must not hold up the end of the process.
         if self._sending.acquire(timeout=EXIT_FLUSH_S):
             self._sending.release()
-            try:
+            with contextlib.suppress(OSError):
                 self._sock.settimeout(EXIT_FLUSH_S)
+            with contextlib.suppress(errors.AgentLostError):
                 self.flush()
                 self.post(Farewell(code))
-            except errors.AgentLostError:
-                pass
         self.abandon()
 
     def becomes(self) -> None:
