@@ -28,7 +28,7 @@ from trainjob_api.v1alpha1 import TrainJob
 if TYPE_CHECKING:
     from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 
-PUT_RIGHT = "put that right, then run the same command again"
+CORRECT = "correct that, then run the same command again"
 ASK_S = 4.0
 """How long a job that was stopped is asked for its newest checkpoint."""
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         outcome = run_job(job, listener=show)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=PUT_RIGHT) from None
+        raise CommandError(str(error), next_step=CORRECT) from None
     finally:
         display.close()
     return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
@@ -70,7 +70,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
         job = checks.fitted(job, backend.base_environment())
         checks.check(job, backend.base_environment(), os.getcwd())
     except LaunchError as error:
-        raise CommandError(str(error), next_step=PUT_RIGHT) from None
+        raise CommandError(str(error), next_step=CORRECT) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
     print(yaml.safe_dump(document, sort_keys=False), end="")
     print(*filter(None, (renamed(args, job), f"nothing was started; {opening(job)}")), sep="\n", file=sys.stderr)
@@ -105,7 +105,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     try:
         end = script.run(job, command, debug=args.pdb)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=PUT_RIGHT) from None
+        raise CommandError(str(error), next_step=CORRECT) from None
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)

@@ -93,7 +93,7 @@ def next_step(error: StoreError, cluster: Settings | None) -> str:
         return "name another folder with -o"
     if error.kind == errors.INVALID:
         return "correct that and run the command again"
-    return "put that right, then run the same command again"
+    return "correct that, then run the same command again"
 
 
 _KEYS = contract.S3_SECRET_KEYS[:2]

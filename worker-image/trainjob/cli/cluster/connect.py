@@ -48,7 +48,7 @@ def refusals() -> Iterator[None]:
             str(error), next_step="correct that argument and run the command again", code=CLI_USAGE
         ) from None
     except LaunchError as error:
-        raise CommandError(str(error), next_step="put that right, then run the same command again") from None
+        raise CommandError(str(error), next_step="correct that, then run the same command again") from None
 
 
 def code_of(error: ApiError) -> int:
