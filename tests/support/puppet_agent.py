@@ -186,6 +186,7 @@ class PuppetAgent:
             unreached_s=0.0 if since is None else self.world.clock.monotonic() - since,
             run=1 if self.joined or self.completed else None,
             resumed_from=self.resumed_from,
+            hang=None,
             leader=self.leader,
             beginning=self.beginning,
         )
@@ -373,6 +374,7 @@ class PuppetAgent:
         self.saving.to_leader = self._to_leader
         if self.index == 0:
             self.leader = Leader(self.site, attempt, self.group.workers, self.processes, self.member.take)
+            self.leader.hangs_after(0)  # trainers of this kind stand nowhere
             self.leader.want_boundary(self.boundary)
         self.group.come(self, self.index)
 
