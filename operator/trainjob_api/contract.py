@@ -258,6 +258,9 @@ STACKS_LIMIT = 4096
 """Characters of what is told of where all ranks stand."""
 HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
+DRAIN_RESERVE_S = 10.0
+"""Of a pod's grace period, what is kept for storing what was saved; before that its ranks may still reach a checkpoint.
+"""
 METRICS_LIMIT = 16
 """Metrics kept in status.progress."""
 NAME_LIMIT = 52
@@ -844,6 +847,10 @@ class Instruction(TypedDict, total=False):
     """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
     hang_after_s: float
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
+    drain_s: float
+    """To an agent that was told to end (SIGTERM), with `run`: for so long its ranks may go on to a checkpoint."""
+    gone_s: float
+    """With `drain_s`: after so long its container is killed."""
     grace_s: float
     exit_code: int
     reason: str

@@ -571,6 +571,9 @@ class Boundary(StatusModel):
 
     cause: str = Field(description="Why the attempt is to end.")
     since: datetime = Field(description="When that was wished; boundaryTimeoutSeconds later it waits no longer.")
+    gone_by: datetime | None = Field(
+        None, description="A worker's pod is going away: when the first of them is gone, at the latest."
+    )
 
 
 class TrainJobStatus(StatusModel):

@@ -176,3 +176,60 @@ def test_the_operator_killed_at_any_call_of_a_resize_ends_in_the_same_state(at: 
             assert sim.world.training("digits").steps == list(range(1, length + 1))
 
     run_virtual(main())
+
+
+def leave(how: str, slot: int, grace_s: int) -> Callable[[Simulation], object]:
+    def evict(sim: Simulation) -> object:
+        if how == "evicted":
+            return sim.world.evict_pod(sim.agent(slot), grace_s=grace_s)
+        agent = sim.agent(slot)
+        return asyncio.ensure_future(sim.cluster.delete_pod(NAMESPACE, agent.pod_name, agent.pod_uid, grace_s))
+
+    return evict
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
+def test_a_worker_that_goes_away_reaches_a_checkpoint_first(how: str, slot: int) -> None:
+    """Rank 0's worker too: its agent serves the others until the attempt has ended."""
+
+    async def main() -> None:
+        async with Simulation(seed=5) as sim:
+            await started(sim, workers=3)
+            leave(how, slot, 30)(sim)
+            job = await sim.until_finished()
+            assert job.status.holds("Complete"), job.status.to_json()
+            cause = contract.REASON_PREEMPTED if how == "evicted" else contract.REASON_POD_LOST
+            assert [entry.end_cause for entry in job.status.history] == [cause, contract.REASON_COMPLETED]
+            books = (job.status.failures.preemptions, job.status.failures.counted)
+            assert books == ((1, 0) if how == "evicted" else (0, 1))
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+def test_without_time_for_it_the_attempt_ends_at_once() -> None:
+    async def main() -> None:
+        async with Simulation(seed=5) as sim:
+            await started(sim, workers=3)
+            leave("evicted", 1, int(contract.DRAIN_RESERVE_S))(sim)
+            await sim.until(lambda: sim.job("digits").status.attempt.number == 2, "the next attempt", within_s=30.0)
+            assert sim.job("digits").status.failures.preemptions == 1
+
+    run_virtual(main())
+
+
+def test_a_loop_that_saves_nothing_in_time_ends_with_time_left_to_store() -> None:
+    async def main() -> None:
+        async with Simulation(seed=5) as sim:
+            await started(sim, workers=2)
+            training = sim.world.training("digits")
+            training.every = 10**6
+            began = sim.world.clock.now()
+            leave("evicted", 1, 30)(sim)
+            job = await sim.until_finished()
+            ended_at = job.status.history[0].ended_at
+            assert ended_at is not None and job.status.failures.preemptions == 1
+            assert 15 <= (ended_at - began).total_seconds() <= 30 - contract.DRAIN_RESERVE_S + 1
+
+    run_virtual(main())

@@ -19,6 +19,7 @@ from support.puppet_group import Group, say_bye
 from support.puppet_ranks import Ranks
 from support.puppet_storage import Child, Inline
 from trainjob.agent import finishing, observed
+from trainjob.agent.agent import ANSWER_S
 from trainjob.agent.attempts import beginning, course
 from trainjob.agent.attempts.course import Course
 from trainjob.agent.attempts.leader import Leader
@@ -256,8 +257,12 @@ class PuppetAgent:
         self._acknowledged = instruction
         if instruction["do"] != contract.DO_WAIT:
             self._told = instruction
-        if changed and not self.draining:
+        if changed and (not self.draining or self._is_of_this_attempt(instruction)):
             await self._obey(instruction)
+
+    def _is_of_this_attempt(self, instruction: dict[str, Any]) -> bool:
+        """As `Work.keep_up`."""
+        return instruction["do"] == contract.DO_RUN and instruction["attempt"] == self.attempt
 
     async def _obey(self, instruction: dict[str, Any]) -> None:
         """As `Work.follow`."""
@@ -479,7 +484,21 @@ class PuppetAgent:
             self.speak()
             self._background(self._drained())
 
+    async def _train_on(self) -> None:
+        """As `Agent._train_on`."""
+        number, until, heard = self.attempt, self.world.clock.monotonic() + ANSWER_S, False
+        while not self.quiet and self.world.clock.monotonic() < until:
+            told = self._told
+            if told.get("do") != contract.DO_RUN or told["attempt"] != number:
+                return
+            if "drain_s" in told and not heard:
+                heard, until = True, self.world.clock.monotonic() + told["drain_s"]
+            elif heard and "drain_s" not in told:
+                return
+            await asyncio.sleep(0.05)
+
     async def _drained(self) -> None:
+        await self._train_on()
         await self._stop_ranks()
         self.speak()
         await asyncio.sleep(STOP_S)

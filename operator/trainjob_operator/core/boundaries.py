@@ -1,32 +1,40 @@
 """A planned change loses no step: it waits for the next report() that brings a checkpoint, and ends the attempt there.
 
 Called by the rules that end a running attempt because somebody wishes it (`lifecycle.py`, `size/start.py`,
-`size/edits.py`) and by `decide.py`. The wish stands in status; rank 0's agent hears of it (`instruct.py`), keeps its
-ranks in report() behind the checkpoint that they have just saved, and says so; the write that follows ends the attempt.
-Whatever ends the attempt otherwise ends the wish; a rule that wishes no more takes it back.
+`size/edits.py`) or because a worker is going away (`ends/drains.py`), and by `decide.py`. The wish stands in status;
+rank 0's agent hears of it (`instruct.py`), keeps its ranks in report() behind the checkpoint that they have just saved,
+and says so; the write that follows ends the attempt. Whatever ends the attempt otherwise ends the wish; a rule that
+wishes no more takes it back.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import Boundary
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.turn import Turn
 
 
-def wait(turn: Turn, cause: str) -> Hold | None:
-    """Whether a planned end of the running attempt waits; None: it may end now."""
+def wait(turn: Turn, cause: str, gone_by: datetime | None = None) -> Hold | None:
+    """Whether a planned end of the running attempt waits; None: it may end now. `gone_by`: a worker is going away, and
+    is gone then.
+    """
     attempt = turn.running
     if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
         return None
     known = turn.status.boundary
-    wish = Boundary(cause=cause, since=known.since if known is not None else turn.now)
+    if known is not None and gone_by is None:
+        gone_by = known.gone_by
+    wish = Boundary(cause=cause, since=known.since if known is not None else turn.now, gone_by=gone_by)
     turn.wishes_boundary = True
     word = turn.leader_word()
     if known is not None and word is not None and word.boundary == token(known):
         turn.say(f"{cause}: its ranks wait behind a checkpoint that they have just saved")
         return None
-    until = after(wish.since, turn.spec.boundary_timeout_seconds)
+    until = until_when(turn, wish)
     if turn.now >= until:
         turn.say(f"{cause}: no report() with a checkpoint came within {elapsed(turn.now, wish.since):.0f} s")
         return None
@@ -37,8 +45,14 @@ def wait(turn: Turn, cause: str) -> Hold | None:
 
 def waits_for(turn: Turn, wish: Boundary) -> str:
     """What a planned change waits for, and how long."""
-    until = after(wish.since, turn.spec.boundary_timeout_seconds)
+    until = until_when(turn, wish)
     return f"{wish.cause} waits for the next report() with a checkpoint, until {until:%H:%M:%S} UTC"
+
+
+def until_when(turn: Turn, wish: Boundary) -> datetime:
+    """How long a wish waits: boundaryTimeoutSeconds, and of a pod's grace period what storing leaves."""
+    until = after(wish.since, turn.spec.boundary_timeout_seconds)
+    return until if wish.gone_by is None else min(until, after(wish.gone_by, -contract.DRAIN_RESERVE_S))
 
 
 def take_back(turn: Turn) -> None:

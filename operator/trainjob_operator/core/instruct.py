@@ -15,6 +15,7 @@ from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
+from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.pods.naming import positions
 
 
@@ -69,12 +70,16 @@ def _run(
         processes=max(1, attempt.world_size // len(members)),
         leader=leader.address,
     )
+    boundary, known = job.status.boundary, agents.get(slot)
     if slot == first:
-        boundary, limit = job.status.boundary, hangs.after_s(job.spec.hang)
+        limit = hangs.after_s(job.spec.hang)
         if boundary is not None:
             word["boundary"] = boundaries.token(boundary)
         if limit is not None:
             word["hang_after_s"] = limit
+    if boundary is not None and boundary.gone_by is not None and known is not None and known.draining:
+        gone_s = elapsed(boundary.gone_by, boundary.since)
+        word["gone_s"], word["drain_s"] = gone_s, max(0.0, gone_s - contract.DRAIN_RESERVE_S)
     return word, f"member {word['index']} of {len(members)} in attempt {attempt.number}"
 
 

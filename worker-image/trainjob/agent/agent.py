@@ -7,10 +7,11 @@ cancelled.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
-from typing import Any, Awaitable, Callable, Dict, Optional, cast
+from typing import Any, Awaitable, Callable, Dict, Optional, Tuple, cast
 
 from trainjob.agent import observed, steady
 from trainjob.agent.background import Background, explain, where
@@ -31,6 +32,11 @@ DRAIN_S = 25.0
 """From SIGTERM to our end: below the 30 s that a pod has by default."""
 RANKS_DRAIN_S = 15.0
 """Of it, what the ranks have for themselves."""
+ANSWER_S = 2.0
+"""How long ranks of a pod that goes away train on before the operator has said that they may."""
+LAST_RANKS_S = 5.0
+"""What ranks have for themselves that came to no checkpoint in the time that they were given."""
+STEP_S = 0.5
 ORPHAN_S = 30.0
 """After the launcher's death: to commit the newest released checkpoint."""
 LONELY_S = 600.0
@@ -59,6 +65,8 @@ class Agent:
         """A fault of ours: what is staged is being stored, then it ends."""
         self._accepting = Accepting()
         self._draining = False
+        self._heard = asyncio.Event()
+        """Another instruction came."""
         self._orphaned = False
         self._warning: Optional[str] = None
         self._why = ""
@@ -122,6 +130,9 @@ class Agent:
             return
         self._instruction = instruction
         self._sync.changed(True)
+        self._heard.set()
+        if self._draining:
+            self._work.keep_up(instruction)
         if self._orphaned or self._draining or self._failing:
             return
         told = steady.now()
@@ -158,7 +169,9 @@ class Agent:
 
     async def _drained(self) -> None:
         deadline = self._loop.time() + DRAIN_S
-        await self._work.stop(contract.END_STOPPED, RANKS_DRAIN_S)
+        grace_s, gone_at = await self._train_on()
+        deadline = max(deadline, gone_at)
+        await self._work.stop(contract.END_STOPPED, grace_s)
         await self._within(self._work.finish(), deadline - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
@@ -168,6 +181,27 @@ class Agent:
                 contract.EXIT_OK if self._work.is_complete else contract.EXIT_REMOVED,
                 "its pod was told to end (SIGTERM)",
             )
+
+    async def _train_on(self) -> Tuple[float, float]:
+        """To the next checkpoint, if the operator gives the ranks the time; it then ends the attempt, which is another
+        instruction. What they have to end by themselves, and when all must be stored, by the loop's time.
+        """
+        number, until, gone_at = self._work.training, self._loop.time() + ANSWER_S, 0.0
+        if number is None:
+            return RANKS_DRAIN_S, 0.0
+        while self._work.training == number and self._loop.time() < until:
+            told = self._instruction or {}
+            if told.get("do") != contract.DO_RUN or told.get("attempt") != number:
+                return (0.0 if gone_at else RANKS_DRAIN_S), gone_at
+            if "drain_s" in told and not gone_at:
+                now = self._loop.time()
+                until, gone_at = now + float(told["drain_s"]), now + float(told.get("gone_s") or 0) - LAST_WORD_S
+            elif gone_at and "drain_s" not in told:
+                break
+            self._heard.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), min(STEP_S, max(0.01, until - self._loop.time())))
+        return (LAST_RANKS_S if gone_at else RANKS_DRAIN_S), gone_at
 
     def _parent_fd_readable(self) -> None:
         assert self._config.parent_fd is not None

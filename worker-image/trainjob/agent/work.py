@@ -164,6 +164,18 @@ class Work:
             return Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
         return None
 
+    @property
+    def training(self) -> Optional[int]:
+        """The attempt whose ranks are there; None: there are none."""
+        return self.attempt.number if self.attempt is not None and self.attempt.alive else None
+
+    def keep_up(self, instruction: contract.Instruction) -> None:
+        """While this pod goes away: of the attempt that it is in it still hears, another it does not begin."""
+        attempt = self.attempt
+        is_ours = attempt is not None and instruction.get("attempt") == attempt.number and not attempt.unused
+        if attempt is not None and is_ours and instruction.get("do") == contract.DO_RUN:
+            attempt.update(instruction)
+
     async def _run_attempt(self, instruction: contract.Instruction, told: float) -> None:
         from trainjob.agent.attempts import beginning
         from trainjob.agent.attempts.attempt import Attempt

@@ -9,6 +9,7 @@ witness confirms (`silence.py`).
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_operator.core.ends import drains
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.hangs import find_hang
 from trainjob_operator.core.ends.incident import Incident, Undecided
@@ -62,7 +63,7 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     lost = sorted((lost_at(turn, slot), slot) for slot in turn.members() if is_lost(turn, slot))
     first = next((end for end in ends if not end.communication), None)
     if lost and (first is None or lost[0][0] < first.time):
-        return of_pod(turn, lost[0][1])
+        return drains.waits(turn, [slot for _, slot in lost]) or of_pod(turn, lost[0][1])
     waits = _wait_for_the_ending(turn, first or next(iter(ends), None))
     if waits is not None:
         return waits
