@@ -183,6 +183,7 @@ def leave(how: str, slot: int, grace_s: int) -> Callable[[Simulation], object]:
         if how == "evicted":
             return sim.world.evict_pod(sim.agent(slot), grace_s=grace_s)
         agent = sim.agent(slot)
+        sim.world.incidents += 1
         return asyncio.ensure_future(sim.cluster.delete_pod(NAMESPACE, agent.pod_name, agent.pod_uid, grace_s))
 
     return evict
