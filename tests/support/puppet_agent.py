@@ -597,3 +597,7 @@ class _Duties:
     @property
     def ranks(self) -> list[Any]:
         return [SimpleNamespace(rank=rank["rank"], output=None) for rank in self._agent.ranks]
+
+    def process_of(self, number: int) -> Any:
+        report = next(rank for rank in self._agent.ranks if rank["rank"] == number)
+        return SimpleNamespace(state=report["state"], report=lambda: report)
