@@ -600,4 +600,4 @@ class _Duties:
 
     def process_of(self, number: int) -> Any:
         report = next(rank for rank in self._agent.ranks if rank["rank"] == number)
-        return SimpleNamespace(state=report["state"], report=lambda: report)
+        return SimpleNamespace(state=report["state"], report=lambda: report, refuse=lambda why: None)
