@@ -14,8 +14,11 @@ from typing import Any
 from support.puppet_agent import PuppetAgent
 from support.simulation import NAMESPACE, Operator, Simulation
 from trainjob.checkpoint import errors
-from trainjob_operator.cluster import Rejected, Unavailable
+from trainjob_api.v1alpha1 import TrainJobSpec
+from trainjob_api.validation import validate_spec
+from trainjob_operator.cluster import Manifest, Rejected, Unavailable
 from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.memory.store import merge
 
 Blow = Callable[[Simulation, random.Random], None]
 
@@ -136,8 +139,8 @@ def scale(sim: Simulation, rng: random.Random) -> None:
     least = elastic.min_workers if elastic is not None else 1
     workers = rng.randint(least, 4)
     if elastic is not None and elastic.allowed_sizes:
-        workers = max(size for size in elastic.allowed_sizes if size <= workers)  # the API server refuses others
-    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": workers})
+        workers = max(size for size in elastic.allowed_sizes if size <= workers)
+    _change_spec(sim, {"workers": workers})
 
 
 def edit(sim: Simulation, rng: random.Random) -> None:
@@ -149,6 +152,58 @@ def edit(sim: Simulation, rng: random.Random) -> None:
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"template": {"spec": {"containers": [container]}}})
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+
+
+def _elastic(rng: random.Random) -> Any:
+    least, most = sorted((rng.randint(1, 4), rng.randint(1, 4)))
+    waits = {"shrinkAfterSeconds": rng.choice([0, 5, 30]), "growAfterSeconds": rng.choice([0, 10, 60])}
+    return rng.choice([None, {"minWorkers": least, "maxWorkers": most, "allowedSizes": None, **waits}])
+
+
+EDITS: dict[str, Callable[[random.Random], Any]] = {
+    "workers": lambda rng: rng.randint(1, 4),
+    "elastic": _elastic,
+    "processesPerWorker": lambda rng: rng.choice([1, 2, "auto"]),
+    "rendezvous": lambda rng: {"port": rng.randint(29000, 29002), "timeoutSeconds": rng.choice([60, 1800])},
+    "checkpoint": lambda rng: {"keep": rng.choice([1, 2, None]), "strict": rng.random() < 0.5},
+    "failurePolicy": lambda rng: {
+        "maxFailures": rng.choice([0, 1, 3, -1]),
+        "maxPreemptions": rng.choice([0, 2, -1]),
+        "noProgressAttempts": rng.choice([0, 1, 3]),
+        "rules": rng.choice([None, [{"exitCodes": [1, 137], "action": rng.choice(["Fail", "Restart", "Ignore"])}]]),
+    },
+    "runtime": lambda rng: {
+        "agent": rng.choice(["auto", "auto", "Disabled"]),
+        "prefork": rng.choice(["Never", "auto"]),
+    },
+    "suspend": lambda rng: rng.random() < 0.5,
+    "startupDeadlineSeconds": lambda rng: rng.choice([None, None, 30]),
+    "activeDeadlineSeconds": lambda rng: rng.choice([None, None, 60]),
+    "boundaryTimeoutSeconds": lambda rng: rng.choice([0, 3, 60, None]),
+    "podCleanup": lambda rng: rng.choice(["Running", "All", "None", None]),
+}
+"""By field of the spec: what it may become. The template can be changed while the job is suspended (`edit`), managedBy
+never; a job whose time to live is over is gone, and puppets know one storage.
+"""
+
+
+def edit_anything(sim: Simulation, rng: random.Random) -> None:
+    """A few fields at once, as the API server would accept them."""
+    if sim.job().status.finished:
+        return
+    patch = {name: EDITS[name](rng) for name in rng.sample(sorted(EDITS), rng.randint(1, 3))}
+    _change_spec(sim, patch)
+
+
+def _change_spec(sim: Simulation, patch: Manifest) -> None:
+    if accepted(sim, patch):
+        sim.cluster.update_job_spec(NAMESPACE, "digits", patch)
+
+
+def accepted(sim: Simulation, patch: Manifest) -> bool:
+    """Whether the API server would take this edit."""
+    spec = TrainJobSpec.model_validate(merge(sim.cluster.job(NAMESPACE, "digits")["spec"], patch))
+    return not validate_spec(spec, "digits")
 
 
 def foreign_pod(sim: Simulation, rng: random.Random) -> None:
@@ -216,10 +271,7 @@ def collect_pod(sim: Simulation, rng: random.Random) -> None:
 
 def change_mode(sim: Simulation, rng: random.Random) -> None:
     """With agents or without, from the next attempt on."""
-    if sim.job().spec.elastic is not None:
-        return  # such a job has agents
-    mode = {"runtime": {"agent": rng.choice(["auto", "Disabled"])}, "processesPerWorker": 1}
-    sim.cluster.update_job_spec(NAMESPACE, "digits", mode)
+    _change_spec(sim, {"runtime": {"agent": rng.choice(["auto", "Disabled"])}, "processesPerWorker": 1})
 
 
 def refuse_storage(sim: Simulation, rng: random.Random) -> None:
@@ -288,6 +340,7 @@ BLOWS: dict[str, Blow] = {
         resume,
         scale,
         edit,
+        edit_anything,
         foreign_pod,
         ask_restart,
         lose_node,

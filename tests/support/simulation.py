@@ -338,6 +338,8 @@ class Checker:
         self._jobs: dict[str, TrainJob] = {}
         self._makes: dict[str, str | None] = {}
         """By pod UID: what it was made of."""
+        self._most: dict[tuple[str, str], float] = {}
+        """By job UID and budget: the most that it ever was; what was allowed then may have been counted."""
         self._failure: AssertionError | None = None
         self._listed_at_call: dict[str, set[int]] = {}
 
@@ -387,17 +389,15 @@ class Checker:
         assert slot < job.status.next_slot, f"slot {slot} is used and nextSlot is {job.status.next_slot}"
 
     def _check_budget(self, job: TrainJob) -> None:
-        budget = job.spec.failure_policy.max_failures
-        counted = job.status.failures.counted
-        assert budget < 0 or counted <= budget + 1, f"{counted} failures are counted, the budget is {budget}"
-        assert counted <= self._world.incidents, (
-            f"{counted} failures are counted, {self._world.incidents} incidents happened"
-        )
-        preempted, limit = job.status.failures.preemptions, job.spec.failure_policy.max_preemptions
-        assert preempted <= self._world.evictions, (
-            f"{preempted} preemptions are counted, {self._world.evictions} happened"
-        )
-        assert limit < 0 or preempted <= limit + 1, f"{preempted} preemptions are counted, the budget is {limit}"
+        policy, failures, happened = job.spec.failure_policy, job.status.failures, self._world
+        self._within(job, "failures", failures.counted, policy.max_failures, happened.incidents)
+        self._within(job, "preemptions", failures.preemptions, policy.max_preemptions, happened.evictions)
+
+    def _within(self, job: TrainJob, what: str, counted: int, budget: int, happened: int) -> None:
+        key = job.metadata.uid, what
+        most = self._most[key] = max(self._most.get(key, 0.0), float("inf") if budget < 0 else budget)
+        assert counted <= most + 1, f"{counted} {what} are counted, the budget was never more than {most}"
+        assert counted <= happened, f"{counted} {what} are counted, {happened} happened"
 
     def _check_starts(self) -> None:
         """Ranks of an attempt and index start once, and never before the attempt is committed."""
