@@ -252,6 +252,8 @@ SYNC_BODY_LIMIT = 256 * 1024
 """Bytes of a sync request's body; larger ones are refused with 413."""
 MESSAGE_LIMIT = 1024
 """Characters of an error message in status."""
+LEARNED_LIMIT = 64
+"""Packages that warm parents have learned to import ahead, as they are told in status."""
 TRACEBACK_LIMIT = 2048
 """Characters of a traceback in status; the last ones are kept."""
 STACKS_LIMIT = 4096

@@ -328,7 +328,7 @@ class Forks(StatusModel):
     )
     learned: list[Annotated[str, Field(max_length=253)]] = Field(
         default_factory=list,
-        max_length=64,
+        max_length=contract.LEARNED_LIMIT,
         description="Packages that scripts had imported by their first step, which the next start does not import "
         "again.",
     )

@@ -33,8 +33,6 @@ NAME_LIMIT = 253
 PATH_LIMIT = 1024
 RANKS_LIMIT = 256
 """Ranks of one pod that are read: more than any machine runs."""
-LEARNED_LIMIT = 64
-"""Packages that an agent has learned to import ahead."""
 PEERS_LIMIT = 10_000
 """Members of an attempt."""
 WORD_FIELDS = 32
@@ -165,7 +163,7 @@ class _Begin(_Part):
 class _Forks(_Part):
     ranks: Count = 0
     why: Message | None = None
-    learned: Annotated[list[Word], _first(LEARNED_LIMIT)] = Field(default_factory=list)
+    learned: Annotated[list[Word], _first(contract.LEARNED_LIMIT)] = Field(default_factory=list)
 
 
 class _Effort(_Part):

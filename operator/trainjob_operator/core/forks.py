@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import Forks
 from trainjob_operator.core.model import AgentView
-
-LEARNED_LIMIT = 64
 
 
 def merged(before: Forks | None, views: Iterable[AgentView]) -> Forks | None:
@@ -19,7 +18,7 @@ def merged(before: Forks | None, views: Iterable[AgentView]) -> Forks | None:
     told = [view.forks for view in views if view.forks is not None and view.joined]
     ranks = sum(each.get("ranks", 0) for each in told)
     why = next((each["why"] for each in told if each.get("why")), None)
-    learned = sorted({name for each in told for name in each.get("learned", ())})[:LEARNED_LIMIT]
+    learned = sorted({name for each in told for name in each.get("learned", ())})[: contract.LEARNED_LIMIT]
     if not ranks and why is None:
         return before
     if before is None:
