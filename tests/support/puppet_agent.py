@@ -19,7 +19,6 @@ from support.puppet_group import Group, say_bye
 from support.puppet_ranks import Ranks
 from support.puppet_storage import Child, Inline
 from trainjob.agent import finishing, observed
-from trainjob.agent.agent import ANSWER_S
 from trainjob.agent.attempts import beginning, course
 from trainjob.agent.attempts.course import Course
 from trainjob.agent.attempts.leader import Leader
@@ -27,6 +26,7 @@ from trainjob.agent.attempts.member import Member
 from trainjob.agent.barriers.effort import Effort
 from trainjob.agent.control.look import look
 from trainjob.agent.control.sync import QUIET_CHANGE_S
+from trainjob.agent.draining import Drain
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.packed import Held
@@ -486,14 +486,10 @@ class PuppetAgent:
 
     async def _train_on(self) -> None:
         """As `Agent._train_on`."""
-        number, until, heard = self.attempt, self.world.clock.monotonic() + ANSWER_S, False
-        while not self.quiet and self.world.clock.monotonic() < until:
-            told = self._told
-            if told.get("do") != contract.DO_RUN or told["attempt"] != number:
-                return
-            if "drain_s" in told and not heard:
-                heard, until = True, self.world.clock.monotonic() + told["drain_s"]
-            elif heard and "drain_s" not in told:
+        drain = Drain(self.attempt, self.world.clock.monotonic())
+        while True:
+            training = None if self.quiet else self.attempt
+            if drain.trains_until(training, self._acknowledged or {}, self.world.clock.monotonic()) is None:
                 return
             await asyncio.sleep(0.05)
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
-from typing import Any, Awaitable, Callable, Dict, Optional, Tuple, cast
+from typing import Any, Awaitable, Callable, Dict, Optional, cast
 
 from trainjob.agent import observed, steady
 from trainjob.agent.background import Background, explain, where
@@ -19,6 +19,7 @@ from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
 from trainjob.agent.control.sync import Sync
+from trainjob.agent.draining import Drain
 from trainjob.agent.processes import strays
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
@@ -28,15 +29,8 @@ from trainjob.agent.wire.addresses import join_address
 from trainjob.agent.work import Work
 from trainjob_api import contract
 
-DRAIN_S = 25.0
-"""From SIGTERM to our end: below the 30 s that a pod has by default."""
-RANKS_DRAIN_S = 15.0
-"""Of it, what the ranks have for themselves."""
-ANSWER_S = 2.0
-"""How long ranks of a pod that goes away train on before the operator has said that they may."""
-LAST_RANKS_S = 5.0
-"""What ranks have for themselves that came to no checkpoint in the time that they were given."""
 STEP_S = 0.5
+"""How often ranks that train on are looked at."""
 ORPHAN_S = 30.0
 """After the launcher's death: to commit the newest released checkpoint."""
 LONELY_S = 600.0
@@ -168,11 +162,10 @@ class Agent:
         self._act(self._drained)
 
     async def _drained(self) -> None:
-        deadline = self._loop.time() + DRAIN_S
-        grace_s, gone_at = await self._train_on()
-        deadline = max(deadline, gone_at)
-        await self._work.stop(contract.END_STOPPED, grace_s)
-        await self._within(self._work.finish(), deadline - self._loop.time())
+        drain = Drain(self._work.training, self._loop.time())
+        await self._train_on(drain)
+        await self._work.stop(contract.END_STOPPED, drain.ranks_s)
+        await self._within(self._work.finish(), drain.end_by - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
             self._end(int(told["exit_code"]), str(told.get("reason") or ""))
@@ -182,26 +175,16 @@ class Agent:
                 "its pod was told to end (SIGTERM)",
             )
 
-    async def _train_on(self) -> Tuple[float, float]:
-        """To the next checkpoint, if the operator gives the ranks the time; it then ends the attempt, which is another
-        instruction. What they have to end by themselves, and when all must be stored, by the loop's time.
-        """
-        number, until, gone_at = self._work.training, self._loop.time() + ANSWER_S, 0.0
-        if number is None:
-            return RANKS_DRAIN_S, 0.0
-        while self._work.training == number and self._loop.time() < until:
-            told = self._instruction or {}
-            if told.get("do") != contract.DO_RUN or told.get("attempt") != number:
-                return (0.0 if gone_at else RANKS_DRAIN_S), gone_at
-            if "drain_s" in told and not gone_at:
-                now = self._loop.time()
-                until, gone_at = now + float(told["drain_s"]), now + float(told.get("gone_s") or 0) - LAST_WORD_S
-            elif gone_at and "drain_s" not in told:
-                break
+    async def _train_on(self, drain: Drain) -> None:
+        """To the next checkpoint, if the operator gives the ranks the time."""
+        while True:
             self._heard.clear()
+            now = self._loop.time()
+            until = drain.trains_until(self._work.training, self._instruction or {}, now)
+            if until is None:
+                return
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), min(STEP_S, max(0.01, until - self._loop.time())))
-        return (LAST_RANKS_S if gone_at else RANKS_DRAIN_S), gone_at
+                await asyncio.wait_for(self._heard.wait(), min(STEP_S, until - now))
 
     def _parent_fd_readable(self) -> None:
         assert self._config.parent_fd is not None
