@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from support.core import World, is_steady, raised, seconds
@@ -170,3 +172,34 @@ def test_the_wait_for_a_boundary_puts_no_deadline_off() -> None:
     world.tick(1).turn()
     failed = world.status.condition("Failed")
     assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+
+
+GRACE_S = 30.0
+
+
+def goes_away(world: World, slot: int) -> None:
+    """Its pod is deleted, its agent hears of that and says so."""
+    world.set_pod(slot, deleting=True, disrupted=True, gone_by=after(world.now, GRACE_S))
+    ranks = cast(Any, ({"rank": slot, "local_rank": 0, "pid": 1, "state": contract.RANK_RUNNING},))
+    for each in (0, 1):
+        world.sync(each, draining=each == slot, ranks=ranks)
+    world.turn()
+
+
+@pytest.mark.parametrize("before", [None, "scale", "suspend", "restart"])
+def test_a_worker_that_goes_away_is_told_how_long_it_has_from_now_on(before: str | None) -> None:
+    """Also where a planned change has waited for a checkpoint for a while."""
+    world = training()
+    if before is not None:
+        wish(world, before)
+        world.turn()
+        world.tick(WAIT_S / 2).turn()
+    goes_away(world, 1)
+    word, _ = instruct(world.job, world.agents, 1, world.agents[1].pod_uid)
+    assert (word["gone_s"], word["drain_s"]) == (GRACE_S, GRACE_S - contract.DRAIN_RESERVE_S)
+    assert is_steady(world.tick(1))
+    assert instruct(world.job, world.agents, 1, world.agents[1].pod_uid)[0] == word
+    assert "drain_s" not in instruct(world.job, world.agents, 0, world.agents[0].pod_uid)[0]
+    reach(world)
+    world.turn()
+    assert [entry.end_cause for entry in world.status.history] == [contract.REASON_PREEMPTED]

@@ -25,10 +25,13 @@ def wait(turn: Turn, cause: str, gone_by: datetime | None = None) -> Hold | None
     attempt = turn.running
     if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
         return None
-    known = turn.status.boundary
-    if known is not None and gone_by is None:
-        gone_by = known.gone_by
-    wish = Boundary(cause=cause, since=known.since if known is not None else turn.now, gone_by=gone_by)
+    known, since = turn.status.boundary, turn.now
+    if known is not None:
+        gone_by = gone_by or known.gone_by
+        # A worker that goes away begins a wish of its own: what its agent is told of its time counts from `since` on.
+        if known.gone_by is not None or gone_by is None:
+            since = known.since
+    wish = Boundary(cause=cause, since=since, gone_by=gone_by)
     turn.wishes_boundary = True
     word = turn.leader_word()
     if known is not None and word is not None and word.boundary == token(known):
