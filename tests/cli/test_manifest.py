@@ -10,7 +10,7 @@ import pytest
 from trainjob.cli import manifest
 from trainjob.cli.errors import CommandError
 from trainjob.cli.main import main
-from trainjob_api.contract import CLI_ERROR, CLI_OK
+from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
 
 GOOD = """
 apiVersion: trainjob.dev/v1alpha1
@@ -48,17 +48,43 @@ def test_a_manifest_is_validated_with_and_without_f(write, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "next_step"),
+    ("words", "next_step"),
     [
-        ("import trainjob", "train.py", "a script stands without -f: tj run train.py"),
-        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "a.yaml", "`tj migrate a.yaml` makes a TrainJob of it"),
-        ("apiVersion: trainer.kubeflow.org/v1\nkind: TrainJob", "a.yaml", "`tj migrate a.yaml` makes a TrainJob of it"),
+        (["validate", "-f"], "tj run train.py"),
+        (["run", "--local", "-f"], "tj run train.py"),
+        (["submit", "--dry-run", "-f"], "tj submit train.py --image IMAGE"),
     ],
 )
-def test_what_is_no_manifest_of_ours_is_told_what_it_is(write, text: str, name: str, next_step: str) -> None:
-    with pytest.raises(CommandError, match=f"{name} holds no TrainJob") as raised:
-        manifest.read(write(text, name))
-    assert raised.value.next_step == next_step
+@pytest.mark.parametrize("text", ["import trainjob", "def main():\n    x = {1: 2}\n\tprint(x)"])
+def test_a_script_after_f_is_told_what_it_is(
+    write, capsys: pytest.CaptureFixture[str], words: list[str], next_step: str, text: str
+) -> None:
+    assert main([*words, write(text, "train.py")]) == CLI_USAGE
+    assert capsys.readouterr().err.splitlines() == [
+        "tj: train.py is a script, and no manifest",
+        f"next: a script stands without -f: {next_step}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "taken"),
+    [
+        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", True),
+        ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob", True),
+        ("apiVersion: kubeflow.org/v1\nkind: MPIJob", False),
+        ("apiVersion: kubeflow.org/v1\nkind: Notebook", False),
+        ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime", False),
+    ],
+)
+def test_migrate_is_named_where_it_takes_the_file(
+    write, capsys: pytest.CaptureFixture[str], head: str, taken: bool
+) -> None:
+    file = write(f"{head}\nmetadata: {{name: a}}\nspec: {{}}\n")
+    with pytest.raises(CommandError, match=f"{file} holds no TrainJob") as raised:
+        manifest.read(file)
+    assert (raised.value.next_step == f"`tj migrate {file}` makes a TrainJob of it") is taken
+    main(["migrate", file])
+    assert ("holds no job of Kubeflow" in capsys.readouterr().err) is not taken
 
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

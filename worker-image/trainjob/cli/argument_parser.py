@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, argparse._SubParsersAction) or value in (action.choices or ()):
             super()._check_value(action, value)
             return
-        instead = slips.COMMANDS.get(value)
+        instead = slips.COMMANDS.get(self.prog, {}).get(value)
         near = (
             [instead]
             if instead and (instead in (action.choices or ()) or instead.startswith("-"))

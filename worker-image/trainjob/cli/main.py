@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from trainjob.cli import jobs_parser, slips
+from trainjob.cli import jobs_parser, launchers, slips
 from trainjob.cli import parser as grammar
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError
@@ -58,6 +58,10 @@ def _dispatch(argv: list[str]) -> int:
     unknown = grammar.late_words(args, unknown)
     if unknown:
         script = getattr(args, "script", None)
+        if script is not None and args.command in ("run", "submit") and launchers.is_program(script):
+            raise launchers.refusal(
+                args.command, script, words, script_args, lambda line: parser.parse_known_args(line)[1]
+            )
         raise slips.unknown(args.command, grammar.options(parser, args.command), script, unknown)
     if args.command not in ("run", "submit") and script_args:
         raise CommandError(

@@ -32,6 +32,19 @@ def script_or_file(script: str | None, file: str | None, *, verb: str, forms: st
         raise CommandError(
             f"{script} is a manifest, and no script", next_step=f"tj {verb} -f {script}{local}", code=CLI_USAGE
         )
+    if file is not None:
+        refuse_script(file, verb)
+
+
+def refuse_script(file: str, verb: str) -> None:
+    """For what stands after -f. `verb`: the command that takes a script. Raises CommandError."""
+    if file.endswith(".py"):
+        image = " --image IMAGE" if verb == "submit" else ""
+        raise CommandError(
+            f"{file} is a script, and no manifest",
+            next_step=f"a script stands without -f: tj {verb} {file}{image}",
+            code=CLI_USAGE,
+        )
 
 
 def read(file: str, others: list[str] | None = None) -> list[Document]:
@@ -45,9 +58,7 @@ def read(file: str, others: list[str] | None = None) -> list[Document]:
     if not jobs:
         kinds = ", ".join(sorted({_kind(document) for document in found})) or "nothing"
         next_step = f"a TrainJob begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`"
-        if file.endswith(".py"):
-            next_step = f"a script stands without -f: tj run {file}"
-        elif any("kubeflow.org/" in _version(document) for document in found):
+        if any(is_kubeflows(document) for document in found):
             next_step = f"`tj migrate {file}` makes a TrainJob of it"
         raise CommandError(f"{file} holds no TrainJob (found: {kinds})", next_step=next_step)
     return jobs
@@ -69,6 +80,14 @@ def parsed(file: str, text: str) -> list[Any]:
             f"{file} is not YAML: {_where(error)}",
             next_step=f"correct {file}; indentation and quotes are the usual causes",
         ) from None
+
+
+def is_kubeflows(document: object) -> bool:
+    """Whether `tj migrate` makes a TrainJob of it: a PyTorchJob, or a TrainJob of Kubeflow's version 2."""
+    if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
+        return False
+    group = _version(document).partition("/")[0]
+    return (group, document.get("kind")) in (("kubeflow.org", "PyTorchJob"), ("trainer.kubeflow.org", "TrainJob"))
 
 
 def read_one(file: str) -> Document:

@@ -1,11 +1,10 @@
 """What people type who know other tools, or who leave something out: the sentence that gets them on.
 
-Read by `main` and `argument_parser` when words make no sense. Tables; standard library only.
+Read by `main`, `argument_parser` and `launchers` when words make no sense. Tables; standard library only.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -13,48 +12,67 @@ from trainjob.cli.errors import CommandError
 from trainjob_api.contract import CLI_USAGE
 
 COMMANDS = {
-    "help": "--help",
-    "version": "--version",
-    "ls": "list",
-    "ps": "list",
-    "get": "list",
-    "log": "logs",
-    "kill": "stop",
-    "describe": "status",
-    "info": "status",
-    "explain": "history",
-    "remove": "rm",
-    "start": "run",
-    "train": "run",
-    "launch": "run",
-    "apply": "submit",
-    "create": "submit",
+    "tj": {
+        "help": "--help",
+        "version": "--version",
+        "ls": "list",
+        "ps": "list",
+        "get": "list",
+        "log": "logs",
+        "kill": "stop",
+        "describe": "status",
+        "info": "status",
+        "explain": "history",
+        "remove": "rm",
+        "start": "run",
+        "train": "run",
+        "launch": "run",
+        "apply": "submit",
+        "create": "submit",
+    },
+    "tj checkpoints": {
+        "ls": "list",
+        "get": "download",
+        "pull": "download",
+        "describe": "show",
+        "info": "show",
+        "check": "verify",
+        "remove": "rm",
+        "delete": "rm",
+    },
+    "tj model": {"download": "get", "pull": "get"},
 }
-"""Commands of other tools, and ours."""
+"""Commands of other tools, and ours, by what stands before them."""
 
-_WORKERS = dict.fromkeys(("-n", "--nnodes", "--num-workers", "--num_workers", "--replicas", "--np"), "--workers")
-_RANKS = dict.fromkeys(("--nproc-per-node", "--nproc_per_node", "--num-processes", "--num_processes"), "--workers")
-_LAUNCH = {**_WORKERS, **_RANKS, "--max-restarts": "--max-failures", "--max_restarts": "--max-failures"}
+_WORKERS = ("--nnodes", "--num-workers", "--num_workers", "--num-machines", "--num_machines", "--replicas", "--np")
+_RANKS = ("--nproc-per-node", "--nproc_per_node", "--num-processes", "--num_processes")
+_LAUNCH = {
+    **dict.fromkeys(_WORKERS, "--workers"),
+    "--max-restarts": "--max-failures",
+    "--max_restarts": "--max-failures",
+}
 OPTIONS = {
-    "run": _LAUNCH,
-    "submit": {name: ours for name, ours in _LAUNCH.items() if name != "-n"},
+    "run": {**_LAUNCH, "-n": "--workers", **dict.fromkeys(_RANKS, "--workers")},
+    "submit": {**_LAUNCH, **dict.fromkeys(_RANKS, "--processes-per-worker")},
     "scale": dict.fromkeys(("--workers", "--replicas"), "the number by itself: `tj scale NAME 4`"),
 }
-"""Options of other tools by our command, and ours."""
+"""Options of other tools by our command, and ours. On this machine each rank is a worker, on a cluster each pod."""
 
-_PROGRAM = re.compile(r"python[0-9.]*|torchrun|accelerate|bash|sh")
+
+def is_nodes(option: str) -> bool:
+    """Whether another tool's option says on how many machines."""
+    return option in _WORKERS
+
+
+def is_ranks(option: str) -> bool:
+    """Whether it says how many ranks there are on each."""
+    return option in _RANKS
 
 
 def unknown(command: str | None, options: Sequence[str], script: str | None, words: Sequence[str]) -> CommandError:
     """For words that no option takes. A misspelt option is told from one that was meant for the script."""
     named = f"tj {command}" if command else "tj"
     of_the_script = "; arguments for the script go after --" if script is not None else ""
-    if script is not None and _PROGRAM.fullmatch(script):
-        return CommandError(
-            f"{script} is no script: `{named}` starts Python on every rank by itself",
-            next_step=f"leave {script} out: {named} {' '.join(words)}",
-            code=CLI_USAGE,
-        )
     for word in words:
         name = word.partition("=")[0]
         if not name.startswith("-"):

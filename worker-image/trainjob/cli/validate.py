@@ -24,6 +24,7 @@ def validate(args: argparse.Namespace) -> int:
             code=CLI_USAGE,
         )
     file = args.file or args.manifest
+    manifest.refuse_script(file, "run")
     faults = []
     for document in manifest.read(file):
         try:

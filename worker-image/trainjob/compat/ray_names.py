@@ -153,7 +153,8 @@ ABSENT: Mapping[str, str] = {
     "ray.rllib": "TrainJob trains with a PyTorch loop of your own",
     "ray.train.BackendConfig": "use ray.train.torch.TorchConfig",
     "ray.train.DataConfig": _DATA,
-    "ray.train.NCCLHangError": "a rank that is missing at a barrier is named by RankGoneError and BarrierTimeoutError",
+    "ray.train.NCCLHangError": "a job that takes no step is watched: `tj hang` names the ranks to look at, and with "
+    'RunConfig(hang_action="Restart") it starts again from its newest checkpoint (docs/hangs.md)',
     "ray.train.PreemptionError": _PREEMPTION,
     "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",

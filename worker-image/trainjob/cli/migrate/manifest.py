@@ -16,7 +16,6 @@ from trainjob_api.contract import API_VERSION, CLI_USAGE, KIND, TRAINER_CONTAINE
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 
 Document = dict[str, Any]
-_THEIRS = "kubeflow.org"
 _KEPT = ("name", "generateName", "namespace", "labels", "annotations")
 _STORAGE = "checkpoints: give spec.checkpoint.storage (a path that all pods share, or s3://bucket/folder)"
 _POLICIES = {
@@ -34,7 +33,7 @@ def migrate(path: str, text: str) -> str:
     import yaml
 
     documents = manifest.parsed(path, text)
-    theirs = [one for one in documents if _is_theirs(one)]
+    theirs = [one for one in documents if manifest.is_kubeflows(one)]
     if not theirs:
         kinds = ", ".join(sorted({str(one.get("kind")) if isinstance(one, dict) else "text" for one in documents}))
         raise CommandError(
@@ -58,13 +57,6 @@ def migrate(path: str, text: str) -> str:
     skipped = len(documents) - len(theirs)
     tail = f"# {wording.count(skipped, 'object')} of other kinds in {path}: not carried over\n" if skipped else ""
     return "---\n".join(parts) + tail
-
-
-def _is_theirs(document: object) -> bool:
-    if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
-        return False
-    group = str(document.get("apiVersion", "")).partition("/")[0]
-    return (group, document.get("kind")) in ((_THEIRS, "PyTorchJob"), (f"trainer.{_THEIRS}", "TrainJob"))
 
 
 def _name(document: Document) -> str:
