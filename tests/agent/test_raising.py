@@ -123,6 +123,23 @@ def test_a_program_that_closes_all_descriptors_goes_on_over_new_ones(tmp_path: P
         assert "Traceback" not in rig.text(0) + rig.text(1)
 
 
+def test_a_socket_that_gets_the_librarys_number_gets_none_of_its_frames(tmp_path: Path) -> None:
+    """Such as the process group's. Nor is it closed where a child of the rank lets go of the library's connection."""
+    script = HEAD + (
+        "import socket\ntrainjob.report({})\nos.closerange(3, 256)\n"
+        "pairs = [socket.socketpair() for _ in range(20)]\nchild = os.fork()\nif not child:\n"
+        "    os._exit(sum(len(a.send(b'x') and b.recv(1)) != 1 for a, b in pairs))\n"
+        "print('not sent', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\ntrainjob.report({})\n"
+        "for one in sum(pairs, ()):\n    one.setblocking(False)\n    try:\n        print('got', one.recv(99), flush=True)\n"
+        "    except BlockingIOError:\n        pass\n"
+    )
+    with Rig(tmp_path, script=script) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait_text(1, "not sent 0")
+        assert "got" not in rig.text(0) + rig.text(1) and "Traceback" not in rig.text(0) + rig.text(1)
+
+
 def test_a_working_folder_that_is_gone_keeps_nobody_from_resuming(tmp_path: Path) -> None:
     script = HEAD + (
         "import tempfile\nd = tempfile.mkdtemp()\nos.chdir(d)\nos.rmdir(d)\n"

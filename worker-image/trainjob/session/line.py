@@ -9,6 +9,9 @@ that dies closes the socket, which ends it with AgentLostError. A second clock c
 A wait can also be left by an exception of the user's own (a signal handler that raises). Whether that call counts is
 then known to the agent alone, so this rank makes no further calls: they are refused at once. One that was cut off while
 it was sent leaves half a frame behind: what is sent next goes over a new connection.
+
+Nor is the connection's descriptor ours for good: a program may close it (os.closerange, libraries that make daemons),
+and its number may then be another file's or socket's. So each use begins with a look whether it is still the same.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 from trainjob.session import context, errors
 from trainjob_api import contract, wire
@@ -54,10 +57,6 @@ ROWS_PER_MESSAGE = 500
 LOG_ROWS_KEPT = 65536
 """Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
 
-_NOT_OURS = (errno.EBADF, errno.ENOTSOCK)
-"""The program has closed our descriptor (os.closerange, libraries that make daemons); the number may be another file's
-by now.
-"""
 Answer = TypeVar("Answer", Released, Restored, Fetched, ReportedAre)
 
 
@@ -78,6 +77,8 @@ class Line:
         self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
         self._flusher: Optional[threading.Thread] = None
         self._sock = self._greet()
+        self._file = _file_of(self._sock)
+        """Which file our descriptor is, so long as the program has not closed it."""
 
     def _greet(self) -> socket.socket:
         sock, who = _connect(self.context.agent_socket), self.context
@@ -93,22 +94,28 @@ class Line:
         """Send without an answer. Raises AgentLostError."""
         self._send(FROM_RANK.encode(word), type(word).__name__.lower())
 
-    def _send(self, frame: bytes, operation: str, again: bool = True) -> None:
+    def _send(self, frame: bytes, operation: str) -> None:
         with self._sending:
-            if self._torn:
-                self._sock.close()
-                self._sock = self._greet()
+            self._renew()
             self._torn = True
             try:
                 self._sock.sendall(frame)
             except OSError as error:
-                if again and error.errno in _NOT_OURS:
-                    self._sock.detach()
-                    self._send(frame, operation, again=False)
-                    return
                 self._torn = False
                 raise _lost(operation, error) from None
             self._torn = False
+
+    def _receive(self) -> ToRank:
+        if _file_of(self._sock) != self._file:
+            raise OSError(errno.EBADF, "the program closed its descriptor while it waited for the answer")
+        return TO_RANK.parse(*wire.receive(self._sock))
+
+    def _renew(self) -> None:
+        """A new connection where there is none any more for a whole frame."""
+        if self._torn or _file_of(self._sock) != self._file:
+            self.abandon()
+            self._sock = self._greet()
+            self._file = _file_of(self._sock)
 
     def collective(self, call: Collective, state: Optional[Callable[[], bytes]] = None) -> Released:
         """One call that all ranks make together: sends it with its number, waits for the release. `state`: asked if
@@ -155,11 +162,11 @@ class Line:
         self._collectives = self._collectives if n is None else n
         try:
             self._send(frame, name)
-            reply = TO_RANK.parse(*wire.receive(self._sock))
+            reply = self._receive()
             while isinstance(reply, AskState) or _is_of_one_before(reply, n):
                 if isinstance(reply, AskState) and reply.n == n and state is not None:
                     self._send(FROM_RANK.encode(_taken(n, state)), contract.OP_STATE)
-                reply = TO_RANK.parse(*wire.receive(self._sock))
+                reply = self._receive()
         except (OSError, BadMessage) as error:
             self._left = None
             raise _lost(name, error) from None
@@ -218,9 +225,9 @@ class Line:
         # A flusher that is stuck in send() must not hold up the end of the process.
         if self._sending.acquire(timeout=EXIT_FLUSH_S):
             self._sending.release()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(errors.AgentLostError, OSError):
+                self._renew()
                 self._sock.settimeout(EXIT_FLUSH_S)
-            with contextlib.suppress(errors.AgentLostError):
                 self.flush()
                 self.post(Farewell(code))
         self.abandon()
@@ -235,7 +242,19 @@ class Line:
 
     def abandon(self) -> None:
         """Close without a word: in a forked child, whose parent goes on using the connection."""
-        self._sock.close()
+        if _file_of(self._sock) == self._file:
+            self._sock.close()
+        else:
+            self._sock.detach()
+
+
+def _file_of(sock: socket.socket) -> Optional[Tuple[int, int]]:
+    """Which one the descriptor is now; None: it is closed."""
+    try:
+        found = os.fstat(sock.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_of_one_before(reply: ToRank, n: Optional[int]) -> bool:
