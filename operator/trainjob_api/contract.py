@@ -850,9 +850,9 @@ class Instruction(TypedDict, total=False):
     hang_after_s: float
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
     drain_s: float
-    """To an agent that was told to end (SIGTERM), with `run`: for so long its ranks may go on to a checkpoint."""
+    """To an agent that was told to end, with `run`: for so long after SIGTERM its ranks may go on to a checkpoint."""
     gone_s: float
-    """With `drain_s`: after so long its container is killed."""
+    """With `drain_s`: so long after SIGTERM its container is killed."""
     grace_s: float
     exit_code: int
     reason: str

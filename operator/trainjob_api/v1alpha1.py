@@ -574,6 +574,9 @@ class Boundary(StatusModel):
     gone_by: datetime | None = Field(
         None, description="A worker's pod is going away: when the first of them is gone, at the latest."
     )
+    grace_seconds: float | None = Field(
+        None, description="With goneBy: the shortest grace period of those that go, from their SIGTERM on."
+    )
 
 
 class TrainJobStatus(StatusModel):

@@ -114,6 +114,7 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
         authority_follows=follows,
         deleting="deletionTimestamp" in metadata,
         gone_by=time_of(metadata.get("deletionTimestamp")),
+        grace_s=metadata.get("deletionGracePeriodSeconds"),
         scheduled=_scheduled(manifest, phase, conditions),
         ready=_holds(conditions, "Ready", phase is PodPhase.RUNNING),
         node=(manifest.get("spec") or {}).get("nodeName"),

@@ -10,6 +10,7 @@ import pytest
 
 from support.agent_rig import Rig, processes_with
 from support.tuned_agent import entry
+from trainjob.agent.draining import ANSWER_S, LEAVE_S, Drain
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -236,3 +237,13 @@ def test_it_ends_before_a_short_grace_period_does_though_not_all_is_stored(tmp_p
         rig.tell_more(0, drain_s=0.1, gone_s=3.0)
         assert rig.exit_code(0) == contract.EXIT_REMOVED and rig.left(0) == []
         assert "not all that is staged could be stored in time" in rig.text(0)
+
+
+def test_what_it_is_told_counts_from_sigterm_however_late_it_hears_of_it() -> None:
+    drain = Drain(1, 100.0)
+    word = contract.Instruction(do=contract.DO_RUN, attempt=1)
+    assert drain.trains_until(1, word, 101.9) == 100.0 + ANSWER_S
+    word.update(drain_s=20.0, gone_s=30.0)
+    assert drain.trains_until(1, word, 101.9) == 120.0
+    assert drain.end_by == 130.0 - LEAVE_S
+    assert drain.trains_until(1, word, 120.0) is None

@@ -179,7 +179,7 @@ GRACE_S = 30.0
 
 def goes_away(world: World, slot: int) -> None:
     """Its pod is deleted, its agent hears of that and says so."""
-    world.set_pod(slot, deleting=True, disrupted=True, gone_by=after(world.now, GRACE_S))
+    world.set_pod(slot, deleting=True, disrupted=True, grace_s=GRACE_S)
     ranks = cast(Any, ({"rank": slot, "local_rank": 0, "pid": 1, "state": contract.RANK_RUNNING},))
     for each in (0, 1):
         world.sync(each, draining=each == slot, ranks=ranks)

@@ -18,20 +18,16 @@ from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.turn import Turn
 
 
-def wait(turn: Turn, cause: str, gone_by: datetime | None = None) -> Hold | None:
-    """Whether a planned end of the running attempt waits; None: it may end now. `gone_by`: a worker is going away, and
-    is gone then.
+def wait(turn: Turn, cause: str, grace_s: float | None = None) -> Hold | None:
+    """Whether a planned end of the running attempt waits; None: it may end now. `grace_s`: a worker is going away, and
+    has so long from its SIGTERM on.
     """
     attempt = turn.running
     if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
         return None
-    known, since = turn.status.boundary, turn.now
-    if known is not None:
-        gone_by = gone_by or known.gone_by
-        # A worker that goes away begins a wish of its own: what its agent is told of its time counts from `since` on.
-        if known.gone_by is not None or gone_by is None:
-            since = known.since
-    wish = Boundary(cause=cause, since=since, gone_by=gone_by)
+    known = turn.status.boundary
+    wish = known or Boundary(cause=cause, since=turn.now)
+    wish = wish.model_copy(update={"cause": cause, **({} if grace_s is None else _goes_away(turn, wish, grace_s))})
     turn.wishes_boundary = True
     word = turn.leader_word()
     if known is not None and word is not None and word.boundary == token(known):
@@ -56,6 +52,16 @@ def until_when(turn: Turn, wish: Boundary) -> datetime:
     """How long a wish waits: boundaryTimeoutSeconds, and of a pod's grace period what storing leaves."""
     until = after(wish.since, turn.spec.boundary_timeout_seconds)
     return until if wish.gone_by is None else min(until, after(wish.gone_by, -contract.DRAIN_RESERVE_S))
+
+
+def _goes_away(turn: Turn, wish: Boundary, grace_s: float) -> dict[str, object]:
+    """The first of those that go counts. By our clock, from when we first see it: the API server's may differ."""
+    gone_by, grace = after(turn.now, grace_s), grace_s
+    if wish.gone_by is not None:
+        gone_by = min(gone_by, aware(wish.gone_by))
+    if wish.grace_seconds is not None:
+        grace = min(grace, wish.grace_seconds)
+    return {"gone_by": gone_by, "grace_seconds": grace}
 
 
 def take_back(turn: Turn) -> None:

@@ -135,7 +135,7 @@ def something_broke(turn: Turn) -> Answer:
         return None
     turn.is_broken = True
     if isinstance(found, Undecided):
-        return Hold(why=found.sentence, until=found.until, event=found.event)
+        return Hold(why=found.sentence, until=found.until, event=found.event, bars_failure=found.bars_failure)
     until = group.waits_for_leader_until(turn, found)
     if until is not None and turn.now < until:
         why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"

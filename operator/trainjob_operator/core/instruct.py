@@ -15,7 +15,6 @@ from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
-from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.pods.naming import positions
 
 
@@ -77,9 +76,9 @@ def _run(
             word["boundary"] = boundaries.token(boundary)
         if limit is not None:
             word["hang_after_s"] = limit
-    if boundary is not None and boundary.gone_by is not None and known is not None and known.draining:
-        gone_s = elapsed(boundary.gone_by, boundary.since)
-        word["gone_s"], word["drain_s"] = gone_s, max(0.0, gone_s - contract.DRAIN_RESERVE_S)
+    grace_s = boundary.grace_seconds if boundary is not None else None
+    if grace_s is not None and known is not None and known.draining:
+        word["gone_s"], word["drain_s"] = grace_s, max(0.0, grace_s - contract.DRAIN_RESERVE_S)
     return word, f"member {word['index']} of {len(members)} in attempt {attempt.number}"
 
 

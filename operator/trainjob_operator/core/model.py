@@ -52,7 +52,9 @@ class PodView:
     """Its agent takes another one from the pod's annotation while it runs."""
     deleting: bool = False
     gone_by: datetime | None = None
-    """Of one that is being deleted: when its grace period is over."""
+    """Of one that is being deleted: when its grace period is over, by the API server's clock."""
+    grace_s: float | None = None
+    """Of one that is being deleted: how long its grace period is."""
     scheduled: bool = True
     ready: bool = True
     node: str | None = None

@@ -219,7 +219,7 @@ def delete(state: State, uid: str) -> State:
         return state
     if pod.phase is not PodPhase.RUNNING:
         return state.without_pod(uid)
-    state = state.with_pod(replace(pod, deleting=True, gone_by=state.after_s(GRACE_S)))
+    state = state.with_pod(replace(pod, deleting=True, gone_by=state.after_s(GRACE_S), grace_s=GRACE_S))
     agent = state.agent(uid)
     return state if agent is None else state.with_agent(replace(agent, draining=True, said=False))
 

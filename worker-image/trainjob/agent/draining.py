@@ -29,6 +29,7 @@ class Drain:
     def __init__(self, attempt: Optional[int], now: float) -> None:
         """`attempt`: whose ranks train; None: there are none."""
         self._attempt = attempt
+        self._told_at = now
         self._until = now + ANSWER_S
         self._given = False
         self.end_by = now + DRAIN_S
@@ -47,8 +48,8 @@ class Drain:
             return None
         if "drain_s" in told and not self._given:
             self._given = True
-            self._until = now + float(told["drain_s"])
-            self.end_by = now + float(told.get("gone_s") or 0) - LEAVE_S
+            self._until = self._told_at + float(told["drain_s"])
+            self.end_by = self._told_at + float(told.get("gone_s") or 0) - LEAVE_S
         return self._until if now < self._until else None
 
     def _ends(self, told: contract.Instruction) -> bool:

@@ -61,3 +61,5 @@ class Undecided:
     sentence: str
     event: Waker = Waker.AGENT
     """Who brings it."""
+    bars_failure: bool = True
+    """See `Hold`."""
