@@ -34,7 +34,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Seconds since some fixed moment, those of a suspended machine too; never goes back."""
         ...
 
     async def sleep_until(self, deadline: float) -> None:
@@ -57,12 +57,12 @@ class SystemClock:
         return self._steady.now()
 
     def monotonic(self) -> float:
-        """`time.monotonic()`."""
-        return time.monotonic()
+        """As the steady one: who slept with the machine must know that leases and deadlines ran out meanwhile."""
+        return _elapsed()
 
     async def sleep_until(self, deadline: float) -> None:
-        """Sleep on the running loop."""
-        await asyncio.sleep(max(0.0, deadline - time.monotonic()))
+        """Sleep on the running loop. Its timers stand still while the machine is suspended: then it returns late."""
+        await asyncio.sleep(max(0.0, deadline - _elapsed()))
 
 
 async def wait_until(clock: Clock, deadline: float | None, happening: Coroutine[Any, Any, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from support.leases import LeaseLink, LeaseStore
 from support.virtual_time import VirtualClock, passes, run_virtual
+from trainjob_operator.clock import SystemClock
 from trainjob_operator.k8s import lease as rules
 from trainjob_operator.k8s.lease import Leadership, LeadershipLost, first_transition
 
@@ -279,3 +281,21 @@ def test_never_two_leaders_whatever_the_network_does(seed: int) -> None:
             replica.killed()
 
     run_virtual(story())
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the machine has no clock that counts its sleep")
+def test_a_machine_that_was_suspended_leads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLOCK_MONOTONIC stands still meanwhile."""
+    real, slept_s = time.clock_gettime, 0.0
+    monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + slept_s * (which == time.CLOCK_BOOTTIME))
+
+    async def story() -> None:
+        nonlocal slept_s
+        leadership = Leadership(LeaseLink(LeaseStore()), "ns", "lease", "one", SystemClock())
+        await leadership.acquire()
+        leadership.check()
+        slept_s = rules.RENEW_WITHIN_S
+        with pytest.raises(LeadershipLost, match="was not renewed for 10 s"):
+            leadership.check()
+
+    asyncio.run(story())
