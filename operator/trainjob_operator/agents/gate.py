@@ -45,10 +45,13 @@ class Bounds:
 
 def bounds_of(files: int) -> Bounds:
     """For a process that may open so many files (-1: as many as it likes): those that nobody knows never take more than
-    a quarter, as the rest is for agents and the API server.
+    a quarter, as the rest is for agents and the API server; and those of one address never more than half of that.
     """
     usual = Bounds()
-    return usual if files < 0 else replace(usual, connections=max(1, min(usual.connections, files // 4)))
+    if files < 0:
+        return usual
+    connections = max(1, min(usual.connections, files // 4))
+    return replace(usual, connections=connections, per_address=max(1, min(usual.per_address, connections // 2)))
 
 
 Handlers = Callable[[], asyncio.Protocol]
