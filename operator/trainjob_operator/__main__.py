@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -57,6 +58,8 @@ ROUTE_EVERY_S = 60.0
 """The EndpointSlice is looked at this often; it is written only if somebody changed it."""
 STOP_WITHIN_S = 15.0
 """What is not closed so long after SIGTERM is left to the end of the process."""
+SAY_S = 1.0
+"""For the last line of a process that ends at once."""
 RESTART_RULES_SINCE = (1, 35)
 _INSTALL_CRD = f"helm upgrade with crds.install=true, or kubectl apply -f crds/{contract.GROUP}_{contract.PLURAL}.yaml"
 NO_CRD = (
@@ -190,7 +193,7 @@ class Operator:
             return Leadership(apart, settings.pod_namespace, settings.lease, settings.pod_name, self._clock), apart
 
         # Another replica may act as soon as the Lease is gone: this one must not, not even to clean up.
-        keeper = Keeper(make, _exit_now)
+        keeper = Keeper(make, _exit_now, self._clock)
         closing.push_async_callback(keeper.release)
         transition = await keeper.acquire()
         api.fence = keeper.check
@@ -331,10 +334,18 @@ async def _stop(task: asyncio.Task[None]) -> None:
 
 
 def _exit_now(why: str) -> NoReturn:
-    """Without any clean-up."""
-    _log.critical("the process ends: %s", why)
-    sys.stderr.flush()
-    os._exit(EXIT_ERROR)
+    """Without any clean-up, and without waiting for who may hold the log for good."""
+
+    def say() -> None:
+        _log.critical("the process ends: %s", why)
+        sys.stderr.flush()
+
+    try:
+        saying = threading.Thread(target=say, daemon=True)
+        saying.start()
+        saying.join(SAY_S)
+    finally:
+        os._exit(EXIT_ERROR)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,11 @@ def _endings() -> list[tuple[str, str, str]]:
         (error, _gist(BadSecret), "which Secret, why, and how to replace it"),
         (error, _gist(NoRoute), "which Service, and why"),
         (error, _gist(WatchEnded), "why the watch ended"),
-        (error, _gist(LeadershipLost), "who leads, or for how long the Lease could not be renewed"),
+        (
+            error,
+            _gist(LeadershipLost),
+            "who leads, or for how long the Lease could not be renewed or the main loop did not run",
+        ),
     ]
 
 

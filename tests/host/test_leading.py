@@ -1,11 +1,14 @@
-"""A leadership whose main loop is really blocked, or whose whole process stands still: it is kept, or found out to be
-lost before the next write.
+"""A leadership whose main loop is really blocked, or whose whole process stands still: it is kept, given up after a
+while, or found out to be lost before the next write.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,9 +18,10 @@ import pytest
 from aiohttp import web
 
 from support.leases import HandClock, LeaseLink, LeaseStore
+from trainjob_operator.__main__ import EXIT_ERROR
 from trainjob_operator.k8s import lease as rules
 from trainjob_operator.k8s.kubeapi import Api
-from trainjob_operator.k8s.leading import Keeper
+from trainjob_operator.k8s.leading import STUCK_S, Keeper
 from trainjob_operator.k8s.lease import Leadership, LeadershipLost
 
 PATIENCE_S = 60.0
@@ -33,7 +37,7 @@ class Stand:
         self.link = LeaseLink(self.store)
         self.lost = threading.Event()
         self.words: list[str] = []
-        self.keeper = Keeper(self._make, self._say)
+        self.keeper = Keeper(self._make, self._say, self.clock)
 
     async def _make(self) -> tuple[Leadership, LeaseLink]:
         return Leadership(self.link, "ns", "lease", "one", self.clock, random.Random(1)), self.link
@@ -67,6 +71,82 @@ def test_a_blocked_loop_does_not_cost_the_leadership() -> None:
                 assert stand.store.written.wait(PATIENCE_S), "the Lease is not renewed while the loop is blocked"
             stand.keeper.check()
             assert not stand.words and stand.store.holder == "one"
+
+    told(story)
+
+
+def test_a_loop_that_is_stuck_for_good_costs_the_leadership() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            # No await from here on.
+            renewed = 0
+            while not stand.lost.is_set() and stand.clock.monotonic() < 2 * STUCK_S:
+                stand.store.written.clear()
+                stand.clock.advance(rules.EVERY_S)
+                while not stand.lost.wait(0.001) and not stand.store.written.is_set():
+                    pass
+                renewed += stand.store.written.is_set()
+            assert renewed == STUCK_S // rules.EVERY_S, "it is renewed until then, and no more"
+            assert stand.words == ["the main loop has not run for 32 s"]
+
+    told(story)
+
+
+STUCK = """
+import asyncio, logging, random, sys, threading
+from support.leases import HandClock, LeaseLink, LeaseStore
+from trainjob_operator.__main__ import _exit_now
+from trainjob_operator.k8s import lease as rules
+from trainjob_operator.k8s.leading import Keeper
+from trainjob_operator.k8s.lease import Leadership
+from trainjob_operator.process.logs import set_up
+
+clock, store = HandClock(), LeaseStore()
+link = LeaseLink(store)
+
+async def make():
+    return Leadership(link, "ns", "lease", "one", clock, random.Random(1)), link
+
+def time_passes():
+    while True:
+        store.written.clear()
+        clock.advance(rules.EVERY_S)
+        store.written.wait()
+
+async def main():
+    await Keeper(make, _exit_now, clock).acquire()
+    threading.Thread(target=time_passes, daemon=True).start()
+    if sys.argv[1] == "True":
+        logging.critical("x" * (1 << 20))  # nobody reads it
+    threading.Event().wait()
+
+set_up("text", "INFO", sys.stderr)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("in_its_log", [False, True])
+def test_a_process_whose_loop_is_stuck_for_good_ends(in_its_log: bool) -> None:
+    command = [sys.executable, "-c", STUCK, str(in_its_log)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.wait(PATIENCE_S) == EXIT_ERROR
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert in_its_log or "the process ends: the main loop has not run for 32 s" in told
+
+
+def test_a_loop_that_runs_keeps_the_leadership() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            for _ in range(int(2 * STUCK_S // rules.EVERY_S)):
+                stand.store.written.clear()
+                stand.clock.advance(rules.EVERY_S)
+                assert await asyncio.to_thread(stand.store.written.wait, PATIENCE_S)
+            assert not stand.words
 
     told(story)
 
@@ -117,7 +197,7 @@ def test_after_the_release_nothing_is_written_and_nobody_is_ended() -> None:
 def test_a_follower_that_is_told_to_stop_waits_no_longer() -> None:
     async def story() -> None:
         async with leading() as stand:
-            follower = Keeper(stand._make, stand._say)
+            follower = Keeper(stand._make, stand._say, stand.clock)
             waiting = asyncio.create_task(follower.acquire())
             stand.store.written.clear()
             await asyncio.sleep(0)

@@ -1,8 +1,10 @@
 """Keeps a leadership apart from the work that it allows: the Lease is renewed in a thread with its own event loop.
 
-Called by `__main__.py`. However long a callback of the main loop takes, the Lease is renewed meanwhile, and if it
-cannot be, `lost` is told in this thread, which waits for nobody. Should the whole process stand still (it was stopped,
-its machine was), `check` finds out before the next write goes out. When the Lease is whose is `lease.py`'s business.
+Called by `__main__.py`. While a callback of the main loop takes its time, the Lease is renewed, and if it cannot be,
+`lost` is told in this thread, which waits for nobody. A main loop that is stuck for good does no work and would keep
+the Lease from others: it stamps a heartbeat, and the thread renews while that is young enough. Should the whole process
+stand still (it was stopped, its machine was), `check` finds out before the next write goes out. When the Lease is whose
+is `lease.py`'s business.
 """
 
 from __future__ import annotations
@@ -12,8 +14,15 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+from trainjob_operator.clock import Clock
 from trainjob_operator.k8s.lease import Leadership, LeadershipLost
 
+BEAT_S = 1.0
+"""Between two heartbeats of the main loop."""
+STUCK_S = 30.0
+"""A main loop without a heartbeat for longer is stuck. Thousands of answers at once keep a loaded one for 2 to 10 s,
+which must cost nothing; the liveness probe needs a minute, and not everybody has one.
+"""
 STOP_S = 5.0
 """For what the thread still has to do at the end."""
 
@@ -35,9 +44,12 @@ Make = Callable[[], Awaitable[tuple[Leadership, Closes]]]
 class Keeper:
     """`await acquire()`, then the Lease is kept until `await release()`. Made and awaited in the main loop."""
 
-    def __init__(self, make: Make, lost: Lost) -> None:
+    def __init__(self, make: Make, lost: Lost, clock: Clock) -> None:
         self._make = make
         self._lost = lost
+        self._clock = clock
+        self._beaten_at = clock.monotonic()
+        self._beating: asyncio.Task[None] | None = None
         self._leadership: Leadership | None = None
         self._api: Closes | None = None
         self._holding: asyncio.Task[None] | None = None
@@ -48,6 +60,7 @@ class Keeper:
 
     async def acquire(self) -> int:
         """Wait until we lead; the transition number. Raises what making the connection raises."""
+        self._beating = asyncio.create_task(self._beat(), name="heartbeat")
         return await self._there(self._acquire())
 
     def check(self) -> None:
@@ -74,6 +87,13 @@ class Keeper:
             pass  # the others wait until the Lease has run out
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, STOP_S)
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            self._beaten_at = self._clock.monotonic()
+            await self._clock.sleep_until(self._beaten_at + BEAT_S)
 
     # --- In the thread ------------------------------------------------------------------------------------------------
 
@@ -87,9 +107,15 @@ class Keeper:
     async def _acquire(self) -> int:
         self._leadership, self._api = await self._make()
         transition = await self._leadership.acquire()
-        self._holding = asyncio.create_task(self._leadership.hold(), name="lease")
+        self._holding = asyncio.create_task(self._leadership.hold(self._look), name="lease")
         self._holding.add_done_callback(self._held)
         return transition
+
+    def _look(self) -> None:
+        """Raises LeadershipLost when the main loop is stuck."""
+        stood_s = self._clock.monotonic() - self._beaten_at
+        if stood_s > STUCK_S:
+            raise LeadershipLost(f"the main loop has not run for {stood_s:.0f} s")
 
     def _held(self, holding: asyncio.Task[None]) -> None:
         if not holding.cancelled():

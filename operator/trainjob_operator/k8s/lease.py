@@ -1,8 +1,9 @@
-"""Who leads: a Lease that one replica holds and renews, timed by monotonic clocks alone.
+"""Who leads: a Lease that one replica holds and renews, timed by clocks alone that nobody sets.
 
 Kept by `leading.py` in a thread of its own. A follower takes a Lease that has not changed for its whole duration *by
 the follower's own clock*; a holder gives up RENEW_WITHIN_S after it *sent* its last good renewal, which is earlier.
-Wall clocks are written for readers and never compared. What the leader does with its time is not this module's
+Wall clocks are written for readers and never compared; the time of a
+suspended machine counts, since others may lead meanwhile. What the leader does with its time is not this module's
 business; on LeadershipLost the process must end.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -80,8 +82,10 @@ class Leadership:
                 _log.info("following: %s", why_not)
             await self._clock.sleep_until(self._clock.monotonic() + EVERY_S * self._rng.uniform(0.5, 1.0))
 
-    async def hold(self) -> None:
-        """Renew until that fails for good. Raises LeadershipLost, and returns never."""
+    async def hold(self, look: Callable[[], object] = lambda: None) -> None:
+        """Renew until that fails for good. `look` is called before each renewal, and raises LeadershipLost when the
+        Lease is of no use to this process. Raises LeadershipLost, and returns never.
+        """
         trouble = "no renewal was tried"
         next_try = self._renewed_at + EVERY_S
         while True:
@@ -89,6 +93,7 @@ class Leadership:
             await self._clock.sleep_until(min(next_try, ends))
             now = self._clock.monotonic()
             self.check(trouble)
+            look()
             next_try = now + EVERY_S
             try:
                 async with asyncio.timeout(min(CALL_S, ends - now)):
