@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
+from scenarios.test_pods import agent_of
 from support.edited import Edited
 from support.scenario import Stage
+from support.tuned_agent import LOCAL, entry
 from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
+from trainjob_operator.core.model import Installation
 
 pytestmark = pytest.mark.slow
 
+GRACE_S = 100
+"""Of an evicted pod: more than it needs on a machine that others use too."""
 RESIZE = Path(__file__).parent / "loops" / "resize.py"
 
 
@@ -45,3 +54,49 @@ def test_two_four_two_workers_lose_no_step(stage: Stage, monkeypatch: pytest.Mon
     ends = [entry.end_cause for entry in told.status.history]
     assert ends == [contract.REASON_SCALED, contract.REASON_SCALED, contract.REASON_COMPLETED]
     assert (told.status.failures.counted, told.status.failures.preemptions) == (0, 0)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_worker_that_is_evicted_loses_no_step(stage: Stage, monkeypatch: pytest.MonkeyPatch, slot: int) -> None:
+    monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    evicted: list[int] = []
+
+    def evict(event: LocalEvent) -> None:
+        made = steps_of(stage)
+        if not evicted and len(made) >= 5:
+            evicted.append(slot)
+            Edited.newest.evict(slot, grace_s=GRACE_S)
+        elif len({attempt for attempt, _, _ in made}) == 2:
+            (stage.notes / "enough").touch()
+
+    told = stage.run(stage.job(script=RESIZE), evict)
+    assert told.status.holds("Complete"), told.text()
+    made = steps_of(stage)
+    assert [step for _, step, _ in made] == list(range(1, len(made) + 1)), told.text()
+    ends = [entry.end_cause for entry in told.status.history]
+    assert ends == [contract.REASON_PREEMPTED, contract.REASON_COMPLETED], told.text()
+    assert (told.status.failures.counted, told.status.failures.preemptions) == (0, 1)
+
+
+@pytest.mark.parametrize("who", ["the launcher", "everybody"])
+def test_a_local_stop_waits_for_no_word(stage: Stage, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+    """Whoever waits for one does so until SIGKILL. A service manager's SIGTERM reaches the agents beside the launcher."""
+    monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    agent = (sys.executable, *entry(LOCAL, draining__ANSWER_S=10_000.0, draining__RANKS_DRAIN_S=10_000.0))
+
+    def installation(**fields: object) -> Installation:
+        return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drive, "Installation", functools.wraps(Installation)(installation))
+    pressed: list[int] = []
+
+    def press(event: LocalEvent) -> None:
+        if not pressed and len(steps_of(stage)) >= 5:
+            pressed.extend(agent_of(stage, f"job-{slot}") for slot in (0, 1))
+            for pid in pressed if who == "everybody" else ():
+                os.kill(pid, signal.SIGTERM)
+            raise KeyboardInterrupt
+
+    told = stage.run(stage.job(script=RESIZE), press)
+    assert told.outcome.interrupted, told.text()
+    assert Edited.newest.exit_codes == [contract.EXIT_REMOVED] * 2, told.text()

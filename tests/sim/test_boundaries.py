@@ -10,6 +10,7 @@ import pytest
 from support.puppets import Pace
 from support.simulation import NAMESPACE, Death, Simulation, manifest
 from support.virtual_time import run_virtual
+from trainjob.agent import draining
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -232,5 +233,56 @@ def test_a_loop_that_saves_nothing_in_time_ends_with_time_left_to_store() -> Non
             ended_at = job.status.history[0].ended_at
             assert ended_at is not None and job.status.failures.preemptions == 1
             assert 15 <= (ended_at - began).total_seconds() <= 30 - contract.DRAIN_RESERVE_S + 1
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("down_s", [0.3, 5.0])
+def test_an_operator_that_starts_anew_while_a_worker_goes_away_ends_nothing(down_s: float, slot: int) -> None:
+    """Before its agents have spoken to it, it knows of none that it trains."""
+
+    async def main() -> None:
+        async with Simulation(seed=5) as sim:
+            await started(sim, workers=3)
+            training = sim.world.training("digits")
+            training.length, training.every = 4 * LENGTH, 10**6
+            leave("evicted", slot, 60)(sim)
+            await sim.until(lambda: sim.job().status.boundary is not None, "it waits", every_s=0.01)
+            await asyncio.sleep(1.0)
+            sim.kill_operator()
+            await asyncio.sleep(down_s)
+            sim.start_operator()
+            await asyncio.sleep(5.0)
+            attempt = sim.job().status.attempt
+            assert attempt is not None and (attempt.number, attempt.state) == (1, "Running")
+            training.every = EVERY
+            job = await sim.until_finished()
+            assert [entry.end_cause for entry in job.status.history] == [
+                contract.REASON_PREEMPTED,
+                contract.REASON_COMPLETED,
+            ]
+            assert training.steps == list(range(1, training.length + 1))
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("how", ["deleted", "suspended at once"])
+def test_where_the_job_itself_ends_no_rank_waits_for_a_word(how: str) -> None:
+    """Its pods are told to end while their ranks train; that it is over is the word."""
+
+    async def main() -> None:
+        async with Simulation(seed=5) as sim:
+            await started(sim, workers=3, boundaryTimeoutSeconds=0)
+            sim.world.training("digits").length = sim.world.training("digits").every = 10**6
+            agents = list(sim.world.agents.values())
+            assert len(agents) == 3
+            began = sim.world.clock.monotonic()
+            if how == "deleted":
+                sim.cluster.remove_job(NAMESPACE, "digits")
+            else:
+                update(suspend=True)(sim)
+            await sim.until(lambda: all(agent.quiet for agent in agents), "no rank runs", every_s=0.05)
+            assert sim.world.clock.monotonic() - began < draining.ANSWER_S
 
     run_virtual(main())
