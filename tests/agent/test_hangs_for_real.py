@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,30 @@ def test_a_stopped_rank_is_told_by_its_own_agent_and_no_longer_when_it_goes_on(t
         rig.wait(lambda: rig.report(1).get("hang") is None, "it goes on")
         (rig.work / "go").touch()
         rig.wait(rig.completed, "completed")
+
+
+def test_a_stopped_program_behind_a_shell_that_is_killed_keeps_nobody_any_more(tmp_path: Path) -> None:
+    """Nobody speaks as the rank until the shell goes on."""
+    script = (
+        "import os, sys, time, trainjob\ntrainjob.barrier()\nprint(sys.argv[1], os.getpid(), flush=True)\n"
+        'while not os.path.exists("go"):\n    time.sleep(0.02)\n'
+    )
+    waits = "while [ ! -e second ]; do sleep 0.02; done"
+    command = ["sh", "-c", f"{sys.executable} train.py first; {waits}; {sys.executable} train.py again"]
+    with Rig(tmp_path, script=script, agents=1, command=command, entry=QUICK) as rig:
+        rig.run(1)
+        found = rig.wait(lambda: re.search(r"first (\d+)\n", rig.text(0)), "it runs")
+        first = int(found[1])
+        os.kill(first, signal.SIGSTOP)
+        try:
+            assert hang(rig)["ranks"] == [0]
+        finally:
+            os.kill(first, signal.SIGKILL)
+        rig.wait(lambda: rig.report(0).get("hang") is None, "taken back")
+        (rig.work / "second").touch()
+        rig.wait_text(0, "again ")
+        (rig.work / "go").touch()
+        rig.wait(lambda: rig.ended(0), "ended")
 
 
 def test_a_call_that_holds_the_interpreters_lock_is_no_hang(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ def test_looks_that_come_late_say_nothing() -> None:
     assert LATE_S < 4
 
 
+def test_who_is_stopped_is_so_until_it_goes_on_is_gone_or_a_debugger_has_it() -> None:
+    rule, then = Stopped(), []
+    for number, state in enumerate("TTTTTTtTS"):
+        rule.look(number, {3: state})
+        then.append(rule.since)
+    assert then == [{}] * 5 + [{3: 0.0}, {}, {3: 0.0}, {}]
+
+
 TRAINS = """
 import os, time, trainjob
 print("pid", os.getpid(), flush=True)

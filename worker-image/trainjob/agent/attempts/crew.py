@@ -52,7 +52,6 @@ class Crew:
         self.began: Callable[[Begun], None] = lambda word: None
         """Set by the attempt: a rank made its first step."""
         self._server: Optional[RankServer] = None
-        self._stopped = stopped.Stopped()
         self.hang: Optional[contract.HangReport] = None
         """Some rank's process here is stopped."""
         self._told: Dict[int, bool] = {}
@@ -95,7 +94,8 @@ class Crew:
         """All of them, or none. Raises CannotRun, OSError."""
         self._group.ranks = forking.new_ranks(self._shape)
         forking.fork_all(self._site, self._group, self._shape, shared, argv)
-        self._background.spawn(stopped.watch(self._stopped, self._pids, self._note))
+        place = self._site.config.node or self._site.config.pod
+        self._background.spawn(stopped.watch(self._pids, self._note, place, self._hangs))
 
     def signal(self, number: int) -> None:
         """That the container got."""
@@ -169,14 +169,15 @@ class Crew:
         return {**started, **({} if self._server is None else self._server.speakers())}
 
     def _note(self, number: int, text: str) -> None:
-        """In this agent's output, and in the rank's own log; the operator hears of it too."""
-        config, now = self._site.config, asyncio.get_running_loop().time()
-        self.hang = stopped.report(self._stopped.since(now), config.node or config.pod)
-        self._site.changed(True)
+        """In this agent's output, and in the rank's own log."""
         self._site.console.say(text)
         output = self.process_of(number).output
         if output is not None:
             output.note(text + "\n")
+
+    def _hangs(self, report: Optional[contract.HangReport]) -> None:
+        self.hang = report
+        self._site.changed(True)
 
     # -- what they say -------------------------------------------------------------------------------------------------
 

@@ -52,19 +52,20 @@ class Stopped:
                     said[rank] = f"{_STOPPED[state]} for {now - began:.0f} s; the others wait for it"
         return said
 
-    def since(self, now: float) -> Dict[int, float]:
-        """For how long which ranks have been stopped by a signal, so far as that was told. A debugger's are none: it
-        is somebody's wish.
+    @property
+    def since(self) -> Dict[int, float]:
+        """Since when which ranks are stopped by a signal, so far as that was told. A debugger's are none: it is
+        somebody's wish.
         """
-        return {rank: now - began for rank, began in self._told.items() if self._states.get(rank) == "T"}
+        return {rank: began for rank, began in self._told.items() if self._states.get(rank) == "T"}
 
 
-def report(stopped: Mapping[int, float], place: str) -> Optional[contract.HangReport]:
-    """What the operator hears; None: none is stopped. `stopped`: of each for how long."""
+def report(stopped: Mapping[int, float], now: float, place: str) -> Optional[contract.HangReport]:
+    """What the operator hears; None: none is stopped. `stopped`: of each since when."""
     if not stopped:
         return None
     ranks = tuple(sorted(stopped))
-    moment = time.time() - max(stopped.values())
+    moment = time.time() - (now - min(stopped.values()))
     said = "its process is" if len(ranks) == 1 else "their processes are"
     return {
         "since": moment,
@@ -75,9 +76,17 @@ def report(stopped: Mapping[int, float], place: str) -> Optional[contract.HangRe
     }
 
 
-async def watch(rule: Stopped, pids: Callable[[], Mapping[int, int]], say: Callable[[int, str], None]) -> None:
-    """Until it is cancelled. `pids`: of the processes that are ranks now. `say`: of a rank, a line."""
-    loop = asyncio.get_running_loop()
+async def watch(
+    pids: Callable[[], Mapping[int, int]],
+    say: Callable[[int, str], None],
+    place: str,
+    hangs: Callable[[Optional[contract.HangReport]], None],
+) -> None:
+    """Until it is cancelled. `pids`: of the processes that are ranks now. `say`: of a rank, a line. `hangs`: what the
+    operator hears is another, whatever made it so: it goes on, is gone, or a debugger has it.
+    """
+    loop, rule = asyncio.get_running_loop(), Stopped()
+    known: Mapping[int, float] = {}
     while True:
         await asyncio.sleep(EVERY_S)
         there = pids()
@@ -85,3 +94,6 @@ async def watch(rule: Stopped, pids: Callable[[], Mapping[int, int]], say: Calla
         for rank, text in rule.look(loop.time(), states).items():
             way = f"; `kill -CONT {there[rank]}` lets it go on" if states[rank] == "T" else ""
             say(rank, f"rank {rank}: its process {there[rank]} {text}{way}")
+        if rule.since != known:
+            known = rule.since
+            hangs(report(known, loop.time(), place))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.hangs import grouping, sentence
@@ -34,8 +34,9 @@ class Watch:
         self._background = Background(on_fault)
         self._loop = asyncio.get_running_loop()
         self._silence = Silence()
-        self._steps = 0
-        self._again_after_s = 0.0
+        self._judged: Tuple[Optional[float], float] = (None, 0.0)
+        """The silence that was judged last: since when, and how long it was then."""
+        self._judging: Optional[asyncio.Task[None]] = None
         self.report: Optional[contract.HangReport] = None
         """What is told, while it is so."""
         self.changed: Callable[[], None] = lambda: None
@@ -57,18 +58,12 @@ class Watch:
         """A report() was released, or rows of log() came."""
         now = self._loop.time()
         self._silence.step(now, self._excused(now))
-        self._goes_on()
+        self._take_back()
 
     def sign(self) -> None:
         """A call of all ranks was released, whichever."""
         self._silence.sign(self._loop.time())
-        self._goes_on()
-
-    def _goes_on(self) -> None:
-        self._steps += 1
-        self._again_after_s = 0.0
-        if self.report is not None:
-            self._take_back()
+        self._take_back()
 
     def _take_back(self) -> None:
         if self.report is not None:
@@ -82,17 +77,21 @@ class Watch:
             hangs = self._silence.look(now, self._excused(now))
             if self._busy():
                 self._silence.pardon(now)
-            elif hangs and self._silence.silent_s(now, self._excused(now)) >= self._again_after_s:
-                await self._judge()
+            elif hangs and self._is_due(now) and (self._judging is None or self._judging.done()):
+                # Beside the looks: it takes seconds where an agent does not answer.
+                self._judging = self._background.task(self._judge())
+
+    def _is_due(self, now: float) -> bool:
+        """Again each time that the silence has doubled: ranks may have moved on to where they really stand still."""
+        since, silent_s = self._judged
+        return since != self._silence.since or self._silence.silent_s(now, self._excused(now)) >= 2 * silent_s
 
     async def _judge(self) -> None:
-        """Again each time that the silence has doubled: ranks may have moved on to where they really stand still."""
-        seen, since = self._steps, self._silence.since
-        now = self._loop.time()
-        self._again_after_s = 2 * self._silence.silent_s(now, self._excused(now))
+        since, now = self._silence.since, self._loop.time()
+        self._judged = since, self._silence.silent_s(now, self._excused(now))
         total, each = self.ranks()
         found = await self._inquiry.ask(range(total), each)
-        if self._steps != seen or since is None or self._busy() or self._silence.limit is None:
+        if since is None or self._silence.since != since or self._busy() or self._silence.limit is None:
             return
         if sentence.is_debugged(found.stacks):
             self._silence.pardon(self._loop.time())
