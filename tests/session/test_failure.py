@@ -179,6 +179,36 @@ def test_types_are_named_as_users_know_them() -> None:
     assert describe(errors.RankGoneError("x"))["type"] == "trainjob.session.errors.RankGoneError"
 
 
+class TwoWords(Exception):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "kind", "message"),
+    [
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no start"), RuntimeError, "UnicodeDecodeError", "'utf-8' codec "),
+        (TwoWords("no", "luck"), RuntimeError, f"{__name__}.TwoWords", "no luck (in DataLoader worker process 0)"),
+        (TwoWords("a", "b\nc"), RuntimeError, f"{__name__}.TwoWords", "a b\nc (in DataLoader worker process 0)"),
+        (ValueError(), ValueError, "ValueError", "in DataLoader worker process 0"),
+        (ValueError("\nno"), ValueError, "ValueError", "no (in DataLoader worker process 0)"),
+        (errors.CheckpointError("x"), errors.CheckpointError, "trainjob.session.errors.CheckpointError", "x (in Data"),
+    ],
+)
+def test_an_error_of_a_loaders_process_has_the_type_that_it_had_there(
+    error: Exception, raised: type[Exception], kind: str, message: str
+) -> None:
+    wrapper = pytest.importorskip("torch._utils").ExceptionWrapper
+    try:
+        raise error
+    except Exception:
+        wrapped = wrapper(where="in DataLoader worker process 0")
+    with pytest.raises(raised) as there:
+        wrapped.reraise()
+    told = describe(there.value)
+    assert type(there.value) is raised and told["type"] == kind and told["message"].startswith(message), told
+
+
 def test_an_error_of_a_loaders_process_is_told_by_what_happened_there(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     data = torch.utils.data

@@ -76,10 +76,8 @@ def no_room(error: BaseException) -> str:
 
 def describe(error: BaseException) -> Dict[str, Any]:
     """The `contract.RankError` for an exception."""
-    kind = type(error)
-    module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     return {
-        "type": module + kind.__qualname__,
+        "type": _type(error),
         "message": (_said(error) + no_room(error))[: contract.MESSAGE_LIMIT],
         "traceback": format_traceback(error),
         "communication": is_communication(error),
@@ -166,11 +164,21 @@ def _path(filename: str) -> str:
     return filename.replace(os.sep, "/")
 
 
+def _type(error: BaseException) -> str:
+    """Its name. Of one that happened in another process and could not be made anew: what it was there."""
+    kind, other = type(error), relayed.of(_text(error), _is_wrapper)
+    if other is not None and other.name != kind.__name__:
+        return other.type
+    return ("" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + ".") + kind.__qualname__
+
+
 def _said(error: BaseException) -> str:
     """Its message. Of one that happened in another process: what happened there, and where that is."""
     text = _text(error)
     other = relayed.of(text, _is_wrapper)
-    return text if other is None else f"{other.message} ({other.where})"
+    if other is None:
+        return text
+    return f"{other.message} ({other.where})" if other.message else other.where
 
 
 def _text(error: BaseException) -> str:

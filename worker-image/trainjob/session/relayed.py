@@ -5,7 +5,7 @@ whole traceback of that process. Taken apart here, for `failure`. Pure.
 from __future__ import annotations
 
 import re
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 # torch._utils.ExceptionWrapper.reraise
 _TEXT = re.compile(
@@ -18,6 +18,10 @@ _FILE = re.compile(r'  File "(?P<path>[^"]+)", line \d+')
 class Relayed(NamedTuple):
     """What happened in the other process."""
 
+    name: str
+    """The exception's type, without its module. It is not the type of what torch raises where torch cannot make one of
+    a text alone (UnicodeDecodeError): that is then a RuntimeError.
+    """
     where: str
     """in DataLoader worker process 0"""
     frames: List[str]
@@ -26,9 +30,19 @@ class Relayed(NamedTuple):
     """The exception: `KeyError: 'b'`, and what follows where its message has several lines."""
 
     @property
+    def type(self) -> str:
+        """The exception's type as its traceback has it, with the module."""
+        head = self._head[0].rstrip(":")
+        return head if head.rpartition(".")[2] == self.name else self.name
+
+    @property
     def message(self) -> str:
         """What the exception says."""
-        return "\n".join(self.lines).partition(": ")[2]
+        return "\n".join([self._head[2], *self.lines[1:]]).strip("\n")
+
+    @property
+    def _head(self) -> Tuple[str, str, str]:
+        return (self.lines or [self.name])[0].partition(": ")
 
 
 def of(text: str, skip: Callable[[str], bool]) -> Optional[Relayed]:
@@ -50,4 +64,4 @@ def of(text: str, skip: Callable[[str], bool]) -> Optional[Relayed]:
             skipping = frame is not None and skip(frame["path"])
         if not skipping:
             kept.append(line)
-    return Relayed(found["where"], kept or lines[:frames_end], lines[frames_end:])
+    return Relayed(found["type"], found["where"], kept or lines[:frames_end], lines[frames_end:])
