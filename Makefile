@@ -39,7 +39,7 @@ test: $(STAMP) ## All tests, with their skips counted
 test-frameworks: $(STAMP) ## Lightning, Transformers, XGBoost and LightGBM, in a folder of their own
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py) $(COMPILED) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
-ray-examples: $(STAMP) ## The examples of Ray Train's own pages, with their imports rewritten by `tj migrate`
+ray-examples: $(STAMP) ## 66 scripts that use Ray Train's API, with their imports rewritten by `tj migrate`: a quarter of an hour
 	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(COMPILED) $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)

@@ -9,6 +9,7 @@ import pytest
 
 from support.checkpoint import Job, read_tree, write_tree
 from support.checkpoint_cli import Shell, shell
+from trainjob.cli.checkpoints import put_elsewhere
 from trainjob_api import contract
 
 FILES = {"model.pt": b"weights", "deep/optim.pt": b"moments"}
@@ -58,6 +59,41 @@ def test_show_names_the_place(noted: Shell) -> None:
     said = noted.checkpoints("show", "1-1-1").out
     assert f"  files       in {noted.folder}/theirs, where your own code put them (NO_UPLOAD)" in said.splitlines()
     assert json.loads(noted.checkpoints("show", "1-1-1", "-o", "json").out)["place"] == f"{noted.folder}/theirs"
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "empty"])
+def test_a_copy_that_fails_leaves_nothing_and_the_same_command_works_again(noted: Shell, there: bool) -> None:
+    noted.save("1-1-1")
+    out, broken = noted.folder / "out", noted.folder / "theirs" / "z.pt"
+    if there:
+        out.mkdir()
+    broken.symlink_to("gone")
+    said = noted.checkpoints("download", "-o", "out")
+    assert said.code == contract.CLI_ERROR
+    assert "where your own code put them (NO_UPLOAD), and cannot be read: " in said.err and "z.pt" in said.err
+    assert (
+        said.err.splitlines()[-1] == f"next: `ls -l {noted.folder}/theirs` shows who may; then the same command again"
+    )
+    assert (out.exists(), list(out.glob("*"))) == (there, [])
+    broken.unlink()
+    assert noted.checkpoints("download", "-o", "out").code == contract.CLI_OK
+    assert read_tree(out) == FILES
+
+
+def test_what_a_killed_copy_left_is_no_hindrance(noted: Shell) -> None:
+    noted.save("1-1-1")
+    write_tree(noted.folder / "out" / put_elsewhere.UNFINISHED, {"model.pt": b"wei"})
+    assert noted.checkpoints("download", "-o", "out").code == contract.CLI_OK
+    assert read_tree(noted.folder / "out") == FILES
+
+
+def test_a_target_that_cannot_be_written_is_named(noted: Shell) -> None:
+    noted.save("1-1-1")
+    (noted.folder / "file").write_bytes(b"")
+    said = noted.checkpoints("download", "-o", "file/out")
+    assert (said.code, "cannot be read" in said.err) == (contract.CLI_ERROR, False)
+    assert f"{noted.folder}/file/out cannot be written: " in said.err
+    assert said.err.splitlines()[-1].endswith("or name another with -o")
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/theirs", "/nowhere/theirs"])

@@ -1,4 +1,4 @@
-# expect: GPU
+# expect when run: ScalingConfig.resources_per_worker["GPU"]=0.5: a rank has whole GPUs
 import ray.train
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer

@@ -1,4 +1,4 @@
-# expect: has no counterpart
+# expect: ray.data has no counterpart in TrainJob
 import ray
 import ray.data
 import ray.train

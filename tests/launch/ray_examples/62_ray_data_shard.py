@@ -1,4 +1,4 @@
-# expect: prepare_data_loader
+# expect: datasets=['train']: there is no Ray Data here
 import ray.train
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer

@@ -1,4 +1,4 @@
-# expect: has no counterpart
+# expect: ray.tune has no counterpart in TrainJob
 from ray import tune
 from ray.tune import Tuner
 

@@ -38,7 +38,10 @@ DOWNLOAD = """Bring a checkpoint into a folder, verified. Without ID the latest.
 
 The folder is then a checkpoint of its own, which `tj checkpoints show`, resumeFrom and trainjob.Checkpoint(path)
 take. With --files only those come. A download that was cut off goes on when the same command is given
-again; a folder that holds anything else is left alone."""
+again; a folder that holds anything else is left alone.
+
+Files that your own code has put elsewhere (NO_UPLOAD) are copied from there: they have no checksums to compare with,
+all of them come or none, and the folder must be new or empty."""
 
 REMOVE = """Remove checkpoints for good: the manifest first, then the files, so that nobody reads half of one.
 
@@ -49,7 +52,9 @@ MODEL_GET = """Bring the files of a job's best checkpoint here, verified: those 
 library's own.
 
 The best is by the job's score attribute (spec.checkpoint.scoreAttribute, CheckpointConfig), or by --metric and
---mode; the latest where there is none, or with --latest."""
+--mode; the latest where there is none, or with --latest.
+
+Files that your own code has put elsewhere (NO_UPLOAD) are copied from there, unverified: they have no checksums."""
 
 ONE, MANY, SOME = "[ID]", "[ID ...]", "ID ..."
 IDS = "a checkpoint's identity (1-2-14), `latest` or `best`"
