@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, is_steady
+from support.core import World, is_steady, seconds
 from trainjob_api import contract
 from trainjob_api.contract import HangReport
+from trainjob_api.v1alpha1 import Hang
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import CreatePod
 
@@ -97,3 +98,26 @@ def test_rank_0s_agent_hears_the_limit(spec: dict[str, object], told: float | No
     world = World.of(workers=2, hang=spec).run()
     words = [instruct(world.job, world.agents, slot, world.agents[slot].pod_uid)[0] for slot in (0, 1)]
     assert [word.get("hang_after_s") for word in words] == [told, None]
+
+
+@pytest.mark.parametrize("edit", ["a higher limit", "Restart with a higher limit"])
+def test_a_verdict_of_a_lower_limit_ends_nothing(edit: str) -> None:
+    """Rank 0's agent takes it back as it hears of the new one."""
+    first = "Restart" if edit == "a higher limit" else "Report"
+    world = World.of(workers=2, hang={"action": first, "afterSeconds": 60}).run()
+    world.change_spec(hang=Hang.model_validate({"action": "Restart", "afterSeconds": 600}))
+    world.sync(0, hang=hang(world, 1, ago_s=61))
+    decision = world.turn()
+    assert world.attempt.number == 1 and degraded(world)[1] == contract.REASON_HEALTHY
+    assert decision.requeue_after is not None and decision.requeue_after <= seconds(600 - 61)
+    world.tick(600 - 61 - 1).turn()
+    assert world.attempt.number == 1
+    world.tick(1).turn()
+    assert (world.attempt.number, world.attempt.cause) == (2, contract.REASON_HANG)
+
+
+def test_a_stopped_process_waits_for_no_limit() -> None:
+    world = World.of(workers=2, hang={"action": "Restart", "afterSeconds": 600}).run()
+    world.sync(1, hang=hang(world, 1, ago_s=6, stacks=""))
+    world.turn()
+    assert (world.attempt.number, world.attempt.cause) == (2, contract.REASON_HANG)

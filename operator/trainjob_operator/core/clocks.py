@@ -32,7 +32,6 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
 
     books = status.goodput
     timing, attempt, history = status.timing, status.attempt, status.history
-    boundary = status.boundary
     fields = {
         "timing": timing.model_copy(
             update={
@@ -44,13 +43,7 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
         ),
         "goodput": books and books.model_copy(update={"at": past(books.at), "settled_at": past(books.settled_at)}),
         "progress": status.progress.model_copy(update={"written_at": past(status.progress.written_at)}),
-        "boundary": boundary
-        and boundary.model_copy(
-            update={
-                "since": past(boundary.since),
-                "gone_by": past(boundary.gone_by, boundary.grace_seconds or 0.0),
-            }
-        ),
+        "boundary": status.boundary and status.boundary.model_copy(update={"since": past(status.boundary.since)}),
         "growth": status.growth and status.growth.model_copy(update={"since": past(status.growth.since)}),
         "workers": status.workers.model_copy(update={"counted_at": past(status.workers.counted_at)}),
         "attempt": attempt

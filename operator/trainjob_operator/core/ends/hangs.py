@@ -15,7 +15,7 @@ from trainjob_api.v1alpha1 import Hang, HangView
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.model import AgentView
-from trainjob_operator.core.moments import by_agent_clock
+from trainjob_operator.core.moments import after, by_agent_clock
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.turn import Turn
 
@@ -31,8 +31,21 @@ def hanging(turn: Turn) -> Hanging | None:
     """A stopped rank's own agent knows best; else rank 0's. None: nothing hangs, or nobody wants to hear of it."""
     if turn.running is None or turn.spec.hang.action == contract.HANG_OFF:
         return None
-    told = [Hanging(view, view.hang) for view in turn.words() if view.hang is not None]
+    words = (Hanging(view, view.hang) for view in turn.words() if view.hang is not None)
+    told = [each for each in words if not _is_below_the_limit(turn, each)]
     return next((each for each in told if not each.report["stacks"]), told[0] if told else None)
+
+
+def _is_below_the_limit(turn: Turn, told: Hanging) -> bool:
+    """Whether a silence, though a hang by an earlier limit, is none by that of now: its reporter takes it back when it
+    hears of that. A stopped process, told without stacks, is one however short.
+    """
+    limit = turn.spec.hang.after_seconds
+    if limit == "auto" or not told.report["stacks"]:
+        return False
+    until = after(_since(turn, told), float(limit))
+    turn.wake(until)
+    return turn.now < until
 
 
 def note(turn: Turn) -> None:

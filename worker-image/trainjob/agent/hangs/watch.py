@@ -50,8 +50,11 @@ class Watch:
 
     def after(self, seconds: Optional[float]) -> None:
         """The limit as the coordinator says it; None: learned; 0: no verdicts."""
+        if seconds == self._silence.after_s:
+            return
         self._silence.after_s = seconds
-        if seconds == 0:
+        self._judged = (None, 0.0)
+        if not self._is_hang():
             self._take_back()
 
     def step(self) -> None:
@@ -64,6 +67,10 @@ class Watch:
         """A call of all ranks was released, whichever."""
         self._silence.sign(self._loop.time())
         self._take_back()
+
+    def _is_hang(self) -> bool:
+        now, limit = self._loop.time(), self._silence.limit
+        return limit is not None and self._silence.silent_s(now, self._excused(now)) > limit
 
     def _take_back(self) -> None:
         if self.report is not None:
@@ -91,7 +98,7 @@ class Watch:
         self._judged = since, self._silence.silent_s(now, self._excused(now))
         total, each = self.ranks()
         found = await self._inquiry.ask(range(total), each)
-        if since is None or self._silence.since != since or self._busy() or self._silence.limit is None:
+        if since is None or self._silence.since != since or self._busy() or not self._is_hang():
             return
         if sentence.is_debugged(found.stacks):
             self._silence.pardon(self._loop.time())
