@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests python -m benchmarks.kills [--kills N] [--every N]
 
-Prints a row for each so many kills, in which the numbers are sums over the job's agents and over their warm parents,
-and the median time from a kill to the next step on all ranks. Ends with 1 if descriptors, threads, processes or zombies
-grew: if the last third of the rows has more at least than the first. Resident memory is for the reader: what one kill
-adds is printed at the end, in KiB.
+Prints a row after every N kills: sums over the job's agents and over their warm parents, and the median time from a
+kill to the next step on all ranks. Ends with 1 if descriptors, threads, processes or zombies grew: if the smallest
+value in the last third of the rows is larger than the smallest in the first third. That takes three rows at least, and
+fewer are refused. Resident memory is not judged: the last lines say how many KiB each kill added.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ SETTLED_S = 1.5
 """After the first step of an attempt: the forks for the next one are there."""
 WARM_UP = 10
 """Kills that are not counted: caches fill, modules are imported late."""
+ROWS = 3
+"""The fewest that are judged: a first one, one between, a last one."""
 AGENT = b"trainjob.launch.local.pod"
 
 
@@ -149,6 +151,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--every", type=int, default=10, help="kills between two rows (default: 10)")
     args = parser.parse_args()
+    if args.every < 1 or args.kills // args.every + 1 < ROWS:
+        parser.error(f"--kills {args.kills} --every {args.every}: fewer than {ROWS} rows say nothing about growth")
     jobs.ENVIRONMENT["STEPS_SAVE_EVERY"] = "10"
     jobs.RESTARTS = -1
     counts: list[Count] = []

@@ -243,7 +243,7 @@ class TrainJobSpec(Model):
     rendezvous: Rendezvous = Field(Rendezvous(), description="How the ranks find each other.")
     checkpoint: CheckpointSpec = Field(CheckpointSpec(), description="Where checkpoints go and what a run starts from.")
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
-    hang: Hang = Field(Hang(), description="What happens when no step comes any more.")
+    hang: Hang = Field(Hang(), description="What happens when no step comes any more, or a rank's process is stopped.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
     suspend: bool = Field(
         False,

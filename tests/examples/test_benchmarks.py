@@ -41,6 +41,14 @@ def test_a_recovery_is_over_with_the_last_ranks_first_step() -> None:
     assert run(code).split() == ["None", "7.0"]
 
 
+@pytest.mark.parametrize("words", [["--kills", "19"], ["--kills", "10", "--every", "6"], ["--every", "0"]])
+def test_fewer_than_three_rows_of_kills_are_refused(words: list[str]) -> None:
+    command = [sys.executable, "-m", "benchmarks.kills", *words]
+    env = {**os.environ, "PYTHONPATH": "tests"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "fewer than 3 rows" in done.stderr) == (2, True), done.stderr
+
+
 def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "help", "--rounds", "1", "--results", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": "tests"}

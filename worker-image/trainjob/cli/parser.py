@@ -177,6 +177,7 @@ def _add_validate(commands: Commands) -> None:
         help="check a TrainJob manifest without running it",
         description="Check the TrainJobs in a manifest: every field's name, type and meaning. Ends with 0 if all are "
         "valid, 1 if not.",
+        usage="tj validate FILE\n       tj validate -f FILE",
     )
     validate.set_defaults(entry="trainjob.cli.validate:validate")
     validate.add_argument("manifest", nargs="?", metavar="FILE", help="the manifest, as with -f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from trainjob_api import contract
@@ -25,6 +26,11 @@ def lines(name: str, status: TrainJobStatus) -> list[str]:
     of = "" if now else f" (attempt {hang.attempt}, since {when})"
     stacks = ["", *(hang.stacks or "").splitlines()] if hang.stacks else []
     return [head, f"  {hang.message}{of}", *(f"  {line}".rstrip() for line in stacks)]
+
+
+def shown(name: str, status: TrainJobStatus, output: str | None) -> str:
+    """What `tj hang` prints. `output`: json, or None for people."""
+    return json.dumps(as_json(status)) if output == "json" else "\n".join(lines(name, status))
 
 
 def as_json(status: TrainJobStatus) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A rank whose process is stopped (SIGSTOP, a debugger) does nothing, and the others wait for it: said within 6 s.
+"""A rank whose process is stopped (SIGSTOP, a debugger) does nothing, and the others wait for it: said after 5 s.
 
 `Stopped` is the rule, pure: a look says which state the kernel has for each rank's process. `watch` looks, for `crew`.
 A look that comes late says nothing: the agent was frozen itself, or the machine slept, and every rank gets its time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from trainjob.cli.cluster import connect
 from trainjob.screen import hanging
@@ -17,8 +16,5 @@ def hang(args: argparse.Namespace) -> int:
 
     with connect.refusals():
         job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
-    if args.output == "json":
-        print(json.dumps(hanging.as_json(job.status)))
-        return CLI_OK
-    print(*hanging.lines(args.name, job.status), sep="\n")
+    print(hanging.shown(args.name, job.status, args.output))
     return CLI_OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from trainjob.cli.local import find
 from trainjob.screen import hanging
@@ -16,8 +15,5 @@ def hang(args: argparse.Namespace) -> int:
     record = find.find(args)
     job = find.job_of(record)
     status = TrainJobStatus() if job is None else job.status
-    if args.output == "json":
-        print(json.dumps(hanging.as_json(status)))
-        return CLI_OK
-    print(*hanging.lines(record.name, status), sep="\n")
+    print(hanging.shown(record.name, status, args.output))
     return CLI_OK
