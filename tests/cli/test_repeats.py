@@ -69,3 +69,17 @@ def test_a_user_who_asks_for_everything_gets_it(capsys: pytest.CaptureFixture[st
         for line in [*of(0, ERROR), *of(1, ERROR)]:
             display.line(line)
         assert capsys.readouterr().out.splitlines() == [*of(0, ERROR), *of(1, ERROR)]
+
+
+def test_a_message_that_differs_in_a_later_line_is_shown_whole_also_where_lines_come_in_turn() -> None:
+    one, other = [*ERROR, "  in row 1"], [*ERROR, "  in row 2"]
+    both = [line for pair in zip(of(0, one), of(1, other), strict=True) for line in pair]
+    for lines in ([*of(0, one), *of(1, other)], both):
+        assert sorted(shown(lines)) == sorted([*of(0, one), *of(1, other)])
+
+
+def test_chained_tracebacks_that_come_in_turn_are_told_once_as_a_whole() -> None:
+    chained = [*ERROR, "", "During handling of the above exception, another exception occurred:", "", *ERROR]
+    both = [line for pair in zip(of(0, chained), of(1, chained), strict=True) for line in pair]
+    said = "r01 | (the same traceback as r00's above: KeyError: 'b')"
+    assert shown(both) == [*of(0, chained), said]

@@ -103,7 +103,9 @@ class Once:
             self._display.line(line)
 
     def note(self, text: str) -> None:
-        """Pass it on."""
+        """Pass it on, after the tracebacks that it may be about."""
+        for line in self._repeats.settle():
+            self._display.line(line)
         self._display.note(text)
 
     def close(self) -> None:

@@ -23,6 +23,8 @@ _CHAIN = ("The above exception was", "During handling of the above")
 class _Traceback:
     rank: str
     lines: list[str] = field(default_factory=list)
+    last: str = ""
+    """The newest line that is not indented: the exception."""
     told: bool = False
     """The line with the exception has come; what may follow is the one that it was raised from."""
 
@@ -32,6 +34,8 @@ class _Traceback:
 
     def add(self, text: str) -> None:
         self.lines.append(text)
+        if text and not text.startswith(" "):
+            self.last = text
         if text:
             self.told = not text.startswith((" ", *_CHAIN)) and not _HEAD.match(text)
 
@@ -61,7 +65,9 @@ class Repeats:
             return [line]
         rank, text = found["rank"], found["text"].rstrip()
         if rank in self._held:
-            return self._compare(rank, text, line)
+            if self._held[rank].traceback.goes_on_with(text):
+                return self._compare(rank, text, line)
+            return [*self._judge(rank), *self.take(line)]
         shown = self._open.get(rank)
         if shown is not None and shown.goes_on_with(text):
             shown.add(text)
@@ -77,8 +83,30 @@ class Repeats:
 
     def release(self) -> list[str]:
         """No more lines come: what is still held."""
-        held, self._held = self._held, {}
-        return [line for each in held.values() for line in each.printed]
+        return [line for rank in list(self._held) for line in self._judge(rank)]
+
+    def settle(self) -> list[str]:
+        """The job has something to say: tracebacks that have come to their exception are taken as closed."""
+        return [line for rank, held in list(self._held.items()) if held.traceback.told for line in self._judge(rank)]
+
+    def _judge(self, rank: str) -> list[str]:
+        """It is closed: told as the same as one whose lines are all of its own, else shown."""
+        held = self._held[rank]
+        mine = _stripped(held.traceback.lines)
+        same = next((one for one in self._seen if one.told and _stripped(one.lines) == mine), None)
+        if same is None:
+            return self._show(rank)
+        del self._held[rank]
+        text = held.traceback.last
+        short = text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+        return [f"{rank} | (the same traceback as {same.rank}'s above: {short})", *held.printed[len(mine) :]]
+
+    def _show(self, rank: str) -> list[str]:
+        held = self._held.pop(rank)
+        begun = self._begin(rank)
+        for each in held.traceback.lines:
+            begun.add(each)
+        return held.printed
 
     def _begin(self, rank: str) -> _Traceback:
         self._open[rank] = begun = _Traceback(rank)
@@ -90,18 +118,9 @@ class Repeats:
         held.traceback.add(text)
         held.printed.append(line)
         mine = held.traceback.lines
-        alike = [one for one in self._seen if one.lines[: len(mine)] == mine]
-        if same := next((one for one in alike if one.told and _stripped(one.lines) == mine), None):
-            del self._held[rank]
-            short = text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
-            return [f"{rank} | (the same traceback as {same.rank}'s above: {short})"]
-        if alike or any(one.rank in self._open and mine[: len(one.lines)] == one.lines for one in self._seen):
+        if any(one.lines[: len(mine)] == mine or mine[: len(one.lines)] == one.lines for one in self._seen):
             return []
-        del self._held[rank]
-        begun = self._begin(rank)
-        for each in mine:
-            begun.add(each)
-        return held.printed
+        return self._show(rank)
 
 
 def _stripped(lines: list[str]) -> list[str]:
