@@ -34,6 +34,7 @@ ADVICE = {
     "names the operation",
     contract.REASON_RANK_ENDED_EARLY: "Make all ranks call report() and barrier() equally often; one returned while "
     "others still waited",
+    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang` shows where each rank stood",
     contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
@@ -72,6 +73,7 @@ ON_A_CLUSTER = {
     contract.REASON_OOM: "Lower the batch size, or raise the container's memory limit",
     contract.REASON_COMMUNICATION: "Look for a rank that stopped or hung (`tj logs {job} --rank all`); --env "
     "TORCH_DISTRIBUTED_DEBUG=DETAIL names the operation",
+    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang {job}` shows where each rank stood",
     contract.REASON_START: "Try the container's command in its image: it cannot start, so it was not tried again",
     contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the "
     "pods' user write",
