@@ -22,6 +22,7 @@ from support import held_calls, s3
 from support.agent_rig import Rig
 from support.held_calls import HeldCalls
 from support.s3_held import Held
+from support.storage_children import child_of
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.reading import stored
 from trainjob.checkpoint.stores.opening import open_store
@@ -172,20 +173,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         s3.use(monkeypatch, s3.endpoint())
     yield made
     made.close()
-
-
-def child_of(rig: Rig, slot: int) -> int:
-    """The pid of an agent's storage child."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-                command = Path(f"/proc/{name}/cmdline").read_bytes()
-            except (OSError, ValueError):
-                continue
-            if parent == rig.agents[slot].process.pid and b"trainjob.checkpoint.storage_child.child" in command:
-                return int(name)
-    raise AssertionError("no storage child")
 
 
 def notes(rig: Rig, rank: int, what: str, attempt: int | None = None) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.storage_children import child_of as storage_child_of
 from support.tuned_agent import entry
+from support.warm_parents import parents_of
 from trainjob.agent.processes import memory
 from trainjob_api import contract
 
@@ -188,6 +191,24 @@ def test_a_rank_that_the_kernel_killed_says_so(tmp_path: Path, version: int) -> 
         rig.kill_rank(0)
         rig.wait(lambda: rig.ended(0), "the other one too")
         assert rig.rank(0)["kind"] == contract.END_SIGNAL, "the kernel killed one"
+
+
+@pytest.mark.parametrize("first", ["warm parent", "storage child"])
+def test_a_kill_that_explains_another_childs_end_explains_no_ranks(tmp_path: Path, first: str) -> None:
+    tree = Tree(tmp_path / "root", 2, str(2 * GIB))
+    tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
+    spec = {"prefork": contract.PREFORK_ALWAYS, "preload": ["decimal"]}
+    script = "import time, trainjob\ntrainjob.barrier()\nprint('up', flush=True)\ntime.sleep(3600)\n"
+    with Rig(tmp_path, script=script, agents=1, storage=tmp_path / "store", spec=spec, entry=tuned) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        pid = min(parents_of(rig)) if first == "warm parent" else storage_child_of(rig, 0)
+        tree.count(1)
+        os.kill(pid, signal.SIGKILL)
+        rig.wait(lambda: not os.path.exists(f"/proc/{pid}"), "the agent has collected it")
+        rig.kill_rank(0)
+        rig.wait(lambda: rig.ended(0), "the rank has ended")
+        assert rig.rank(0)["kind"] == contract.END_SIGNAL
 
 
 def test_behind_a_shell_too(tmp_path: Path) -> None:

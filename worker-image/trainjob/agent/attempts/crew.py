@@ -93,6 +93,7 @@ class Crew:
     def fork(self, argv: List[str], shared: AttemptPlace) -> None:
         """All of them, or none. Raises CannotRun, OSError."""
         self._group.ranks = forking.new_ranks(self._shape)
+        self._site.reaper.kills.forget()
         forking.fork_all(self._site, self._group, self._shape, shared, argv)
         place = self._site.config.node or self._site.config.pod
         self._background.spawn(stopped.watch(self._pids, self._note, place, self._hangs))

@@ -1,8 +1,9 @@
 """Whether the kernel killed something in this container for its memory: the counters of its memory cgroup, v1 and v2.
 
-Asked by `ranks` when a process ends by SIGKILL that nobody here has sent. With cgroup v2 Kubernetes mostly has the
-whole container killed, and the kubelet tells; with v1, or where one process goes alone, nobody else does. A container
-sees its own group at the mount's root, or below it by the path in /proc/self/cgroup. `tj doctor` asks for the room.
+Asked when a process ends by SIGKILL that nobody here has sent: a rank, a warm parent, the storage child. With cgroup v2
+Kubernetes mostly has the whole container killed, and the kubelet tells; with v1, or where one process goes alone,
+nobody else does. A container sees its own group at the mount's root, or below it by the path in /proc/self/cgroup.
+`tj doctor` asks for the room.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ def tells_of_a_kill(error: Optional[RankError]) -> bool:
 
 
 class OomKills:
-    """Since it was made. Each kill explains one end."""
+    """Since it was made. One for all children of an agent, as each kill explains one end."""
 
     def __init__(self) -> None:
         self._group = next((group for group in _groups() if _count(group) is not None), None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Those until now explain nothing that comes."""
         self._claimed = self._now()
 
     def claim(self, whom: str = "it") -> Optional[str]:

@@ -12,7 +12,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from trainjob.agent.background import Background
 from trainjob.agent.processes.console import Console
-from trainjob.agent.processes.memory import OomKills
 from trainjob.agent.processes.output import LogFile, RankOutput
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.reaper import Reaper, group_gone, handles, kill_group, signal_group, signal_process
@@ -47,7 +46,6 @@ class RankGroup:
         self._reaper = reaper
         self._console = console
         self._plain = plain
-        self._kills = OomKills()
         self._on_change = on_change
         self.ranks: List[Rank] = []
         self.last_words: Callable[[Rank], asyncio.Future[Any]] = _no_words
@@ -99,7 +97,7 @@ class RankGroup:
         await asyncio.wait(words, timeout=LAST_WORDS_S)
         rank.output.close()
         rank.decide(self._plain)
-        rank.explain_kill(self._kills)
+        rank.explain_kill(self._reaper.kills)
         self._on_change(rank)
         if not await group_gone(rank.pid):
             self._console.say(

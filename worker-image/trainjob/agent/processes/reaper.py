@@ -12,6 +12,7 @@ import signal
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.agent.processes import trackers
+from trainjob.agent.processes.memory import OomKills
 
 OnEnd = Callable[[int], None]
 GROUP_POLL_S = 0.01
@@ -25,6 +26,8 @@ class Reaper:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watched: Dict[int, Tuple[OnEnd, bool]] = {}
+        self.kills = OomKills()
+        """Of the kernel's, for whoever's child ended by SIGKILL that nobody here has sent."""
         loop.add_signal_handler(signal.SIGCHLD, self.collect)
 
     def watch(self, pid: int, on_end: OnEnd, *, group: bool) -> None:
@@ -52,6 +55,11 @@ class Reaper:
             kill_group(pid)
         _, status = os.waitpid(pid, 0)
         on_end(status)
+
+
+def was_killed(status: int) -> bool:
+    """By SIGKILL."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _orphan(status: int) -> None:

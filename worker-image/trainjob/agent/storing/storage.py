@@ -16,7 +16,7 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
 
-from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.agent.processes.reaper import Reaper, signal_group, was_killed
 from trainjob.checkpoint.errors import INTERNAL
 
 CHILD = ("-m", "trainjob.checkpoint.storage_child.child")
@@ -121,11 +121,17 @@ class StorageChild(asyncio.Protocol):
             process.returncode = 0  # collected by the reaper
             ended: asyncio.Future[None] = loop.create_future()
             self._pid, self._ended = process.pid, ended
-            self._reaper.watch(process.pid, lambda status: _settle(ended), group=True)
+            self._reaper.watch(process.pid, lambda status: self._gone(status, ended), group=True)
             await loop.create_unix_connection(lambda: self, sock=ours)
         except BaseException:
             ours.close()
             raise
+
+    def _gone(self, status: int, ended: asyncio.Future[None]) -> None:
+        if was_killed(status):
+            self._reaper.kills.claim()
+        if not ended.done():
+            ended.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -180,11 +186,6 @@ async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict
             if error.kind != CHILD_DIED:
                 raise
     return await storage.call(op, fields)
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _environment() -> Dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, Optional, Sequence, Tuple
 
-from trainjob.agent.processes import memory, rank_command
+from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.warm import choice
 from trainjob.agent.warm.parent import WarmParent
@@ -45,7 +45,6 @@ class Maker:
         self._modules = modules
         self._log = log
         self._say = say
-        self._kills = memory.OomKills()
         self._died = 0
         self.tmp = ""
         """TMPDIR of the ranks; empty: the agent's own."""
@@ -78,9 +77,8 @@ class Maker:
         if lost.refused:
             return f"the warm parent may not be forked: {why}"
         self._died += 1
-        killed = self._kills.claim() if lost.killed else None
-        if killed is not None:
-            return f"the warm parent is gone: {killed}"
+        if lost.starved is not None:
+            return f"the warm parent is gone: {lost.starved}"
         if self._died >= DEATHS:
             return f"the warm parent died {self._died} times, at last: {why}"
         return None

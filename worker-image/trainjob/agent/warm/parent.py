@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainjob.agent.processes import starter
 from trainjob.agent.processes.output import LogFile
-from trainjob.agent.processes.reaper import Reaper, signal_group
+from trainjob.agent.processes.reaper import Reaper, signal_group, was_killed
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.line import Line
 from trainjob_api import contract
@@ -54,8 +54,8 @@ class WarmParent:
         """That is its own word: another would say the same."""
         self.package = ""
         """Of those learned, which is to blame for that."""
-        self.killed = False
-        """By SIGKILL, which nobody here has sent."""
+        self.starved: Optional[str] = None
+        """The kernel killed it for its memory: what to say of that."""
         self.modules: Tuple[str, ...] = ()
         self.missing: Tuple[str, ...] = ()
 
@@ -133,7 +133,8 @@ class WarmParent:
 
     def _ended(self, status: int) -> None:
         self.pid = 0
-        self.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
+        if was_killed(status) and self.why is None:
+            self.starved = self._reaper.kills.claim()
         how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
         how = how or f"ended with exit code {os.WEXITSTATUS(status)}"
         if self._output is not None:
