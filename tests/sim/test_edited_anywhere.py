@@ -47,9 +47,15 @@ def after(sim: Simulation, delay_s: float, then: Callable[[], Any]) -> None:
 
 
 def edit(sim: Simulation, field: str, rng: random.Random) -> None:
-    patch = {field: EDITS[field](rng)}
-    if not sim.job().status.finished and accepted(sim, patch):
-        sim.cluster.update_job_spec(NAMESPACE, "digits", patch)
+    """An edit that is taken, and that changes something."""
+    before = sim.job().metadata.generation
+    for _ in range(100):
+        patch = {field: EDITS[field](rng)}
+        if accepted(sim, patch):
+            sim.cluster.update_job_spec(NAMESPACE, "digits", patch)
+        if sim.job().metadata.generation > before:
+            return
+    raise AssertionError(f"no edit of {field} is taken: {patch}")
 
 
 def suspend(sim: Simulation, wish: bool) -> None:

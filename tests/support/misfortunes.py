@@ -176,7 +176,13 @@ EDITS: dict[str, Callable[[random.Random], Any]] = {
         "agent": rng.choice(["auto", "auto", "Disabled"]),
         "prefork": rng.choice(["Never", "auto"]),
     },
-    "hang": lambda rng: {"afterSeconds": rng.choice(["auto", 60, 600])},
+    "hang": lambda rng: rng.choice(
+        [
+            {"afterSeconds": "auto", "action": "Restart"},
+            {"afterSeconds": 60, "action": "Report"},
+            {"afterSeconds": 600, "action": "Off"},
+        ]
+    ),
     "suspend": lambda rng: rng.random() < 0.5,
     "startupDeadlineSeconds": lambda rng: rng.choice([None, None, 30]),
     "activeDeadlineSeconds": lambda rng: rng.choice([None, None, 60]),
