@@ -29,6 +29,7 @@ import yaml
 from support import pages
 from support.isolation import ROOT
 from support.pages import Block
+from support.scenario import wait_until
 from trainjob_api.validation import parse_trainjob
 
 LIMIT_S = 120
@@ -72,7 +73,21 @@ def type_all(lines: list[str], typed: str, folder: Path, variables: dict[str, st
         )
         said += done.stdout
         assert done.returncode == int(comment or 0), f"{line}\n{said}"
+        in_background = re.search(r"^tj run .*--name (\S+) .*--detach", command)
+        if in_background:
+            _wait_until_it_says_something(in_background[1], folder, variables)
     return said
+
+
+def _wait_until_it_says_something(job: str, folder: Path, variables: dict[str, str]) -> None:
+    """Nobody types the next command of a page before the job in the background has begun."""
+    command = ["bash", "-c", f"tj logs {job} --rank 0 --tail 1"]
+
+    def begun() -> bool:
+        done = subprocess.run(command, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+        return done.stdout.startswith("r00 | ")
+
+    wait_until(begun, LIMIT_S)
 
 
 def missing(wanted: list[str], said: str) -> str | None:

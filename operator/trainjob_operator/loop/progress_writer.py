@@ -105,8 +105,12 @@ class ProgressWriter:
         The write is fenced by the version of the job that was looked at, so an old look can do no harm.
         """
         seen = self._seen.get(key)
-        if seen is None or self._turns.has_turn(key):
-            return  # a turn that runs takes the progress along
+        if seen is None:
+            return
+        if self._turns.has_turn(key):
+            # It takes the progress along, unless that came after its look at the agents.
+            self._queue.add_after(key, PROGRESS_LOOK_S)
+            return
         if not self._turns.is_ours(key[0]):
             self._turns.ask(key, 0.0)
             return
