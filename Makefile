@@ -7,9 +7,6 @@ STAMP := $(VENV)/.installed
 # One intra-op thread: ranks share this machine's cores.
 export OMP_NUM_THREADS ?= 1
 
-# Images of containers often forbid Python to keep compiled modules. Tests start thousands of processes: each would compile ours again.
-COMPILED = env -u PYTHONDONTWRITEBYTECODE
-
 # The test cluster's tool (tests/cluster).
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
@@ -34,16 +31,16 @@ demo: $(STAMP) ## Train digits on two local workers, kill one, watch it come bac
 test: $(STAMP) ## All tests, with their skips counted
 	@$(CLUSTER) binaries || echo "test: tests that need them fail or skip with the reason"
 	@echo "test: unit, property, simulation and real-process tests"
-	@$(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 test-frameworks: $(STAMP) ## Lightning, Transformers, XGBoost and LightGBM, in a folder of their own
-	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py) $(COMPILED) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
 ray-examples: $(STAMP) ## 66 scripts that use Ray Train's API, with their imports rewritten by `tj migrate`: a quarter of an hour
-	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(COMPILED) $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)
+	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
-	@ZOO=all $(COMPILED) $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)
+	@ZOO=all $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)
 
 sim: $(STAMP) ## Jobs under random faults in virtual time: make sim SEEDS=100000
 	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.random_runs --seeds $(or $(SEEDS),2000) $(SIM_ARGS)
@@ -96,7 +93,7 @@ bench-kills: $(STAMP) ## Kills in a row of a job whose ranks are forks, and what
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes
 
-bench-scale: $(STAMP) ## The operator with many jobs and a large one; BENCH_ARGS="--jobs 50 --large 200" for a quick look
+bench-scale: $(STAMP) ## The operator with 1,000 jobs and one of 5,000 workers, against their goals; BENCH_ARGS="--jobs 50 --large 200" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.scale $(BENCH_ARGS)
 
 bench-checkpoint: $(STAMP) ## What saving and restoring cost; BENCH_ARGS="--rounds 1 --scale 0.1" for a quick look

@@ -71,6 +71,10 @@ class Results:
             if figure.peer:
                 print(f"  {figure.name}: {figure.spread()}", file=sys.stderr, flush=True)
 
+    def keep(self, measurement: str, figures: list[Figure]) -> None:
+        """Those that were printed as they came."""
+        self._figures[measurement] = figures
+
     def write(self, folder: Path) -> Path:
         """One JSON file named by the time, in a folder that git ignores."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """Nodes and agents for the operator's measurements, in one process: it binds pods, says that they run, and speaks for
 each of them with the coordinator, over TLS and with the pod's own token, as an agent does. There are no ranks.
 
-Started by `benchmarks/scale.py`: `python -m benchmarks.fleet KUBECONFIG NAMESPACE PORT CA SECONDS PID`, the last being
-the operator's. A word a line on standard input: `break N` ends one rank each of N jobs; a JSON object a line on
-standard output answers.
+Started by `benchmarks/scale.py`: `python -m benchmarks.fleet KUBECONFIG NAMESPACE PORT CA PID`, the last being the
+operator's. A word a line on standard input: `report S` has rank 0 of every job report each S seconds from then on,
+`break N` ends one rank each of N jobs; a JSON object a line on standard output answers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Agent:
 
     async def run(self) -> None:
         """Until it is told to exit."""
-        reporting = asyncio.ensure_future(self._report()) if self._fleet.report_s else None
+        reporting = asyncio.ensure_future(self._report())
         while self._word.get("do") != contract.DO_EXIT:
             self._urgent.clear()
             request = asyncio.ensure_future(self._sync())
@@ -78,16 +78,17 @@ class Agent:
             if not request.done():  # superseded: its answer comes at once
                 self._left.add(request)
                 request.add_done_callback(self._left.discard)
-        if reporting is not None:
-            reporting.cancel()
+        reporting.cancel()
 
     async def _report(self) -> None:
         """Rank 0's agent has new progress all the time."""
+        await self._fleet.reporting.wait()
         await asyncio.sleep(random.uniform(0.0, self._fleet.report_s))
         while True:
             await asyncio.sleep(self._fleet.report_s)
             if self.attempt and self._word.get("index") == 0 and self.broke_at is None:
                 self._position += 1
+                self._fleet.reports += 1
                 self._urgent.set()
 
     async def _sync(self) -> None:
@@ -165,12 +166,12 @@ class Agent:
 class Fleet:
     """All pods of one namespace."""
 
-    def __init__(
-        self, api: Api, namespace: str, endpoint: Endpoint, ca: str, report_s: float, operator_pid: int
-    ) -> None:
+    def __init__(self, api: Api, namespace: str, endpoint: Endpoint, ca: str, operator_pid: int) -> None:
         self.endpoint = endpoint
         self.trust = trust(endpoint, ca)
-        self.report_s = report_s
+        self.report_s = 0.0
+        self.reporting = asyncio.Event()
+        self.reports = 0
         self.refused = self.failed = self.watches_ended = 0
         self._api = api
         self._namespace = namespace
@@ -205,11 +206,15 @@ class Fleet:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         for line in sys.stdin:
             words = line.split()
-            if words[0] == "break":
+            if words[0] == "report":
+                self.report_s = float(words[1])
+                loop.call_soon_threadsafe(self.reporting.set)
+            elif words[0] == "break":
                 asyncio.run_coroutine_threadsafe(self._break(int(words[1])), loop).result()
             answer = {
                 "agents": len(self._agents),
                 "runs": self._runs,
+                "reports": self.reports,
                 "refused": self.refused,
                 "failed": self.failed,
                 "watches_ended": self.watches_ended,
@@ -309,11 +314,11 @@ def _binding(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
 
 
-async def _main(kubeconfig: str, namespace: str, port: int, ca: str, report_s: float, operator_pid: int) -> None:
+async def _main(kubeconfig: str, namespace: str, port: int, ca: str, operator_pid: int) -> None:
     api = await Api.connect(kubeconfig=kubeconfig)
     endpoint = Endpoint(True, "localhost", port, "")
     try:
-        await Fleet(api, namespace, endpoint, Path(ca).read_text(), report_s, operator_pid).run()
+        await Fleet(api, namespace, endpoint, Path(ca).read_text(), operator_pid).run()
     except Exception:
         # The thread that reads standard input would keep the process for ever, and nobody would learn of this.
         traceback.print_exc()
@@ -324,4 +329,4 @@ async def _main(kubeconfig: str, namespace: str, port: int, ca: str, report_s: f
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], float(sys.argv[5]), int(sys.argv[6])))
+    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])))

@@ -1,12 +1,15 @@
 """The operator with many jobs and with a large one, one line per figure: `name value unit`. `make bench-scale` runs it.
 
-    PYTHONPATH=tests python -m benchmarks.scale [--jobs N] [--workers N] [--large N] [--seconds S] [--only NAME ...]
+    PYTHONPATH=tests python -m benchmarks.scale [--jobs N] [--workers N] [--large N] [--seconds S] [--minutes M]
+                                                [--only NAME ...]
 
 Real are the API server (etcd, kube-apiserver, as processes), the operator (a process, as in its pod), TLS and tokens;
-nodes and agents are one process, `benchmarks/fleet.py`, and there are no ranks. `reporting`: N jobs of four workers
-report each second; `created`: as many are created at once, until all run; `large`: one job. The operator's processor
-time is its process's own. API server, fleet and operator share the machine: with fewer jobs than the goals name, shares
-and calls can be taken times as many, times cannot.
+nodes and agents are one process, `benchmarks/fleet.py`, and there are no ranks. `alone`: a turn's decision and a look
+through all polls, without any of these; `jobs`: N jobs of four workers are created at once, until all run, then rest,
+then report each second, then ranks fail; `large`: one job. The operator's processor time is its process's own. API
+server, fleet and operator share the machine: with fewer jobs than the goals name, shares and calls can be taken times
+as many, times cannot. A measurement that takes longer than `--minutes` is given up, with all that it had measured by
+then. The last lines hold the figures against their goals.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import recheck, turns
 from benchmarks.figures import RESULTS, Figure, Results
 from benchmarks.fleet import NODE, cpu_s
 from cluster.apiserver import ApiServer
@@ -34,7 +38,8 @@ from trainjob_api import contract
 
 NAMESPACE = "scale"
 SETTLE_S = 15.0
-PATIENCE_S = 1800.0
+REPORT_S = 1.0
+"""Between two reports of a job."""
 BREAKS = 30
 """Ranks that fail, one in 0.2 s, while all others report."""
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/{NAMESPACE}/{contract.PLURAL}"
@@ -51,8 +56,11 @@ class Ended(RuntimeError):
 class Stand:
     """API server, operator and fleet."""
 
-    def __init__(self, server: ApiServer, operator: Replica, fleet: subprocess.Popen[str], fleet_log: Path) -> None:
+    def __init__(
+        self, server: ApiServer, operator: Replica, fleet: subprocess.Popen[str], fleet_log: Path, ends_at: float
+    ) -> None:
         self.server = server
+        self._ends_at = ends_at
         self.operator = operator
         self._fleet = fleet
         self._fleet_log = fleet_log
@@ -78,9 +86,8 @@ class Stand:
 
     def until_runs(self, count: int) -> dict[str, Any]:
         """So many agents were told to run. Raises Ended."""
-        deadline = time.monotonic() + PATIENCE_S
         while (answer := self.ask("how"))["runs"] < count:
-            if time.monotonic() >= deadline or self.operator.process.poll() is not None:
+            if time.monotonic() >= self._ends_at or self.operator.process.poll() is not None:
                 raise Ended(f"{answer['runs']} of {count} agents run: {answer}\n{self.how_all_are()}")
             time.sleep(0.2)
         return answer
@@ -99,6 +106,13 @@ class Stand:
             said.append("\n".join([f"--- {name} {state}", *(line[:LINE_LIMIT] for line in lines)]))
         return "\n".join(said)
 
+    def steady(self, seconds: float, jobs: int) -> tuple[float, float]:
+        """So many seconds pass: share of a core in percent, and calls a job and minute."""
+        cpu, calls, begun = self.cpu_s(), self.calls(), time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - begun
+        return 100.0 * (self.cpu_s() - cpu) / took, (self.calls() - calls) / jobs * 60.0 / took
+
     def cpu_s(self) -> float:
         """Processor time of the operator."""
         return cpu_s(self.operator.process.pid)
@@ -115,8 +129,9 @@ class Stand:
 
 
 @contextmanager
-def stand(report_s: float) -> Iterator[Stand]:
-    """A fresh one."""
+def stand(minutes: float) -> Iterator[Stand]:
+    """A fresh one; what is waited for has so long from now on."""
+    ends_at = time.monotonic() + 60.0 * minutes
     with tempfile.TemporaryDirectory() as folder, ApiServer(controllers=False) as server:
         server.install_crd()
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -136,7 +151,7 @@ def stand(report_s: float) -> Iterator[Stand]:
         secret = server.request("GET", f"/api/v1/namespaces/operator/secrets/{contract.COORDINATOR_SECRET}")
         ca = Path(folder) / "coordinator.crt"
         ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
-        words = [str(server.kubeconfig), NAMESPACE, str(port), str(ca), str(report_s), str(operator.process.pid)]
+        words = [str(server.kubeconfig), NAMESPACE, str(port), str(ca), str(operator.process.pid)]
         log = Path(folder) / "fleet.log"
         with open(log, "wb") as stream:
             fleet = subprocess.Popen(
@@ -147,91 +162,128 @@ def stand(report_s: float) -> Iterator[Stand]:
                 text=True,
             )
         try:
-            yield Stand(server, operator, fleet, log)
+            yield Stand(server, operator, fleet, log, ends_at)
         finally:
             fleet.kill()
             fleet.wait()
             installation.close()
 
 
-def reporting(plan: argparse.Namespace) -> list[Figure]:
-    """A steady state: every job's rank 0 reports each second. Then ranks fail."""
-    with stand(1.0) as now:
-        now.create(plan.jobs, plan.workers)
-        now.until_runs(plan.jobs * plan.workers)
-        time.sleep(SETTLE_S)
+def jobs(plan: argparse.Namespace) -> Iterator[Figure]:
+    """Many, all at once; then at rest; then rank 0 of each reports every second; then ranks fail meanwhile."""
+    with stand(plan.minutes) as now:
+        at, count = f"{plan.jobs}_jobs", plan.jobs * plan.workers
         cpu, calls, begun = now.cpu_s(), now.calls(), time.monotonic()
-        time.sleep(plan.seconds)
-        took = time.monotonic() - begun
-        share, made = (now.cpu_s() - cpu) / took, (now.calls() - calls) / plan.jobs * 60.0 / took
+        now.create(plan.jobs, plan.workers)
+        now.until_runs(count)
+        yield Figure(f"created_to_running_{at}", "s", [time.monotonic() - begun])
+        yield Figure(f"created_cpu_{at}", "s a job", [(now.cpu_s() - cpu) / plan.jobs])
+        yield Figure(f"created_calls_{at}", "a job", [(now.calls() - calls) / plan.jobs])
+        time.sleep(SETTLE_S)
+        yield Figure(f"idle_cpu_{at}", "% of a core", [now.steady(plan.seconds, plan.jobs)[0]])
+        now.ask(f"report {REPORT_S}")
+        time.sleep(SETTLE_S)
+        reports, begun = now.ask("how")["reports"], time.monotonic()
+        share, made = now.steady(plan.seconds, plan.jobs)
+        reports = now.ask("how")["reports"] - reports
+        yield Figure(f"reports_{at}", "a second", [reports / (time.monotonic() - begun)])
+        yield Figure(f"reporting_cpu_{at}", "% of a core", [share])
+        yield Figure(f"reporting_calls_{at}", "a job and minute", [made])
         lags = now.ask(f"break {min(BREAKS, plan.jobs)}")["lags"]
-        at = f"{plan.jobs}_jobs"
-        return [
-            Figure(f"reporting_cpu_{at}", "% of a core", [100 * share]),
-            Figure(f"reporting_calls_{at}", "a job and minute", [made]),
-            Figure(f"reporting_memory_{at}", "MiB", [now.most_mib()]),
-            Figure(f"failure_to_next_attempt_{at}", "s", lags),
-            Figure(f"failure_to_next_attempt_p99_{at}", "s", lags, quantile=0.99),
-        ]
+        yield Figure(f"failure_to_next_attempt_{at}", "s", lags)
+        yield Figure(f"failure_to_next_attempt_p99_{at}", "s", lags, quantile=0.99)
+        yield Figure(f"jobs_memory_{at}", "MiB", [now.most_mib()])
 
 
-def created(plan: argparse.Namespace) -> list[Figure]:
-    """All at once."""
-    with stand(0.0) as now:
-        cpu, calls, begun = now.cpu_s(), now.calls(), time.monotonic()
-        now.create(plan.jobs, plan.workers)
-        now.until_runs(plan.jobs * plan.workers)
-        took, at = time.monotonic() - begun, f"{plan.jobs}_jobs"
-        return [
-            Figure(f"created_to_running_{at}", "s", [took]),
-            Figure(f"created_cpu_{at}", "s a job", [(now.cpu_s() - cpu) / plan.jobs]),
-            Figure(f"created_calls_{at}", "a job", [(now.calls() - calls) / plan.jobs]),
-            Figure(f"created_memory_{at}", "MiB", [now.most_mib()]),
-        ]
-
-
-def large(plan: argparse.Namespace) -> list[Figure]:
+def large(plan: argparse.Namespace) -> Iterator[Figure]:
     """One job of many workers."""
-    with stand(0.0) as now:
-        begun, cpu = time.monotonic(), now.cpu_s()
+    with stand(plan.minutes) as now:
+        begun, cpu, at = time.monotonic(), now.cpu_s(), f"{plan.large}_workers"
         now.create(1, plan.large)
-        answer = now.until_runs(plan.large)
-        took, spent, at = time.monotonic() - begun, now.cpu_s() - cpu, f"{plan.large}_workers"
+        try:
+            answer = now.until_runs(plan.large)
+        finally:
+            yield Figure(f"large_memory_{at}", "MiB", [now.most_mib()])
+        yield Figure(f"large_to_run_{at}", "s", [answer["to_run_s"]])
+        yield Figure(f"large_to_run_cpu_{at}", "s", [answer["to_run_cpu_s"]])
+        yield Figure(f"large_created_to_running_{at}", "s", [time.monotonic() - begun])
+        yield Figure(f"large_cpu_{at}", "s", [now.cpu_s() - cpu])
         time.sleep(SETTLE_S)
-        cpu, idle = now.cpu_s(), time.monotonic()
-        time.sleep(plan.seconds)
-        return [
-            Figure(f"large_to_run_{at}", "s", [answer["to_run_s"]]),
-            Figure(f"large_to_run_cpu_{at}", "s", [answer["to_run_cpu_s"]]),
-            Figure(f"large_created_to_running_{at}", "s", [took]),
-            Figure(f"large_cpu_{at}", "s", [spent]),
-            Figure(f"large_idle_cpu_{at}", "% of a core", [100 * (now.cpu_s() - cpu) / (time.monotonic() - idle)]),
-            Figure(f"large_memory_{at}", "MiB", [now.most_mib()]),
-        ]
+        yield Figure(f"large_idle_cpu_{at}", "% of a core", [now.steady(plan.seconds, 1)[0]])
 
 
-MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
-    "reporting": reporting,
-    "created": created,
+def alone(plan: argparse.Namespace) -> Iterator[Figure]:
+    """Decisions and rechecks of one job."""
+    yield from turns(1000)
+    yield from recheck(plan.large)
+
+
+MEASUREMENTS: dict[str, Callable[[argparse.Namespace], Iterator[Figure]]] = {
+    "alone": alone,
+    "jobs": jobs,
     "large": large,
 }
 
+GOALS = (
+    ("turn_1000_workers", 20.0),
+    ("recheck_5000_workers", 50.0),
+    ("created_to_running_1000_jobs", 120.0),
+    ("reporting_cpu_1000_jobs", 60.0),
+    ("reporting_calls_1000_jobs", 7.0),
+    ("failure_to_next_attempt_p99_1000_jobs", 1.0),
+    ("large_to_run_5000_workers", 5.0),
+    ("large_memory_5000_workers", 300.0),
+)
+"""Figures that may be at most so large."""
+
+
+def against_goals(figures: Iterable[Figure]) -> list[str]:
+    """A line for each goal; one whose size was not measured says so."""
+    measured = {figure.name: figure for figure in figures}
+    lines = []
+    for name, most in GOALS:
+        figure = measured.get(name)
+        if figure is None:
+            lines.append(f"goal {name}: at most {most:g}: not measured")
+        else:
+            met = "met" if figure.value <= most else "NOT met"
+            lines.append(f"goal {name}: at most {most:g} {figure.unit}: {figure.value:.4g}: {met}")
+    return lines
+
+
+def measured(name: str, plan: argparse.Namespace) -> tuple[list[Figure], bool]:
+    """Each figure is printed as it comes; and whether it came through."""
+    figures = []
+    try:
+        for figure in MEASUREMENTS[name](plan):
+            print(figure.line(), flush=True)
+            figures.append(figure)
+    except Ended as ended:
+        print(f"{name} did not come through: {ended}", file=sys.stderr, flush=True)
+        return figures, False
+    return figures, True
+
 
 def main(arguments: list[str]) -> int:
-    """Run the measurements that are asked for."""
+    """Run the measurements that are asked for; 1: one did not come through."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=4, help="of each of the jobs")
     parser.add_argument("--large", type=int, default=5000, help="workers of the large job")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of a steady state")
+    parser.add_argument("--minutes", type=float, default=20.0, help="the longest that a measurement may take to start")
     parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS))
     parser.add_argument("--results", type=Path, default=RESULTS)
     plan = parser.parse_args(arguments)
-    results = Results()
+    results, good, every = Results(), True, []
     for name in plan.only:
-        results.add(name, MEASUREMENTS[name](plan))
+        figures, through = measured(name, plan)
+        good = good and through
+        every += figures
+        results.keep(name, figures)
     results.write(plan.results)
-    return 0
+    print("\n".join(against_goals(every)))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

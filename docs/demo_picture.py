@@ -20,7 +20,7 @@ PICTURE = ROOT / "docs" / "demo.svg"
 WIDTH = 118
 STYLES = (
     (re.compile(r"kill -9|killed by|failed:"), "bold red"),
-    (re.compile(r"attempt 2 |goes on from|from epoch [1-9]"), "bold green"),
+    (re.compile(r"attempt 2 |resumes from|from epoch [1-9]"), "bold green"),
     (re.compile(r"^demo: "), "bold white"),
     (re.compile(r"^(tj  |agent) \|"), "cyan"),
 )

@@ -47,6 +47,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Starting a run": (
         "init",
         "TorchTrainer",
+        "DataParallelTrainer",
         "ScalingConfig",
         "RunConfig",
         "FailureConfig",
@@ -75,7 +76,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every name of `trainjob.__all__`, in the order of the page."""
 
-MODULES = ("torch", "lightning", "huggingface", "xgboost", "lightgbm")
+MODULES = ("torch", "lightning", "huggingface", "xgboost", "lightgbm", "tensorflow")
 """Modules of `trainjob` with more public names. They are read, not imported: the libraries that they are for need not
 be installed.
 """

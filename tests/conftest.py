@@ -1,5 +1,5 @@
 """What holds for every test: property tests draw the same examples each time, no clock judges them, and long tests
-begin first.
+begin first. Processes that tests start keep the modules that they compile.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -15,6 +16,10 @@ from hypothesis import HealthCheck, settings
 from support import prefork
 
 prefork.apply()
+# Images of containers often forbid Python to keep compiled modules. Tests start thousands of processes: each would
+# compile ours again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from support import skips, steady_examples  # noqa: E402
 from support.apiserver import api_namespace, apiserver, build_before  # noqa: E402

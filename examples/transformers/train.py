@@ -52,4 +52,4 @@ arguments = TrainingArguments(
     disable_tqdm=True,
 )
 trainer = Trainer(model, arguments, train_dataset=Counting(400), eval_dataset=Counting(40))
-prepare_trainer(trainer).train()  # each checkpoint is the job's; a restart goes on from the newest
+prepare_trainer(trainer).train()  # each checkpoint is the job's; a restart resumes from the newest

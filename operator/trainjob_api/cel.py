@@ -62,7 +62,7 @@ RULES = (
         "self.template == oldSelf.template || (has(self.suspend) && self.suspend) || (has(oldSelf.suspend) && "
         "oldSelf.suspend)",
         "template can be changed only while the job is suspended: set suspend to true in the same change, and back "
-        "to false to go on",
+        "to false to continue",
         ".template",
     ),
     Rule(

@@ -288,8 +288,8 @@ EXIT_LAUNCHER_DIED = 83
 EXIT_BAD_CONFIG = 84
 """The agent's own environment does not parse: an installation fault, never the user's script."""
 EXIT_INTERNAL = 85
-"""The agent could not go on: a fault of its own, or of what its container gives it (a full disk, no file descriptors, a
-process that SIGKILL cannot end). Its last line says which; the pod is replaced.
+"""The agent could not continue: a fault of its own, or of what its container gives it (a full disk, no file
+descriptors, a process that SIGKILL cannot end). Its last line says which; the pod is replaced.
 """
 AGENT_EXITS = range(80, 90)
 """Codes that agents keep to themselves: they say nothing of the user's code. Without an agent they are the script's."""
@@ -336,7 +336,7 @@ END_OK = "ok"
 END_EXIT = "exit"
 """Exit code other than 0, without an exception that the library saw."""
 END_SIGNAL = "signal"
-"""Killed; behind a shell that went on and ended with 0 no number of a signal is known, and `error` says so."""
+"""Killed; behind a shell that continued and ended with 0 no number of a signal is known, and `error` says so."""
 END_OOM = "oom"
 """The kernel killed it for its memory, by the counters of the container's memory cgroup; `error` names the limit."""
 END_EXCEPTION = "exception"
@@ -360,7 +360,7 @@ END_NOT_SHARED = "not_shared"
 help.
 """
 END_INTERNAL = "internal"
-"""The agent could not go on with the attempt: a fault of its own, or of what its container gives it."""
+"""The agent could not continue with the attempt: a fault of its own, or of what its container gives it."""
 
 # Kinds of a rank's call that all ranks make together, in `collective` messages.
 KIND_REPORT = "report"
@@ -392,6 +392,7 @@ OP_REPORTED = "reported"
 OP_VALIDATED = "validated"
 OP_REPORTED_ARE = "reported_are"
 OP_ASK_STATE = "ask_state"
+OP_REPEATED = "repeated"
 OP_STATE = "state"
 
 # `failed` replies: FailedReply["reason"].
@@ -428,8 +429,23 @@ PREFORK_AUTO: Final = "auto"
 """Of AgentSpec.prefork: ranks are forks of a parent that has imported torch, where there is no accelerator."""
 PREFORK_ALWAYS = "Always"
 PREFORK_NEVER = "Never"
-PREFORK_DEFAULT: Literal["auto", "Always", "Never"] = "Never"
+PREFORK_DEFAULT: Literal["auto", "Always", "Never"] = "auto"
 """Of a spec, an agent or a trainer that does not say."""
+WORKER_MODULE = "trainjob.launch.worker"
+"""`python -m` of a rank that runs a function; its one argument is the payload's path."""
+
+
+class FunctionCode(TypedDict):
+    """Of a payload's header, as `code`: what a launcher has read of the function's source, which agents do not have."""
+
+    doubt: Optional[str]
+    """Why its ranks had better be no forks; None: they may be."""
+    modules: List[str]
+    """What may be imported ahead."""
+    sets_variables: bool
+    """It changes its environment, or may."""
+
+
 HANG_RESTART, HANG_REPORT, HANG_OFF = "Restart", "Report", "Off"
 """spec.hang.action."""
 HANG_DEFAULT: Literal["Restart", "Report", "Off"] = "Report"
@@ -439,7 +455,7 @@ WARM = "--warm"
 that of no rank.
 """
 CONTINUE = "Continue"
-"""spec.checkpoint.onUploadFailure: training goes on, status says it."""
+"""spec.checkpoint.onUploadFailure: training continues, status says it."""
 FAIL = "Fail"
 """spec.checkpoint.onUploadFailure: once a checkpoint cannot reach storage, report() raises on every rank."""
 
@@ -475,8 +491,8 @@ REASON_NOT_SHARED = "StorageNotShared"
 message names the pods.
 """
 REASON_INTERNAL = "AgentFault"
-"""A worker's agent could not go on with the attempt: a full work volume, too many open files, no more processes, or a
-fault of its own. The message says which.
+"""A worker's agent could not continue with the attempt: a full work volume, too many open files, no more processes, or
+a fault of its own. The message says which.
 """
 REASON_POD_LOST = "PodLost"
 """A member's pod is gone."""
@@ -515,7 +531,7 @@ REASON_INVALID_SPEC = "InvalidSpec"
 REASON_SCALED = "Scaled"
 """The number of workers changed."""
 REASON_RESIZED = "Resized"
-"""An elastic job goes on with more workers, which are up now; nothing is counted."""
+"""An elastic job continues with more workers, which are up now; nothing is counted."""
 REASON_PREEMPTED = "Preempted"
 """The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in
 status.failures.preemptions alone.
@@ -537,7 +553,7 @@ REASON_CONTAINER_RESTARTED = "ContainerRestarted"
 REASON_STARTED = "Started"
 """The first attempt of the job."""
 REASON_RESUMED = "Resumed"
-"""The job went on after it was suspended."""
+"""The job continued after it was suspended."""
 REASON_SPEC_CHANGED = "SpecChanged"
 """The spec was edited: the next start has new pods for all workers."""
 
@@ -603,9 +619,9 @@ REASON_HEALTHY = "Healthy"
 REASON_WARNING = "AgentWarning"
 """An agent reports trouble that does not stop training (the history cannot be written); the message has its words."""
 REASON_CHECKPOINT_FAILING = "CheckpointFailing"
-"""Checkpoints do not reach storage, for now or for good; training goes on, the message says why."""
+"""Checkpoints do not reach storage, for now or for good; training continues, the message says why."""
 REASON_UNREACHABLE = "CoordinatorUnreachable"
-"""No agent is heard while pods run: training goes on, nothing is acted upon."""
+"""No agent is heard while pods run: training continues, nothing is acted upon."""
 REASON_BELOW_TARGET = "BelowTarget"
 """An elastic job trains with fewer workers than spec.workers; the message says why the others are missing."""
 REASON_AT_TARGET = "AtTarget"
@@ -769,6 +785,8 @@ class HangReport(TypedDict):
     """For people: who waits where, since when."""
     stacks: str
     """Where all ranks stand, those that stand together in one; empty: nobody was asked."""
+    early: bool
+    """Before the limit: it is told, and nothing is done for it."""
 
 
 class AgentReport(TypedDict, total=False):
@@ -849,8 +867,10 @@ class Instruction(TypedDict, total=False):
     """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
     hang_after_s: float
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
+    spare_memory: bool
+    """With `run`, true: an attempt of this job ended for lack of memory. With PREFORK_AUTO ranks are no forks then."""
     drain_s: float
-    """To an agent that was told to end, with `run`: for so long after SIGTERM its ranks may go on to a checkpoint."""
+    """To an agent that was told to end, with `run`: so long after SIGTERM its ranks may train on to a checkpoint."""
     gone_s: float
     """With `drain_s`: so long after SIGTERM its container is killed."""
     grace_s: float

@@ -22,8 +22,12 @@ class Hello(NamedTuple):
     world_size: int
     local_rank: int = 0
     pid: int = 0
-    made: int = 0
-    """Collectives that this program has made over connections before."""
+    again: bool = False
+    """This program has greeted before, over a connection that it has lost."""
+    heard: int = 0
+    """Words of its agent that it has read over those before. The agent says its last one again if that is not among
+    them: the program may have lost it, and waits for it.
+    """
 
 
 class Offer(NamedTuple):
@@ -228,7 +232,13 @@ class ReportedAre(NamedTuple):
     checkpoints: Tuple[Mapping[str, Any], ...]
 
 
-ToRank = Union[AskState, Released, Failed, Restored, Fetched, ReportedAre]
+class Repeated(NamedTuple):
+    """The next word is the agent's n-th to this program, said before over a connection that the program has lost."""
+
+    n: int
+
+
+ToRank = Union[AskState, Released, Failed, Restored, Fetched, ReportedAre, Repeated]
 TO_RANK: Vocabulary[ToRank] = Vocabulary(
     {
         contract.OP_ASK_STATE: AskState,
@@ -237,5 +247,6 @@ TO_RANK: Vocabulary[ToRank] = Vocabulary(
         contract.OP_RESTORED: Restored,
         contract.OP_FETCHED: Fetched,
         contract.OP_REPORTED_ARE: ReportedAre,
+        contract.OP_REPEATED: Repeated,
     }
 )

@@ -97,7 +97,7 @@ class CheckpointSpec(Model):
     resume_from: str = Field(
         "auto",
         max_length=PATH_LIMIT,
-        description="auto: go on where an earlier run of this name stopped, unless it completed; none: start over; "
+        description="auto: resume where an earlier run of this name stopped, unless it completed; none: start over; "
         "or the path or s3:// URI of a checkpoint.",
     )
     keep: int | None = Field(
@@ -117,7 +117,7 @@ class CheckpointSpec(Model):
     )
     on_upload_failure: Literal["Continue", "Fail"] = Field(
         "Continue",
-        description="When a checkpoint cannot be stored. Continue: training goes on, the condition Degraded says "
+        description="When a checkpoint cannot be stored. Continue: training continues, the condition Degraded says "
         "CheckpointFailing; Fail: report() raises on every rank.",
     )
     staging: Staging = Field(Staging(), description="The volume for staged checkpoints and temporary files.")
@@ -217,11 +217,11 @@ class Elastic(Model):
     shrink_after_seconds: int = Field(
         30,
         ge=0,
-        description="How long a lost worker's successor is waited for before training goes on with fewer. Without room "
-        "on any node for it after a preemption: not at all.",
+        description="How long the job waits for the replacement of a lost worker before it trains with fewer. After a "
+        "preemption, if no node has room for the replacement, it does not wait.",
     )
     grow_after_seconds: int = Field(
-        60, ge=0, description="How long further workers must have been up before training goes on with them."
+        60, ge=0, description="How long further workers must have been up before training continues with them."
     )
 
 
@@ -248,7 +248,7 @@ class TrainJobSpec(Model):
     suspend: bool = Field(
         False,
         description="true: no pods, from the next report() with a checkpoint on (see boundaryTimeoutSeconds); training "
-        "goes on from the newest checkpoint once it is false again.",
+        "resumes from the newest checkpoint once it is false again.",
     )
     managed_by: str | None = Field(
         None,
@@ -510,7 +510,7 @@ class Verdict(StatusModel):
     """What becomes of the job unless a fresh worker finds that its run had completed."""
 
     reason: str | None = Field(
-        None, description="Reason of the condition Failed. Absent: the job goes on, with workers without agents."
+        None, description="Reason of the condition Failed. Absent: the job continues, with workers without agents."
     )
     message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Its message.")
     since: datetime | None = Field(None, description="When the look was called for.")
@@ -558,12 +558,12 @@ class Goodput(StatusModel):
 
 
 class Growth(StatusModel):
-    """More workers of an elastic job are up than train: it goes on with them once growAfterSeconds are over. Before a
+    """More workers of an elastic job are up than train: it continues with them once growAfterSeconds are over. Before a
     start: enough are up, and it waits a moment for those that are coming up.
     """
 
-    workers: int = Field(ge=1, description="As many as it could go on with when this began.")
-    since: datetime = Field(description="Since when it could go on with more than it has.")
+    workers: int = Field(ge=1, description="As many as it could continue with when this began.")
+    since: datetime = Field(description="Since when it could continue with more than it has.")
 
 
 class Boundary(StatusModel):
@@ -603,7 +603,9 @@ class TrainJobStatus(StatusModel):
     boundary: Boundary | None = Field(
         None, description="A planned change waits for the next report() with a checkpoint."
     )
-    growth: Growth | None = Field(None, description="An elastic job is about to begin, or to go on with more workers.")
+    growth: Growth | None = Field(
+        None, description="An elastic job is about to begin, or to continue with more workers."
+    )
     failures: Failures = Field(Failures(), description="The budget, spent.")
     timing: Timing = Field(Timing(), description="What deadlines and back-off are measured by.")
     progress: Progress = Field(Progress(), description="Where training stands.")

@@ -40,6 +40,8 @@ class Begin(NamedTuple):
     """Packages of the list that are left out."""
     tmp: str = ""
     """TMPDIR of the ranks, where modules that are imported put their caches; empty: as the environment has it."""
+    first_to_go: bool = False
+    """Where memory runs out the kernel ends one process: it and forks of it that wait, before any rank."""
 
 
 class Fork(NamedTuple):
@@ -102,6 +104,8 @@ class Order(NamedTuple):
     command: Tuple[str, ...]
     """What of it comes behind `--`: `script.py ...` or `-m module ...`."""
     environ: Mapping[str, str]
+    front: Tuple[str, ...] = ()
+    """Folders that the program itself puts in front of sys.path before it imports anything."""
 
 
 ToParent = Union[Begin, Fork]

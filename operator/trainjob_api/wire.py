@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple, Union
 
 from trainjob_api import nonfinite
 
@@ -22,6 +22,13 @@ BLOB_LIMIT = 256 * 1024 * 1024
 
 Message = Dict[str, Any]
 Frame = Tuple[Message, bytes]
+
+
+class Readable(Protocol):
+    """A socket, or what stands before one."""
+
+    def recv(self, count: int, /) -> bytes:
+        """At most so many bytes; none: the other side has closed."""
 
 
 class WireError(ConnectionError):
@@ -85,7 +92,7 @@ def send(sock: socket.socket, message: Message, blob: bytes = b"") -> None:
     sock.sendall(encode(message, blob))
 
 
-def receive(sock: socket.socket, limit: Optional[int] = None) -> Frame:
+def receive(sock: Readable, limit: Optional[int] = None) -> Frame:
     """Read one frame from a blocking socket; `limit`: as a Decoder has it. Raises WireError when the peer closes or
     sends no frame.
     """
@@ -97,7 +104,7 @@ def receive(sock: socket.socket, limit: Optional[int] = None) -> Frame:
     return _parse(_read(sock, json_length)), _read(sock, blob_length) if blob_length else b""
 
 
-def _read(sock: socket.socket, count: int) -> bytes:
+def _read(sock: Readable, count: int) -> bytes:
     parts: List[bytes] = []
     while count:
         part = sock.recv(min(count, 1 << 20))

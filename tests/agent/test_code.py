@@ -68,6 +68,27 @@ def test_an_attempt_without_it_ends_with_what_to_do(tmp_path: Path, change: str,
         assert job.rank(0)["kind"] == contract.END_OK, job.everything()
 
 
+FORKED = """
+import os, sys
+how = "a fork" if "torch" in sys.modules else "no fork"
+import torch.distributed.rendezvous
+beside = "agent" in sys.modules["torch.distributed.rendezvous"]._create_c10d_store.__qualname__
+print(how, "with a store beside it" if beside else "that serves", flush=True)
+"""
+
+
+def test_its_ranks_are_forks_from_the_first_attempt_on(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "train.py").write_text(FORKED)
+    data = archive.pack(archive.collect(str(tmp_path / "here")))
+    code.leave(PathStore(str(tmp_path / "storage")), data)
+    spec, env = {"prefork": contract.PREFORK_AUTO}, {contract.ENV_CODE: code.key_of(data)}
+    with Rig(tmp_path, storage=tmp_path / "storage", env=env, spec=spec) as job:
+        job.run(1)
+        for slot in (0, 1):
+            job.wait_text(slot, f"r{slot:02d} | a fork with a store beside it")
+
+
 RETURN = """
 import os
 if os.environ["RANK"] == "0":

@@ -16,9 +16,10 @@ import pytest
 
 from support.checkpoint import note_of, read_tree, write_tree
 from support.reading import committed, overwrite, store_shares
-from trainjob.agent.restoring import files
-from trainjob.agent.restoring.files import Peer, say
+from trainjob.agent.restoring import fetching
+from trainjob.agent.restoring.fetching import Peer
 from trainjob.agent.restoring.gathering import Damaged, Gathering, Sources
+from trainjob.agent.restoring.serving import say
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.for_files import End, File, Refused
 from trainjob.agent.wire.frames import FrameConnection
@@ -40,7 +41,7 @@ COMMITTED = {"checkpoint": "1-1-1"}
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PAUSE_S", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
     bringing._manifests.clear()
 
 

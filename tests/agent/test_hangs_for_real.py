@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,66 @@ def average():
     dist.all_reduce(torch.ones(1))
 if context.rank == 0:
     average()
+"""
+
+
+EARLY = entry(
+    hangs__watch__EVERY_S=0.1,
+    hangs__silence__EARLY_S=1.5,
+    hangs__silence__LATE_S=0.8,
+    hangs__early__APART_S=0.8,
+    hangs__evidence__QUIET_S=0.4,
+)
+PACE = STEPS.replace("range(3)", "range(8)")
+BLOCKED = """
+def load_batch():
+    return open("pipe", "rb").read(1)
+if context.rank == 1:
+    load_batch()
+"""
+LOCKED_FOR_LONG = """
+def take_it_twice():
+    lock = threading.Lock()
+    threading.Thread(target=lambda: (open("pipe", "rb").read(1), lock.release())).start()
+    lock.acquire()
+    lock.acquire()
+if context.rank == 1:
+    take_it_twice()
+"""
+LOADS_FOR_A_WHILE = """
+def load_batch():
+    until = time.process_time() + 3
+    while time.process_time() < until:
+        pass
+if context.rank == 1:
+    load_batch()
+"""
+PICKLES = """
+import pickle
+class Slow:
+    def __reduce__(self):
+        return Slow, (sum(range(10**8)),)
+if context.rank == 1:
+    pickle.dumps([Slow(), Slow()])
+"""
+SLOW_DISK = """
+pieces = open("pieces", "w+b")
+if context.rank == 1:
+    for piece in range(150):
+        pieces.write(bytes(1000))
+        pieces.flush()
+        time.sleep(0.02)
+"""
+SLOW_LOADER = """
+import multiprocessing
+def produce(queue):
+    sum(range(10**8))
+    queue.put(1)
+if context.rank == 1:
+    made = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=produce, args=(made,))
+    child.start()
+    made.get()
 """
 
 
@@ -145,6 +206,49 @@ def test_a_call_that_holds_the_interpreters_lock_is_no_hang(tmp_path: Path) -> N
         assert [each["hang"] for each in rig.coordinator.log if each["hang"]] == []
         assert all("is stopped" not in rig.text(slot) for slot in (0, 1))
         assert rig.text(0).count("held") == rig.text(1).count("held") == 1
+
+
+@pytest.mark.parametrize(("fault", "where"), [(BLOCKED, "load_batch"), (LOCKED_FOR_LONG, "take_it_twice")])
+def test_a_rank_that_can_only_wait_is_named_long_before_the_limit(tmp_path: Path, fault: str, where: str) -> None:
+    with Rig(tmp_path, script=PACE + fault + END, entry=EARLY) as rig:
+        os.mkfifo(rig.work / "pipe")
+        rig.run(1)
+        told = hang(rig)
+        assert told["ranks"] == [1] and told["early"] and f" {where}" in told["message"], told
+        (rig.work / "pipe").write_bytes(b"1")
+        rig.wait(lambda: rig.report(0).get("hang") is None, "taken back")
+        rig.wait(rig.completed, "completed")
+
+
+def test_a_collective_that_one_rank_leaves_out_is_named_long_before_the_limit(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TORCH + PACE + SKIPPED + END, entry=EARLY) as rig:
+        rig.run(1)
+        told = hang(rig)
+        assert told["early"] and "wait for each other" in told["message"], told
+        assert "rank 0 waits in all_reduce (train.py:" in told["message"], told
+        assert "rank 1 waits in report (train.py:" in told["message"], told
+
+
+@pytest.mark.parametrize("work", [LOADS_FOR_A_WHILE, PICKLES, SLOW_DISK, SLOW_LOADER])
+def test_a_rank_that_works_for_as_long_is_not(tmp_path: Path, work: str) -> None:
+    with Rig(tmp_path, script=PACE + work + END, entry=EARLY) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        assert [each["hang"] for each in rig.coordinator.log if each["hang"]] == []
+
+
+def test_an_agent_that_was_stopped_does_not_take_that_time_for_silence(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=PACE + 'print("waits", flush=True)\n' + BLOCKED + END, entry=EARLY) as rig:
+        os.mkfifo(rig.work / "pipe")
+        rig.run(1)
+        rig.wait_text(1, "waits")
+        agent = rig.agents[0].process.pid
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(4)
+        (rig.work / "pipe").write_bytes(b"1")
+        os.kill(agent, signal.SIGCONT)
+        rig.wait(rig.completed, "completed")
+        assert [each["hang"] for each in rig.coordinator.log if each["hang"]] == []
 
 
 def test_nobody_looks_where_nobody_wants_to_know(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_nothing_is_torn_or_lost_and_training_ends(
             rig.start(0)
         if victim != "storage child":
             rig.run(2)
-        rig.wait(rig.completed, f"completed after {step}", 60)
+        rig.wait(rig.completed, f"completed after {step}")
         if victim != "storage child":
             promised = max(durable, default=0) if victim == "pod" else acknowledged
             assert notes(rig, 0, "from", 2) == notes(rig, 1, "from", 2) and min(notes(rig, 0, "from", 2)) >= promised
@@ -294,7 +294,7 @@ def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged
         rig.coordinator.reports.pop(slot)
         rig.start(slot)
         rig.run(2, [0, 1])
-        rig.wait(rig.completed, "completed", 60)
+        rig.wait(rig.completed, "completed")
         assert notes(rig, 0, "from", 2) == notes(rig, 1, "from", 2) and min(notes(rig, 0, "from", 2)) >= acknowledged
         assert max(notes(rig, 0, "saved")) == max(notes(rig, 1, "saved")) == 4
         if storage:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import os, sys, time, trainjob
-before = [name for name in ("large", "large.lazy", "threads", "opens", "mine") if name in sys.modules]
-import large, threads, opens, mine
+before = [name for name in ("large", "large.lazy", "threads", "opens", "ranked", "mine") if name in sys.modules]
+import large, threads, opens, ranked, mine
 from large import lazy
 rank, attempt = trainjob.get_context().get_world_rank(), os.environ["TRAINJOB_ATTEMPT"]
 print("rank", rank, "attempt", attempt, "has", *before, "and no more", flush=True)
@@ -40,6 +40,7 @@ def installed(folder: Path) -> str:
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     (site / "opens.py").write_text("import socket\nkept = socket.socket()\n")
+    (site / "ranked.py").write_text("import os\nrank = int(os.environ.get('LOCAL_RANK', 0))\n")
     return str(site)
 
 
@@ -58,6 +59,7 @@ def test_what_the_script_imports_is_imported_ahead_of_the_next_start(tmp_path: P
         rig.wait_text(0, "from the next start on these are imported ahead: large")
         assert "threads is not imported ahead: what was imported started threads" in rig.text(0)
         assert "opens is not imported ahead: what was imported opened socket" in rig.text(0)
+        assert "ranked is not imported ahead: ranked reads LOCAL_RANK while it is imported" in rig.text(0)
         rig.wait(lambda: (rig.report(0).get("forks") or {}).get("learned") == ["large"])
         assert rig.report(0)["forks"] == {"ranks": 1, "why": None, "learned": ["large"]}
         kill(rig, 1)

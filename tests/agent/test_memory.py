@@ -12,7 +12,7 @@ import pytest
 from support.agent_rig import Rig
 from support.storage_children import child_of as storage_child_of
 from support.tuned_agent import entry
-from support.warm_parents import parents_of
+from support.warm_parents import children_of, parents_of
 from trainjob.agent.processes import memory
 from trainjob_api import contract
 
@@ -209,6 +209,58 @@ def test_a_kill_that_explains_another_childs_end_explains_no_ranks(tmp_path: Pat
         rig.kill_rank(0)
         rig.wait(lambda: rig.ended(0), "the rank has ended")
         assert rig.rank(0)["kind"] == contract.END_SIGNAL
+
+
+OUT_TWICE = """
+import os, time, trainjob
+attempt, score = os.environ["TRAINJOB_ATTEMPT"], open("/proc/self/oom_score_adj").read().strip()
+trainjob.barrier()
+print("up in attempt", attempt, "with score", score, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_job_that_was_out_of_memory_has_no_warm_parent_any_more(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root", 2, str(2 * GIB))
+    (tmp_path / "root/sys/fs/cgroup/memory.oom.group").write_text("0\n")
+    tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
+    own = Path("/proc/self/oom_score_adj").read_text().strip()
+    with Rig(tmp_path, script=OUT_TWICE, agents=1, spec={"prefork": contract.PREFORK_AUTO}, entry=tuned) as rig:
+        rig.run(1)
+        rig.wait_text(0, f"up in attempt 1 with score {own}")
+        rig.wait(lambda: len(children_of(rig)) == 2, "the parent, and a fork that waits")
+        assert {Path(f"/proc/{pid}/oom_score_adj").read_text().strip() for pid in children_of(rig)} == {"1000"}
+        tree.count(1)
+        rig.kill_rank(0)
+        rig.wait(lambda: rig.ended(0), "the rank has ended")
+        assert rig.rank(0)["kind"] == contract.END_OOM
+        rig.wait(lambda: not parents_of(rig), "nothing that is forked from takes memory")
+        rig.run(2)
+        rig.wait_text(0, "up in attempt 2")
+        assert "was out of memory" in rig.report(0)["forks"]["why"] and not parents_of(rig)
+
+
+def test_agents_are_told_of_it(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=OUT_TWICE, agents=1, spec={"prefork": contract.PREFORK_AUTO}) as rig:
+        rig.run(3, spare_memory=True)
+        rig.wait_text(0, "up in attempt 3")
+        assert "was out of memory" in rig.report(0)["forks"]["why"] and not parents_of(rig)
+
+
+def test_where_the_kernel_ends_all_nobody_goes_first(root: Path) -> None:
+    assert not memory.ends_one_alone()
+    Tree(root, 2, str(GIB))
+    group = root / "sys/fs/cgroup/memory.oom.group"
+    for text, alone in (("0\n", True), ("1\n", False)):
+        group.write_text(text)
+        assert memory.ends_one_alone() is alone
+    group.unlink()
+    assert not memory.ends_one_alone()
+
+
+def test_with_the_first_version_it_always_ends_one(root: Path) -> None:
+    Tree(root, 1, str(GIB))
+    assert memory.ends_one_alone()
 
 
 def test_behind_a_shell_too(tmp_path: Path) -> None:

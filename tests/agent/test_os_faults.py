@@ -162,6 +162,42 @@ def test_a_call_that_fails_ends_what_it_belongs_to_and_nothing_hangs(tmp_path: P
         assert words in text, f"the cause is not named\n{text}"
 
 
+RANK = "trainjob.session.rank"
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EROFS"])
+def test_a_rank_without_room_for_its_stacks_trains(tmp_path: Path, error: str) -> None:
+    text = drive(tmp_path, OsFaults("open", error, "/stack-0", times=FOR_EVER, module=RANK))
+    assert (tmp_path / os_faults.LOG).read_text()
+    assert "the stacks of this rank cannot be shown" in text and os.strerror(getattr(os_faults.errno, error)) in text
+    assert "3" in [step.read_text() for step in tmp_path.glob("store/checkpoints/*/step")], "as far as without a fault"
+
+
+@pytest.mark.parametrize(("error", "kind"), [("ESTALE", contract.END_EXCEPTION), ("EACCES", contract.END_START)])
+def test_a_script_that_cannot_be_read_for_now_is_no_wrong_command(tmp_path: Path, error: str, kind: str) -> None:
+    plan = OsFaults("open", error, "/train.py", module=RANK)
+    with Rig(tmp_path, script="pass\n", agents=1, entry=plan.entry, env=plan.environment()) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert rig.rank(0)["kind"] == kind
+        assert os.strerror(getattr(os_faults.errno, error)) in rig.rank(0)["error"]["message"]
+
+
+def test_where_no_thread_can_be_started_logged_rows_leave_with_the_next_call(tmp_path: Path) -> None:
+    plan = OsFaults("thread", "EAGAIN", "session/line.py", times=FOR_EVER, module=RANK)
+    script = "import trainjob\nfor i in range(3):\n    trainjob.log({'x': i})\ntrainjob.report({'i': 1})\n"
+    with Rig(
+        tmp_path, script=script, agents=1, storage=tmp_path / "store", entry=plan.entry, env=plan.environment()
+    ) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        assert rig.rank(0)["kind"] == contract.END_OK, rig.rank(0)["error"]
+        rig.wait(rig.completed, "completed")
+    assert (tmp_path / os_faults.LOG).read_text()
+    rows = "".join(file.read_text() for file in (tmp_path / "store/history").iterdir())
+    assert all(f'"x": {i}' in rows or f'"x":{i}' in rows for i in range(3)), rows
+
+
 @pytest.mark.parametrize("call", ["open", "mkdir"])
 def test_a_restore_that_cannot_be_listed_ends_the_attempt(tmp_path: Path, call: str) -> None:
     plan = OsFaults(call, "ENOSPC", ".files.json" if call == "open" else "/restore/2")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agent_rig import PATIENCE_S, Rig
+from support.agent_rig import Rig
+from support.patience import HANG_S
 from support.warm_parents import children_of, parents_of
 from trainjob_api import contract
 
@@ -81,7 +82,7 @@ def test_parent_and_forks_end_with_their_agent(tmp_path: Path, struck: str) -> N
             rig.agents[0].process.kill()
         else:
             rig.exit()
-        rig.exit_code(0, PATIENCE_S)
+        rig.exit_code(0, HANG_S)
         rig.wait(lambda: parents_of(rig) == [] and not any(_lives(pid) for pid in pids), "nothing is left")
 
 

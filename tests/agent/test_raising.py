@@ -19,6 +19,17 @@ QUICK = entry(processes__ending__ENDING_S=3.0)
 HEAD = ALARMS + "import trainjob\nc = trainjob.get_context()\n"
 
 
+def completed(folder: Path, script: str, rank: int, word: str) -> str:
+    """Two ranks of a script come to a good end without a traceback, and one of them prints this; what both printed."""
+    with Rig(folder, script=script) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait_text(rank, word)
+        said = rig.text(0) + rig.text(1)
+    assert "Traceback" not in said
+    return said
+
+
 def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(tmp_path: Path) -> None:
     script = HEAD + (
         "if c.rank == 1:\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
@@ -116,11 +127,7 @@ def test_a_program_that_closes_all_descriptors_goes_on_over_new_ones(tmp_path: P
         "for i in range(3):\n    trainjob.report({'i': i})\n    os.closerange(3, 256)\n"
         "    files = [open('train.py') for _ in range(20 * i)]\nprint('read', len(files[-1].read()), flush=True)\n"
     )
-    with Rig(tmp_path, script=script) as rig:
-        rig.run(1)
-        rig.wait(rig.completed, "completed")
-        rig.wait_text(1, f"read {len(script)}")
-        assert "Traceback" not in rig.text(0) + rig.text(1)
+    completed(tmp_path, script, 1, f"read {len(script)}")
 
 
 def test_a_socket_that_gets_the_librarys_number_gets_none_of_its_frames(tmp_path: Path) -> None:
@@ -133,11 +140,7 @@ def test_a_socket_that_gets_the_librarys_number_gets_none_of_its_frames(tmp_path
         "for one in sum(pairs, ()):\n    one.setblocking(False)\n    try:\n        print('got', one.recv(99), flush=True)\n"
         "    except BlockingIOError:\n        pass\n"
     )
-    with Rig(tmp_path, script=script) as rig:
-        rig.run(1)
-        rig.wait(rig.completed, "completed")
-        rig.wait_text(1, "not sent 0")
-        assert "got" not in rig.text(0) + rig.text(1) and "Traceback" not in rig.text(0) + rig.text(1)
+    assert "got" not in completed(tmp_path, script, 1, "not sent 0")
 
 
 def test_a_working_folder_that_is_gone_keeps_nobody_from_resuming(tmp_path: Path) -> None:
@@ -196,3 +199,42 @@ def test_an_exit_code_after_a_refused_call_is_owed_to_the_rank_that_is_gone(tmp_
         ]
         assert rig.rank(0)["error"]["communication"] and "rank 1" in rig.rank(0)["error"]["message"]
         assert rig.rank(1)["error"] is None
+
+
+CLOSE = HEAD + (
+    "def close_all():\n    frame, names = None, ()\n    while 'receive' not in names:\n        time.sleep(0.005)\n"
+    "        frame, names = sys._current_frames()[threading.main_thread().ident], set()\n"
+    "        while frame is not None:\n            names.add(frame.f_code.co_name)\n            frame = frame.f_back\n"
+    "    time.sleep(0.1)\n    os.closerange(3, 256)\n    then()\n    open('closed', 'w').close()\n"
+    "def when_closed():\n    while not os.path.exists('closed'):\n        time.sleep(0.01)\n"
+)
+"""`close_all` runs in a second thread, and closes all descriptors while the first one waits for its answer."""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "pass",
+        "trainjob.log({'x': 1})\n    time.sleep(0.5)",
+        "global kept; kept = [open('train.py') for _ in range(20)]",
+    ],
+    ids=["nothing", "a connection anew", "other files there"],
+)
+def test_a_wait_goes_on_though_another_thread_closes_all_descriptors(tmp_path: Path, then: str) -> None:
+    script = CLOSE + (
+        f"def then():\n    {then}\n"
+        "if c.rank == 0:\n    threading.Thread(target=close_all).start()\nelse:\n    when_closed()\n"
+        "found = trainjob.broadcast_from_rank_zero('a word')\ntrainjob.report({})\nprint('found', found, flush=True)\n"
+    )
+    completed(tmp_path, script, 0, "found a word")
+
+
+def test_an_answer_of_which_a_part_was_lost_is_repeated(tmp_path: Path) -> None:
+    """It is larger than what a socket holds, and the first part goes to who waited as the descriptors were closed."""
+    script = CLOSE + (
+        "def then():\n    pass\n"
+        "if c.rank == 1:\n    threading.Thread(target=close_all).start()\nelse:\n    when_closed()\n"
+        "found = trainjob.broadcast_from_rank_zero('x' * 3_000_000 if c.rank == 0 else None)\ntrainjob.report({})\n"
+        "print('found', len(found), flush=True)\n"
+    )
+    completed(tmp_path, script, 1, "found 3000000")

@@ -255,7 +255,7 @@ def test_eight_ranks_come_back_as_four_and_as_sixteen(world: World, staged: int)
 def read_by(world: World, rig: Rig, attempt: int, members: list[int], expected: dict[int, dict[str, Any]]) -> None:
     """Each rank of an attempt reads every file of every rank that saved."""
     world.step(rig, attempt, READ_ALL + "time.sleep(600)\n", members)
-    rig.wait(lambda: len(said(rig)) == len(expected), "all have read everything", 90)
+    rig.wait(lambda: len(said(rig)) == len(expected), "all have read everything")
     assert said(rig) == expected
     rig.hold()
     rig.wait(lambda: all(r["quiet"] for r in rig.coordinator.reports.values()))

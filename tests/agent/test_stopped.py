@@ -33,13 +33,13 @@ def test_a_stopped_process_is_told_once_and_within_six_seconds(letter: str) -> N
 
 def test_that_it_goes_on_is_told_and_another_stop_again() -> None:
     told = [text.partition(" ")[0] for _, text in _looks(*"S" + "T" * 9 + "RS" + "T" * 7)]
-    assert told == ["is", "goes", "is"]
+    assert told == ["is", "continues,", "is"]
 
 
 def test_a_look_of_a_tool_and_work_and_an_end_are_nothing() -> None:
     assert _looks(*"STTTTSSTTTTTRDSRSRS" * 3) == []
     assert _looks(*"R" * 99) == _looks(*"D" * 99) == _looks(*"S" * 99) == []
-    assert len(_looks(*"T" * 9, None, None)) == 1, "a process that was killed does not go on"
+    assert len(_looks(*"T" * 9, None, None)) == 1, "a process that was killed does not continue"
 
 
 def test_looks_that_come_late_say_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_stopped_rank_is_told_where_it_is_and_so_is_its_going_on(tmp_path: Pat
             rig.wait(lambda: f"kill -CONT {pid}" in log.read_text(), "in its log too")
         finally:
             os.kill(pid, signal.SIGCONT)
-        rig.wait_text(1, "goes on, after")
+        rig.wait_text(1, "continues, after")
         (rig.work / "go").touch()
         rig.wait(lambda: all(each["state"] == contract.RANK_ENDED for each in rig.ranks().values()), "it ends")
         assert "is stopped" not in rig.text(0) and rig.text(1).count("is stopped") == 1

@@ -119,7 +119,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    limited = f'ulimit -Sn {DESCRIPTORS}; exec "$0" -m trainjob.agent "$@"'
+    limited = f'ulimit -n {DESCRIPTORS}; exec "$0" -m trainjob.agent "$@"'
     with Rig(tmp_path, script=SCRIPT, python="/bin/bash", entry=("-c", limited, sys.executable)) as rig:
         rig.run(1)
         rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step"), "trains")

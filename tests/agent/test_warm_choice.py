@@ -32,38 +32,28 @@ def test_why_not(wish: str, words: list[str], devices: bool, why: str | None) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ('os.environ["OMP_NUM_THREADS"] = "4"', "OMP_NUM_THREADS"),
-        ("environ [ 'TORCH_LOGS' ]='+dynamo'", "TORCH_LOGS"),
-        ('os.environ.setdefault("MKL_NUM_THREADS", "1")', "MKL_NUM_THREADS"),
-        ('os.putenv("KMP_AFFINITY", "none")', "KMP_AFFINITY"),
-        ('os.environ.update({"A": "1",\n  "PYTORCH_JIT": "0"})', "PYTORCH_JIT"),
-        ('threads = os.environ["OMP_NUM_THREADS"]', None),
-        ('if os.environ["OMP_NUM_THREADS"] == "4": pass', None),
-        ('os.environ.get("TORCH_LOGS")', None),
-        ('os.environ["MASTER_PORT"] = "1"; os.environ["NCCL_DEBUG"] = "INFO"', None),
-    ],
-)
-def test_a_script_that_sets_what_torch_reads_at_its_import_is_not_forked(line: str, name: str | None) -> None:
-    texts = [b"import helper\n", f"import os\n{line}\nimport torch\n".encode()]
-    found = choice.doubt("auto", texts)
-    assert (found is None) is (name is None)
-    assert name is None or f"the script sets {name}," in (found or "")
-    assert choice.doubt("Always", texts) is None
-
-
-@pytest.mark.parametrize(
     ("line", "why"),
     [
         ("sys.path.insert(0, 'src')", "in front of sys.path"),
         ("sys.path[0:0] = ['src']", "in front of sys.path"),
         ("sys.path = ['src', *sys.path]", "in front of sys.path"),
+        ("sys.path.reverse()", "in front of sys.path"),
+        ("from sys import path; path.insert(0, 'src')", "in front of sys.path"),
+        ("site.addsitedir('vendored')", "in front of sys.path"),
+        ("import comet_ml", "must come before torch"),
+        ("from gevent import monkey; monkey.patch_all()", "must come before torch"),
+        ("import geventually", None),
+        ("from jaxtyping import install_import_hook", "as they are imported"),
+        ("os.sched_setaffinity(0, {0})", "chooses its processors"),
+        ("psutil.Process().cpu_affinity([0])", "chooses its processors"),
         ("sys.path.append('src')", None),
         ("first = sys.path[0]", None),
         ("if sys.path == []: pass", None),
         ("store = dist.TCPStore('localhost', 29500, 2, True)", "makes a TCPStore"),
         ("# no store of TCP", None),
+        ("sys.modules['triton'] = None", "changes sys.modules"),
+        ("sys.meta_path.insert(0, Finder())", "how modules are found"),
+        ("is_there = sys.modules['torch'] is not None", None),
     ],
 )
 def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str, why: str | None) -> None:
@@ -83,11 +73,13 @@ def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str
         ("import argparse, torch\nfrom torch import optim\n", choice.AUTO),
         ("def train():\n    import torch.optim\n", choice.AUTO),
         ("print('as torch.save() does')  # or import torch\n", ()),
-        (None, choice.AUTO),
+        ("import re, torch\nword = re.compile('x')\n", choice.TORCH),
+        ("import torch\nmodel = torch.compile(model)\n", choice.AUTO),
+        (None, ()),
     ],
 )
 def test_what_is_imported_ahead(text: str | None, modules: tuple[str, ...]) -> None:
-    """`None`: the script is not there yet."""
+    """`None`: nobody can read it."""
     texts = [] if text is None else [b"import helper\n", text.encode()]
     assert choice.plan(None, texts) == (modules, True)
     assert choice.plan(["pandas"], texts) == (("pandas",), False)
@@ -99,22 +91,6 @@ def test_where_memory_is_short_nothing_is_kept_ready() -> None:
     assert choice.why_not("auto", PLAIN, enough) is None is choice.why_not("Always", PLAIN, short)
     assert choice.why_not_learn(choice.ROOM_TO_LEARN) is None is choice.why_not_learn(None)
     assert "less than 1536" in (choice.why_not_learn(choice.ROOM_TO_LEARN - 1) or "")
-
-
-@pytest.mark.parametrize(
-    ("line", "sets"),
-    [
-        ("os.environ['HF_HOME'] = place", True),
-        ("os.environ[name] = value", True),
-        ("os.environ.update(more)", True),
-        ("os.environ.setdefault('A', 'b')", True),
-        ("os.putenv('A', 'b')", True),
-        ("rank = int(os.environ['RANK'])", False),
-        ("first = os.environ['RANK'] == '0'", False),
-    ],
-)
-def test_a_script_that_changes_its_environment(line: str, sets: bool) -> None:
-    assert choice.sets_variables([b"import helper\n", f"import os\n{line}\n".encode()]) is sets
 
 
 def test_a_ranks_environment_is_its_parents_but_for_its_place() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainjob.agent.warm.script import Script
+from trainjob_api import contract
 
 SCRIPT = ["python", "train.py"]
 MODULE = ["python", "-m", "package.train"]
@@ -86,3 +89,33 @@ def test_a_script_that_comes_later_is_read_then(tmp_path: Path) -> None:
     assert script.texts() == []
     write(tmp_path, train="here")
     assert script.texts() == [b"here"]
+
+
+FUNCTION = ["python", "-P", "-m", contract.WORKER_MODULE, "payload"]
+TOLD = {"doubt": None, "modules": ["torch"], "sets_variables": False}
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ({"code": TOLD}, TOLD),
+        ({"code": {**TOLD, "doubt": "it does"}}, {**TOLD, "doubt": "it does"}),
+        ({"code": {"modules": ["a", 3]}}, {"doubt": None, "modules": ["a"], "sets_variables": True}),
+        ({"code": None}, None),
+        ({"code": {"modules": 3}}, None),
+        (["code"], None),
+        (None, None),
+    ],
+)
+def test_of_a_function_its_launcher_has_told(tmp_path: Path, header: Any, told: Any) -> None:
+    if header is not None:
+        (tmp_path / "payload").write_bytes(json.dumps(header).encode() + b"\n\x80pickled")
+    assert Script(FUNCTION, str(tmp_path)).told() == told
+    assert Script(SCRIPT, str(tmp_path)).told() is None
+
+
+def test_folders_that_a_function_has_in_front_are_its_launchers(tmp_path: Path) -> None:
+    script = Script(FUNCTION, str(tmp_path))
+    assert script.front() == ()
+    (tmp_path / "payload").write_bytes(json.dumps({"sys_path": ["/a", "/b"]}).encode() + b"\n")
+    assert script.front() == ("/a", "/b") and Script(MODULE, str(tmp_path)).front() == ()

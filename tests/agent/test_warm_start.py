@@ -18,7 +18,7 @@ import pytest
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import OnEnd, Reaper
 from trainjob.agent.processes.starter import FORK_TRIES
-from trainjob.agent.warm import learning
+from trainjob.agent.warm import choice, learning
 from trainjob.agent.warm.starter import WarmStarter
 from trainjob_api import contract
 
@@ -146,3 +146,30 @@ def test_an_import_that_hangs_ends_the_learning_alone(tmp_path: Path, monkeypatc
     monkeypatch.setattr(learning, "LEARN_S", 1.0)
     lives, said = learns(tmp_path, monkeypatch, ["hangs"])
     assert lives and len(said) == 1 and "after 1 s" in said[0], said
+
+
+def test_a_script_that_comes_or_changes_later_gets_a_parent_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(choice, "TORCH", ("decimal",))
+
+    async def scene() -> list[tuple[str, ...] | None]:
+        found: list[tuple[str, ...] | None] = []
+        console = Console(os.open(os.devnull, os.O_WRONLY))
+        reaper, words = Noting(asyncio.get_running_loop()), [sys.executable, "train.py"]
+        starter = WarmStarter(reaper, console, words, 1, contract.PREFORK_AUTO, None, str(tmp_path / "warm.log"))
+        starter.begin()
+        for text in ("", "print()", "import torch", "import torch\nsys.path.insert(0, 'x')"):
+            if text:
+                (tmp_path / "train.py").write_text(text)
+            starter.expect(1, 1)
+            await starter.prepare(1)
+            found.append(None if starter.parent is None else tuple(starter.parent.modules))
+        starter.close()
+        console.close(1)
+        return found
+
+    none, nothing, *torch = asyncio.run(scene())
+    assert none is None and nothing is not None and "decimal" not in nothing
+    assert all(modules is not None and "decimal" in modules for modules in torch)

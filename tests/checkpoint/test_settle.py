@@ -46,7 +46,7 @@ def test_a_run_begins_with_nothing_and_goes_on_from_its_own_newest(job: Job) -> 
     settled = start(job, "a")
     assert resumed(settled) == (1, "1-2-1")
     assert settled.choice is not None and settled.choice.source == STORED and settled.uri == str(job.path("1-2-1"))
-    assert "it goes on from checkpoint 1-2-1 (step 10), stored" in settled.why
+    assert "the job resumes from checkpoint 1-2-1 (step 10), stored" in settled.why
 
 
 def test_auto_goes_on_from_a_run_that_did_not_complete(job: Job) -> None:
@@ -54,7 +54,7 @@ def test_auto_goes_on_from_a_run_that_did_not_complete(job: Job) -> None:
     job.save("1-1-3")
     settled = start(job, "b")
     assert resumed(settled) == (2, "1-1-3")
-    assert settled.why == "run 1 did not complete: it goes on from its checkpoint 1-1-3 (step 10)"
+    assert settled.why == "run 1 did not complete: the job resumes from its checkpoint 1-1-3 (step 10)"
     assert resumed(start(job, "c")) == (3, "1-1-3"), "run 2 left none of its own: what it resumed from counts"
 
 
@@ -66,7 +66,7 @@ def test_auto_never_goes_on_from_a_run_that_completed(job: Job) -> None:
     assert runs.read_end(job.store, 1) == {"position": 3}
     assert start(job, "a").completed and not start(job, "b").completed
     settled = start(job, "b")
-    assert resumed(settled) == (2, None) and settled.why == "run 1 completed: it starts from the beginning"
+    assert resumed(settled) == (2, None) and settled.why == "run 1 completed: the job starts from the beginning"
     assert resumed(start(job, "c")) == (3, None)
 
 

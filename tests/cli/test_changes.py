@@ -70,7 +70,7 @@ def test_a_restart_tells_the_failure_first_and_then_what_comes() -> None:
     assert texts(before, after) == [
         "attempt 1 failed: rank 1 on digits-1 raised ValueError: bad batch [UserCodeError; failure 1 of 3 allowed]",
         "attempt 2 started: 2 workers, 2 ranks [UserCodeError]",
-        "attempt 2 goes on from checkpoint 1-1-4",
+        "attempt 2 resumes from checkpoint 1-1-4",
     ]
 
 
@@ -92,7 +92,7 @@ def test_the_budget_stands_beside_a_failure(counted: int, most: int, budget: str
 
 def test_the_checkpoint_that_is_learnt_later_gets_its_own_line() -> None:
     before, after = job({"attempt": attempt(2)}), job({"attempt": attempt(2, resumedFrom="1-1-4")})
-    assert texts(before, after) == ["attempt 2 goes on from checkpoint 1-1-4"]
+    assert texts(before, after) == ["attempt 2 resumes from checkpoint 1-1-4"]
 
 
 def test_progress_has_step_share_metrics_pace_and_time_left() -> None:

@@ -165,7 +165,7 @@ def test_show_is_the_manifest_in_words(any_shell: Shell) -> None:
     ):
         assert words in shown
     assert f"{any_shell.uri}/checkpoints/1-1-2" in shown
-    assert "goes back   1-1-2 <- 1-1-1 (no longer here)" in any_shell.checkpoints("show", "latest").out
+    assert "based on    1-1-2 <- 1-1-1 (no longer here)" in any_shell.checkpoints("show", "latest").out
     assert any_shell.tj("checkpoints", "show", f"{any_shell.uri}/checkpoints/1-1-2").out == shown
     found = json.loads(any_shell.checkpoints("show", "-o", "json").out)
     assert found["id"] == "1-1-4"
@@ -304,7 +304,7 @@ def test_verify_reads_everything_and_marks_only_when_told(any_shell: Shell) -> N
     damage(any_shell, "1-1-3")
     said = any_shell.checkpoints("verify")
     assert said.code == contract.CLI_ERROR
-    assert "1-1-1 is whole: 3 files" in said.out
+    assert "1-1-1 is intact: 3 files" in said.out
     assert f"1-1-2 is damaged:\n  {any_shell.uri}/checkpoints/1-1-2/model.pt is damaged: expected" in said.out
     assert said.err.splitlines()[-1].endswith("1-1-2 1-1-3 --mark` marks it, so that restarts pass it over")
     assert ids(any_shell) == ["1-1-1", "1-1-2", "1-1-3"]
@@ -346,7 +346,7 @@ def test_download_makes_a_checkpoint_of_its_own(any_shell: Shell) -> None:
     assert Manifest.loads((any_shell.folder / "out" / ".trainjob" / "manifest.json").read_bytes()).id == CheckpointId(
         1, 1, 2
     )
-    assert "1-1-2 is whole" in any_shell.tj("checkpoints", "verify", "./out").out
+    assert "1-1-2 is intact" in any_shell.tj("checkpoints", "verify", "./out").out
     assert "checkpoint 1-1-2" in any_shell.tj("checkpoints", "show", "./out").out
     assert (any_shell.folder / "out" / "model.pt").read_bytes() == (
         Path(Checkpoint("out").to_directory(str(any_shell.folder / "copied"))) / "model.pt"
@@ -481,7 +481,7 @@ def test_what_a_job_may_still_need_stays_unless_forced(local: Shell) -> None:
         latest = local.checkpoints("rm", "1-1-1", "latest", "--yes")
         assert (
             latest.code,
-            "1-1-2 is the latest of digits (Running): a restart goes on from it; nothing was removed" in latest.err,
+            "1-1-2 is the latest of digits (Running): a restart resumes from it; nothing was removed" in latest.err,
         ) == (
             contract.CLI_ERROR,
             True,
@@ -606,7 +606,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     finally:
         process.kill()
         os.close(ours)
-    assert (process.returncode, out.decode().split(":")[0]) == (contract.CLI_OK, "1-1-1 is whole")
+    assert (process.returncode, out.decode().split(":")[0]) == (contract.CLI_OK, "1-1-1 is intact")
     assert re.search(r"1-1-1 \S+ .*359/359 bytes", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode()))
 
 

@@ -221,7 +221,7 @@ def test_suspend_and_resume(user: User) -> None:
     running(user, **{"spec.checkpoint": {"storage": "/ckpt"}})
     assert "checkpoint 1-1-3 stays" in user.tj("suspend", "digits").out
     assert user.get()["spec"]["suspend"] is True
-    assert "goes on from checkpoint 1-1-3" in user.tj("resume", "digits").out
+    assert "resumes from checkpoint 1-1-3" in user.tj("resume", "digits").out
     assert user.get()["spec"]["suspend"] is False
     assert "is not suspended" in user.tj("resume", "digits").out
 
@@ -288,7 +288,7 @@ def test_a_job_that_only_waited_to_be_suspended_trains_on(user: User) -> None:
     user.tj("suspend", "digits")
     user.status(boundary={"cause": "Suspended", "since": "2026-01-01T00:00:00Z"})
     said = user.tj("resume", "digits").out
-    assert "was not suspended yet: training goes on" in said and "from checkpoint" not in said
+    assert "was not suspended yet: training continues" in said and "from checkpoint" not in said
     assert user.get()["spec"]["suspend"] is False
 
 

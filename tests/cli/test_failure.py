@@ -78,7 +78,7 @@ def test_a_failed_job_is_explained_with_cause_traceback_and_next_command() -> No
         "  RestartLimitExceeded: 4 failures, 3 allowed",
         "  saved: checkpoint 1-1-4 at step 180",
         "next: Fix /w/train.py:61.",
-        "      then `tj run train.py --name digits` goes on from that checkpoint.",
+        "      then `tj run train.py --name digits` resumes from that checkpoint.",
     ]
 
 
@@ -152,4 +152,4 @@ def test_a_checkpoint_of_the_run_before_is_not_denied() -> None:
         explain(job({**gone, "attempt": attempt()}), RETRY, "1-1-2"),
     ):
         assert "  saved: nothing new; checkpoint 1-1-2 is there from before" in lines
-        assert "goes on from that checkpoint" in lines[-1]
+        assert "resumes from that checkpoint" in lines[-1]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.scenario import DEADLINE_S, wait_until
+from support.patience import HANG_S
+from support.scenario import wait_until
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -51,8 +52,13 @@ class Machine:
 
     def tj(self, *words: str) -> tuple[int, str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=DEADLINE_S)
+        out, err = process.communicate(timeout=HANG_S)
         return process.returncode, out, err
+
+    def saves(self, id_: str) -> None:
+        """Until that checkpoint is stored, and `tj list` tells it: asked once there is something to tell."""
+        wait_until((self.folder / f"store/default/count/checkpoints/{id_}/.trainjob/manifest.json").exists)
+        wait_until(lambda: id_ in self.tj("list")[1])
 
     def status(self, name: str) -> str:
         return self.tj("status", name)[1].splitlines()[0].split()[-1]
@@ -72,10 +78,10 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
     assert code == contract.CLI_ERROR and "is running already" in err, "what its launcher says is not lost"
     assert machine.status("count") == "Running", "nor is the record of the first"
     attached = machine.start("attach", "count")
-    wait_until(lambda: "1-1-3" in machine.tj("list")[1])
+    machine.saves("1-1-3")
     code, _, err = machine.tj("stop", "count")
     assert code == contract.CLI_OK and "count is stopped" in err
-    out, err = attached.communicate(timeout=DEADLINE_S)
+    out, err = attached.communicate(timeout=HANG_S)
     assert attached.returncode == contract.CLI_STOPPED and "r00 | starts at 0" in out and "count was stopped" in err
     assert machine.tj("stop", "count")[0] == contract.CLI_ERROR, "it does not run"
     (machine.folder / "go").touch()
@@ -95,7 +101,7 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
 
 def test_a_killed_launcher_is_told_and_its_output_and_checkpoints_are_there(machine: Machine) -> None:
     launcher = machine.start("run", "train.py", "--name", "count", "--storage", "store", "--", "4")
-    wait_until(lambda: "1-1-3" in machine.tj("list")[1])
+    machine.saves("1-1-3")
     launcher.send_signal(signal.SIGKILL)
     launcher.communicate()
     wait_until(lambda: machine.status("count") == "Killed")

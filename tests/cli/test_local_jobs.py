@@ -217,8 +217,8 @@ def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_
 @pytest.mark.parametrize(
     ("words", "way_out"),
     [
-        (["suspend", "digits"], "`tj stop digits` ends it; the same command goes on from what it saved"),
-        (["resume", "digits"], "the command that started it goes on from what it saved: `tj status digits` shows it"),
+        (["suspend", "digits"], "`tj stop digits` ends it; the same command resumes from what it saved"),
+        (["resume", "digits"], "the command that started it resumes from what it saved: `tj status digits` shows it"),
         (["restart", "digits"], "`tj stop digits`, then the same command again"),
         (["scale", "digits", "3"], "`tj stop digits`, then the same command with --workers 3"),
         (["cancel", "digits"], "`tj stop digits` ends it and keeps what it saved"),
@@ -314,7 +314,7 @@ def test_a_run_goes_on_from_a_job_a_checkpoint_or_a_place(here: Shell) -> None:
     [
         (("--resume-from", "1-1-1"), "there is no --name", "--resume-from NAME/1-1-1"),
         (("--resume-from", "nobody"), "there is no job nobody on this machine", "`tj list`"),
-        (("--resume-from", "digits"), "digits has no checkpoint to go on from", "--all"),
+        (("--resume-from", "digits"), "digits has no checkpoint to resume from", "--all"),
     ],
 )
 def test_what_cannot_be_gone_on_from_says_what_to_type(
@@ -348,3 +348,20 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
 
 def test_background_jobs_need_a_place_to_be_found_again(here: Shell) -> None:
     assert main(["run", "x.py", "--detach", "--in-process"]) == contract.CLI_USAGE
+
+
+def test_what_to_type_next_fits_what_the_job_saved(here: Shell) -> None:
+    """A job without a checkpoint has no model to bring and nothing to resume from."""
+    made = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="digits")).to_json()
+    saved = {"checkpoint": {"latest": {"id": "1-1-2", "time": "2026-01-02T03:04:05Z"}}}
+    again = "`tj run train.py --name digits`"
+    for outcome, status, said in (
+        ("Complete", saved, "next: `tj model get digits -o DIR` brings its model"),
+        ("Complete", {}, f"next: `tj history digits` has its metrics, {again} starts it again"),
+        ("Stopped", saved, f"next: {again} resumes from its newest checkpoint"),
+        ("Stopped", {}, f"next: {again} starts it again"),
+    ):
+        remember(here, outcome=outcome, job={**made, "status": status})
+        shown = here.tj("status", "digits").out
+        assert said in shown
+        assert status or ("tj model get" not in shown and "resume" not in shown)

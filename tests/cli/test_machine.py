@@ -28,20 +28,21 @@ GOOD = Machine(
     storage="/home/anna/trainjob_results",
     disk=100 * GIB,
     writable=True,
+    files=65536,
     accelerators=False,
 )
 
 
 def test_a_good_machine_needs_nothing() -> None:
-    assert [(finding.level, finding.mend) for finding in machine.judge(GOOD)] == [(Level.OK, "")] * 8
+    assert [(finding.level, finding.mend) for finding in machine.judge(GOOD)] == [(Level.OK, "")] * 9
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({}, "in new interpreters; `--prefork auto` would fork them from a process that has imported torch"),
-        ({"accelerators": True}, "in new interpreters; `--prefork auto` would not fork them: this worker has accel"),
-        ({"memory": 300 << 20}, "in new interpreters; `--prefork auto` would not fork them: this worker has 300 MiB"),
+        ({}, "ranks are forks of a process that has imported torch"),
+        ({"accelerators": True}, "ranks start in new interpreters: this worker has accelerators"),
+        ({"memory": 300 << 20}, "ranks start in new interpreters: this worker has 300 MiB"),
     ],
 )
 def test_how_ranks_start_is_said(change: dict[str, Any], found: str) -> None:
@@ -61,6 +62,7 @@ def test_how_ranks_start_is_said(change: dict[str, Any], found: str) -> None:
         ({"shm": 64 << 20}, "shm", Level.WARN, "64.0 MiB free in /dev/shm", "--shm-size"),
         ({"shm": None}, "shm", Level.WARN, "no /dev/shm", "num_workers=0"),
         ({"disk": GIB}, "disk", Level.WARN, "1.0 GiB free", "tj rm --older-than"),
+        ({"files": 200}, "files", Level.WARN, "may open 200: enough for 51 workers", "fewer than 52 --workers"),
         ({"writable": False}, "disk", Level.FAIL, "cannot be written", "--storage FOLDER"),
     ],
 )
@@ -93,7 +95,7 @@ def test_memory_is_what_jobs_can_still_get(tmp_path: Path, monkeypatch: pytest.M
     seen = machine.look({})
     assert seen.memory == 300 << 20
     (said,) = [each for each in machine.judge(seen) if each.check == "starts"]
-    assert "would not fork them: this worker has 300 MiB of memory left" in said.found
+    assert "in new interpreters: this worker has 300 MiB of memory left" in said.found
 
 
 def test_the_command_looks_at_this_machine_and_needs_no_cluster(

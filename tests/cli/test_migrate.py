@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from trainjob.cli.main import main
 from trainjob.cli.migrate.script import migrate
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.validation import parse_trainjob
 
 
@@ -249,3 +251,137 @@ def test_a_manifest_that_cannot_become_one_says_why(tmp_path: Path, capsys: pyte
     path.write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: x}\nspec: {}\n")
     assert main(["migrate", str(path)]) == 1
     assert "is not valid" in capsys.readouterr().err
+
+
+def became(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[TrainJob, str]:
+    path.write_text(textwrap.dedent(text))
+    assert main(["migrate", str(path)]) == 0
+    out = capsys.readouterr().out
+    return parse_trainjob(yaml.safe_load(out)), out
+
+
+def refused(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    path.write_text(textwrap.dedent(text))
+    assert main(["migrate", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err
+
+
+TF_JOB = """
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: mnist}
+spec:
+  runPolicy: {backoffLimit: 2, activeDeadlineSeconds: 900}
+  tfReplicaSpecs:
+    Chief:
+      replicas: 1
+      template: {spec: {containers: [{name: tensorflow, image: "a:1", command: [python, train.py]}]}}
+    Worker:
+      replicas: 3
+      restartPolicy: OnFailure
+      template: {spec: {containers: [{name: side, image: "b:1"}, {name: tensorflow, image: "a:1", command: [python, train.py]}]}}
+"""
+
+
+def test_a_tf_job_becomes_ours_without_parameter_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, out = became(tmp_path / "job.yaml", TF_JOB, capsys)
+    assert (job.spec.workers, job.spec.failure_policy.max_failures, job.spec.active_deadline_seconds) == (4, 2, 900)
+    assert [one["name"] for one in job.spec.template["spec"]["containers"]] == ["side", "trainer"]
+    assert "# changed: spec.tfReplicaSpecs.Worker.replicas 3 -> spec.workers" in out
+    assert "# look at: TF_CONFIG" in out
+    said = refused(tmp_path / "job.yaml", TF_JOB.replace("Chief:", "PS:"), capsys)
+    assert "TFJob mnist cannot become a TrainJob: parameter servers (tfReplicaSpecs.PS) have no counterpart" in said
+
+
+MPI_JOB = """
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: pi}
+spec:
+  slotsPerWorker: 2
+  mpiReplicaSpecs:
+    Launcher:
+      template: {spec: {containers: [{name: launcher, image: "a:1", command: [mpirun, -np, "4", -x, A=b, python3, train.py, --lr, "1"]}]}}
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: worker, image: "a:1", command: [/usr/sbin/sshd], args: [-De], resources: {limits: {memory: 1Gi}}}]}}
+"""
+
+
+def test_what_mpirun_starts_becomes_the_command_of_each_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, out = became(tmp_path / "job.yaml", MPI_JOB, capsys)
+    (container,) = job.spec.template["spec"]["containers"]
+    assert (job.spec.workers, job.spec.processes_per_worker) == (2, 2)
+    assert container["command"] == ["python3", "train.py", "--lr", "1"] and "args" not in container
+    assert container["name"] == "trainer" and container["resources"] == {"limits": {"memory": "1Gi"}}
+    assert (
+        "# changed: spec.mpiReplicaSpecs.Launcher -> left out; each rank runs `python3 train.py --lr 1` itself" in out
+    )
+    assert "with mpi4py, Horovod or OMPI_COMM_WORLD_RANK each rank would train alone" in out
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command"),
+    [
+        ("[sh, -c, 'mpirun -np 4 python train.py']", ["python", "train.py"]),
+        ("[sh, -c, 'cd /code && mpirun python train.py']", None),
+        ("[horovodrun, -np, '4', python, train.py]", None),
+        ("[mpirun, -np, '4', ./pi]", None),
+    ],
+    ids=["a shell line", "a longer one", "horovodrun", "no python"],
+)
+def test_an_mpi_job_of_which_no_python_command_is_found_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, command: list[str] | None
+) -> None:
+    text = re.sub(r"\[mpirun.*\"1\"\]", launcher, MPI_JOB)
+    if command is None:
+        assert "of which no `mpirun ... python` is found" in refused(tmp_path / "job.yaml", text, capsys)
+    else:
+        job, _ = became(tmp_path / "job.yaml", text, capsys)
+        assert job.spec.template["spec"]["containers"][0]["command"] == command
+
+
+JOB_SET = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: pytorch, labels: {kueue.x-k8s.io/queue-name: team}}
+spec:
+  suspend: true
+  failurePolicy: {maxRestarts: 4}
+  network: {enableDNSHostnames: true}
+  replicatedJobs:
+  - name: workers
+    replicas: 2
+    template:
+      spec:
+        parallelism: 3
+        completions: 3
+        backoffLimit: 0
+        template:
+          spec:
+            restartPolicy: Never
+            containers:
+            - name: pytorch
+              image: "a:1"
+              env: [{name: MASTER_ADDR, value: "pytorch-workers-0-0.pytorch"}, {name: MASTER_PORT, value: "3389"}, {name: MODE, value: fast}]
+              command: [bash, -xc, "torchrun --node_rank=$JOB_COMPLETION_INDEX train.py"]
+"""
+
+
+def test_a_job_set_of_one_group_becomes_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, out = became(tmp_path / "job.yaml", JOB_SET, capsys)
+    assert (job.spec.workers, job.spec.suspend, job.spec.failure_policy.max_failures) == (6, True, 4)
+    (container,) = job.spec.template["spec"]["containers"]
+    assert container["name"] == "trainer" and container["env"] == [{"name": "MODE", "value": "fast"}]
+    assert "restartPolicy" not in job.spec.template["spec"]
+    assert "# changed: spec.replicatedJobs[workers]: 2 replicas with parallelism 3 -> spec.workers" in out
+    assert "# changed: the container's variable MASTER_ADDR -> left out" in out
+    assert "NODE_RANK is the worker's number here" in out
+    assert "spec.network has no counterpart" in out
+    two = JOB_SET + "  - {name: driver, template: {spec: {template: {spec: {containers: []}}}}}\n"
+    said = refused(tmp_path / "job.yaml", two, capsys)
+    assert "it has 2 groups of pods (workers, driver), and a TrainJob has one" in said

@@ -190,7 +190,7 @@ def test_a_stopped_job_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> 
     code, said = concluded({"checkpoint": checkpoint()}, capsys)
     assert code == contract.CLI_INTERRUPTED
     assert (
-        said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` goes on from it\n"
+        said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` resumes from it\n"
     )
 
 

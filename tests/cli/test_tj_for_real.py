@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
-
-DEADLINE_S = 60
 
 
 class Command:
@@ -48,7 +47,7 @@ class Command:
         return self._err.read_text()
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + HANG_S
         while not condition():
             assert self.process.poll() is None and time.monotonic() < deadline, (
                 f"it did not come\n{self.out}\n{self.err}"
@@ -57,7 +56,7 @@ class Command:
 
     def ended(self) -> int:
         try:
-            return self.process.wait(DEADLINE_S)
+            return self.process.wait(HANG_S)
         finally:
             self.process.kill()
 
@@ -139,7 +138,7 @@ def test_ctrl_c_keeps_what_was_reported_and_the_same_command_goes_on(tj: Callabl
     first.until(lambda: "reported 5" in first.out)
     first.process.send_signal(signal.SIGINT)
     assert first.ended() == contract.CLI_INTERRUPTED, first.err
-    assert "next: `tj run train.py --name long --workers 2 --storage store` goes on from it" in first.err
+    assert "next: `tj run train.py --name long --workers 2 --storage store` resumes from it" in first.err
     reported = max(int(step) for step in re.findall(r"reported (\d+)", first.out))
     second = tj(FOREVER, "--name", "long")
     second.until(lambda: "| from " in second.out)
@@ -158,7 +157,7 @@ def test_a_job_goes_on_when_the_reader_of_its_output_has_gone(tmp_path: Path) ->
     os.close(read)
     try:
         words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--workers", "2", "--storage", "store"]
-        done = subprocess.run(words, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+        done = subprocess.run(words, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, timeout=HANG_S)
     finally:
         os.close(write)
     assert done.returncode == contract.CLI_OK
@@ -200,7 +199,7 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
     finally:
         os.close(theirs)
     screen, interrupted = b"", False
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANG_S
     try:
         while time.monotonic() < deadline:
             ready, _, _ = select.select([ours], [], [], 1.0)
@@ -211,14 +210,14 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
             if b"reported 5" in screen and not interrupted:
                 interrupted = True
                 os.write(ours, b"\x03")  # as the key does
-        assert process.wait(10) == contract.CLI_INTERRUPTED
+        assert process.wait(HANG_S) == contract.CLI_INTERRUPTED
     finally:
         process.kill()
         os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode())
     assert "╭─ seen " in text
     assert re.search(r"Running   2/2 workers   2 ranks, attempt 1", text)
-    assert text.rstrip().endswith("goes on from it")
+    assert text.rstrip().endswith("resumes from it")
     assert "^C" not in text, "it would stand behind the panel and push its redrawing a line down"
     assert screen.rindex(b"\x1b[?25h") > screen.rindex(b"\x1b[?25l")  # the cursor is visible again
 

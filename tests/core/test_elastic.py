@@ -203,8 +203,7 @@ def test_a_new_leader_hears_the_survivors_before_training_goes_on_smaller() -> N
 
 
 def test_who_says_nothing_to_a_new_leader_is_not_waited_for_longer() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.schedule()
     world.tick(SHRINK_S + 10)
     new_leader(world)
@@ -224,9 +223,15 @@ def lose(world: World, *slots: int) -> None:
     world.sync_all()
 
 
-def test_a_lost_worker_has_time_to_be_replaced() -> None:
+def trained_and_lost(*slots: int) -> World:
+    """All four trained, and then these were gone."""
     world = elastic().run().tick(100)
-    lose(world, 1)
+    lose(world, *slots)
+    return world
+
+
+def test_a_lost_worker_has_time_to_be_replaced() -> None:
+    world = trained_and_lost(1)
     assert world.attempt.state == "Ended" and world.status.slots == "0,2-4"
     world.start_pods()
     world.sync_all()
@@ -235,8 +240,7 @@ def test_a_lost_worker_has_time_to_be_replaced() -> None:
 
 
 def test_training_goes_on_smaller_when_no_successor_comes_in_time() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.schedule()
     decision = world.turn()
     assert "shrinkAfterSeconds" in decision.why and decision.requeue_after == seconds(SHRINK_S)
@@ -271,16 +275,14 @@ def test_of_too_many_survivors_the_first_go_on() -> None:
 
 
 def test_below_the_minimum_it_waits_with_a_reason() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 0, 1, 2)
+    world = trained_and_lost(0, 1, 2)
     world.schedule()
     world.tick(SHRINK_S + 1).turn()
     assert world.attempt.state == "Ended" and world.status.reason == contract.REASON_UNSCHEDULABLE
 
 
 def test_who_has_shrunk_waits_for_no_wish_when_a_rank_breaks() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.schedule()
     world.tick(SHRINK_S).turn()
     world.sync_all()
@@ -322,8 +324,7 @@ def test_the_wait_for_a_successor_begins_when_the_back_off_is_over() -> None:
 
 
 def test_a_successor_that_is_visibly_coming_up_is_waited_for() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.tick(SHRINK_S - 1)
     world.schedule(4)
     world.tick(1).turn()
@@ -335,8 +336,7 @@ def test_a_successor_that_is_visibly_coming_up_is_waited_for() -> None:
 
 
 def test_one_that_does_not_come_up_is_waited_for_no_longer() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.tick(SHRINK_S - 1)
     world.schedule(4)
     world.tick(COMING_UP_S).turn()
@@ -351,8 +351,7 @@ def test_whoever_wants_no_wait_has_none() -> None:
 
 
 def test_a_successor_that_failed_once_is_waited_for_no_longer() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     world.start_pods()
     world.tick(SHRINK_S)
     world.fail_pod(4)
@@ -383,8 +382,7 @@ def test_workers_that_an_edit_replaces_all_are_waited_for_as_at_a_first_start() 
 
 
 def test_where_nobody_is_late_nobody_is_waited_for() -> None:
-    world = elastic().run().tick(100)
-    lose(world, 1)
+    world = trained_and_lost(1)
     turn = Turn.of(world.observe(), world.now)
     assert hold(turn, 3, [4]) is not None
     assert hold(turn, 3, []) is None

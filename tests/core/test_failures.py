@@ -450,10 +450,11 @@ def test_the_words_of_a_disruption_are_told() -> None:
     assert incident(w).message == "digits-1 is being deleted (disruption: its node n1 is cordoned)"
 
 
-def test_without_an_agent_every_exit_code_is_the_scripts_own() -> None:
-    rules = {"maxFailures": 9, "rules": [{"exitCodes": [82], "action": "Fail"}]}
+@pytest.mark.parametrize("code", contract.AGENT_EXITS)
+def test_without_an_agent_every_exit_code_is_the_scripts_own(code: int) -> None:
+    rules = {"maxFailures": 9, "rules": [{"exitCodes": [code], "action": "Fail"}]}
     world = World.of(workers=2, runtime={"agent": "Disabled"}, failure_policy=rules).run().tick(60)
-    world.fail_pod(1, contract.EXIT_REMOVED)
+    world.fail_pod(1, code)
     world.tick(KUBELETS_WAIT_S)
     world.turn()
     failed = world.status.condition("Failed")

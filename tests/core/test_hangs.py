@@ -17,7 +17,8 @@ MESSAGE = (
 
 
 def hang(world: World, *ranks: int, ago_s: float = 300, stacks: str = "rank 0: ...") -> HangReport:
-    return {"since": world.now.timestamp() - ago_s, "ranks": list(ranks), "message": MESSAGE, "stacks": stacks}
+    since = world.now.timestamp() - ago_s
+    return {"since": since, "ranks": list(ranks), "message": MESSAGE, "stacks": stacks, "early": False}
 
 
 def degraded(world: World) -> tuple[str, str, str]:
@@ -54,6 +55,17 @@ def test_with_restart_the_attempt_ends_counted_once_and_begins_anew() -> None:
     assert world.attempt.number == 2 and world.attempt.cause == contract.REASON_HANG
     world.turn()
     assert world.status.failures.counted == 1, "what was said of attempt 1 is stale"
+
+
+def test_what_is_seen_before_the_limit_is_told_and_ends_nothing() -> None:
+    world = World.of(workers=2, hang={"action": "Restart"}).run()
+    world.sync(0, hang={**hang(world, 1, ago_s=15), "early": True})
+    decision = world.turn()
+    assert [(event.reason, event.message) for event in decision.events] == [(contract.REASON_HANG, MESSAGE)]
+    assert world.attempt.state == "Running" and degraded(world)[1] == contract.REASON_HANG and is_steady(world)
+    world.sync(0, hang=hang(world, 1))
+    world.turn()
+    assert world.status.failures.counted == 1 and world.attempt.number == 2
 
 
 def test_the_worker_of_one_rank_that_hangs_twice_is_replaced() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from support.core import T0, World, make_job
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, Condition, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Condition, HistoryEntry, TrainJobStatus
 from trainjob_operator.core.ends.causes import PLANNED_GRACE_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView
@@ -107,3 +107,13 @@ def test_members_agree_on_the_attempt() -> None:
     assert {(word["attempt"], word["workers"], word["processes"], word["leader"]) for word in words} == {
         (1, 4, 2, "10.0.0.0:7000")
     }
+
+
+@pytest.mark.parametrize(("causes", "spares"), [((), None), (("KilledBySignal",), None), (("OutOfMemory", "x"), True)])
+def test_after_an_end_for_lack_of_memory_agents_spare_it(causes: tuple[str, ...], spares: bool | None) -> None:
+    history = [
+        HistoryEntry(attempt=1, cause="Started", end_cause=cause, started_at=T0, world_size=8) for cause in causes
+    ]
+    status = TrainJobStatus(slots="1,3", attempt=attempt(), history=history)
+    word, _ = instruct(make_job(workers=2).model_copy(update={"status": status}), AGENTS, 3, "uid-3")
+    assert word.get("spare_memory") is spares

@@ -7,7 +7,7 @@ import pytest
 from support.core import World, ended, raised
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import CheckpointSpec, Runtime
-from trainjob_operator.core.ends.verdict import LOOK_TRIES
+from trainjob_operator.core.ends.verdict import LOOK_TRIES, LOOK_WITHIN_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.make import as_made, is_plain, of_job
 from trainjob_operator.core.model import PodPhase
@@ -184,6 +184,28 @@ def test_storage_that_cannot_be_read_is_named_in_the_verdict() -> None:
     assert failed is not None and "access denied" in failed.message and "maxFailures" in failed.message
 
 
+def test_a_look_where_the_run_is_not_is_none_until_people_had_time_to_put_the_mount_back() -> None:
+    """The template's volume was edited away: what the worker finds there is an empty folder, not a run without an
+    end."""
+    world = looking()
+    assert world.attempt.run == 1
+    world.sync(world.only(), checked=1)
+    why = world.turn().why
+    assert not world.status.finished and "nothing of run 1" in why and "mounted" in why
+    world.sync(world.only(), checked=1, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_a_run_that_nobody_finds_keeps_no_job_for_ever() -> None:
+    world = looking()
+    world.sync(world.only(), checked=1)
+    world.turn()
+    world.tick(LOOK_WITHIN_S + 1).turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and failed.reason == contract.REASON_LIMIT and "nothing of run 1" in failed.message
+
+
 def test_a_worker_that_breaks_before_it_has_looked_is_no_evidence() -> None:
     world = vanished()
     for _ in range(LOOK_TRIES - 1):
@@ -253,7 +275,7 @@ def test_an_edit_to_plain_mode_does_not_take_the_worker_away_that_is_to_look() -
     (slot,) = parse_slots(world.status.slots)
     assert not is_plain(of_job(world.job))
     world.set_pod(slot, phase=PodPhase.RUNNING, make=of_job(world.job))
-    world.sync(slot, checked=1)
+    world.sync(slot, checked=1, run=1)
     world.turn()
     assert world.status.holds("Failed")
 
@@ -506,7 +528,7 @@ def test_where_it_had_not_completed_training_begins_elsewhere() -> None:
     world = edited_to_elsewhere()
     world.settle()
     world.start_pods()
-    world.sync(world.only(), checked=1)
+    world.sync(world.only(), checked=1, run=1)
     world.turn()
     assert world.status.verdict is None
     world.run()

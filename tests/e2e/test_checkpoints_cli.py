@@ -49,7 +49,7 @@ def test_a_bucket_is_read_verified_and_cleared_also_when_the_job_is_gone(
         listed = json.loads(tj(f"checkpoints list count -n {namespace} -o json", tmp_path, laptop).stdout)
         assert [item["id"] for item in listed["items"]] == [f"1-1-{n}" for n in (1, 2, 3, 4)]
         assert (listed["items"][-1]["uri"], listed["items"][-1]["marks"]) == (shown["uri"], ["latest"])
-        assert "is whole" in tj(f"checkpoints verify count -n {namespace} latest", tmp_path, laptop).stdout
+        assert "is intact" in tj(f"checkpoints verify count -n {namespace} latest", tmp_path, laptop).stdout
         e2e.kubectl("delete", "tj", "count", "-n", namespace)
         e2e.eventually("the job is gone", lambda: not e2e.listed("tj", namespace))
         gone = tj(f"model get count -n {namespace} -o model", tmp_path, laptop, contract.CLI_NOT_FOUND)
@@ -57,7 +57,7 @@ def test_a_bucket_is_read_verified_and_cleared_also_when_the_job_is_gone(
         tj(f"model get count --storage {storage} -n {namespace} -o model", tmp_path, laptop)
         assert any((tmp_path / "model").iterdir())
         tj(f"checkpoints download {shown['uri']} -o copy", tmp_path, laptop)
-        assert "1-1-4 is whole" in tj("checkpoints verify ./copy", tmp_path, {}).stdout
+        assert "1-1-4 is intact" in tj("checkpoints verify ./copy", tmp_path, {}).stdout
         tj(f"checkpoints rm count --storage {storage} -n {namespace} 1-1-1 1-1-2 --yes", tmp_path, laptop)
         left = tj(f"checkpoints list count --storage {storage} -n {namespace} -o name --all", tmp_path, laptop).stdout
     assert left.split() == ["1-1-3", "1-1-4"]
@@ -89,4 +89,4 @@ def test_a_volume_is_reached_by_the_commands_that_are_given(namespace: str, tmp_
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     shown = tj(commands[4].removeprefix("tj "), tmp_path, {}).stdout
     assert shown.splitlines()[-1].split()[0] == e2e.job("count", namespace)["status"]["checkpoint"]["latest"]["id"]
-    assert "is whole" in tj("checkpoints verify ./count", tmp_path, {}).stdout
+    assert "is intact" in tj("checkpoints verify ./count", tmp_path, {}).stdout

@@ -116,7 +116,7 @@ def test_following_goes_through_restart_scale_and_a_lost_pod_and_misses_nothing(
     followed = user.follows("logs long -f --rank 0")
     followed.until("r00 | reports 5")
     user.tj("restart long")
-    followed.until("attempt 2 goes on from")
+    followed.until("attempt 2 resumes from")
     followed.until("[RestartRequested]")
     e2e.eventually("a line of attempt 2", lambda: followed.out.count("r00 | from") == 2)
     user.tj("scale long 3")
@@ -124,7 +124,7 @@ def test_following_goes_through_restart_scale_and_a_lost_pod_and_misses_nothing(
     e2e.eventually("a line of attempt 3", lambda: followed.out.count("r00 | from") == 3)
     e2e.kubectl("delete", "pod", "long-0", "-n", user.namespace, "--wait=false")
     followed.until("attempt 4 started")
-    followed.until("attempt 4 goes on from")
+    followed.until("attempt 4 resumes from")
     e2e.eventually("a line of attempt 4", lambda: followed.out.count("r00 | from") == 4)
     user.tj("cancel long")
     assert followed.process.wait(60) == contract.CLI_STOPPED
@@ -148,7 +148,7 @@ def test_a_failure_is_told_with_its_cause_and_ctrl_c_leaves_the_job(user: User) 
     watched.until("reports 3")
     watched.process.send_signal(signal.SIGINT)
     assert watched.process.wait(30) == contract.CLI_INTERRUPTED
-    assert "goes on without being watched" in watched.err
+    assert "continues without being watched" in watched.err
     assert e2e.job("bad", user.namespace)["status"]["phase"] == "Running"
 
 

@@ -114,7 +114,7 @@ def test_an_elastic_job_takes_the_size_that_there_is_room_for(namespace: str) ->
     gated.start("count", namespace, *STEADY, "--mode", "SYNC", workers=3, spec={**WAITS, "elastic": ELASTIC})
     small = gated.wait_for_starts("count", namespace, 1, 2)
     assert {entry.world for entry in small} == {2}, "it begins with those that are there"
-    words = ("training goes on with 2 of 3 workers", "exceeded quota: room")
+    words = ("training continues with 2 of 3 workers", "exceeded quota: room")
     told = e2e.eventually("it says what keeps the third away", below_target("count", namespace, below, *words))
     assert told["status"] == "True"
     gated.wait_for_step("count", namespace, 2)

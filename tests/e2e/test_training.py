@@ -150,7 +150,7 @@ def test_a_failed_job_still_tells_its_first_cause(namespace: str) -> None:
     assert "gated.py" in failure["traceback"] and "in trouble" in failure["traceback"]
     assert "ValueError: the data of step 3 cannot be read" in e2e.logs("count-1", namespace)
     # Its agent's word: rank 1 may raise before rank 0 has said where it begins.
-    assert "it goes on from checkpoint 1-1-3 (step 3)" in e2e.logs("count-0", namespace)
+    assert "the job resumes from checkpoint 1-1-3 (step 3)" in e2e.logs("count-0", namespace)
     assert "the data of step 3 cannot be read" in e2e.kubectl("describe", "tj", "count", "-n", namespace)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +23,7 @@ DIGITS = ROOT / "examples" / "digits"
 def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home)}
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S
     )
 
 
@@ -30,6 +32,8 @@ def test_the_trainer_form(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"^accuracy (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert found is not None and float(found[1]) >= 0.95
+    best = re.search(r"^best checkpoint: \S+ with accuracy (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert best is not None and float(best[1]) >= float(found[1]), "the best one, not the latest"
     assert (tmp_path / "trainjob_results").is_dir()
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 60.0
 MIB = 1 << 20
 Serve = Callable[[socket.socket], None]
 
@@ -35,7 +36,7 @@ def relay(to: str, delay_s: float, rate: float) -> Iterator[tuple[subprocess.Pop
         finally:
             process.stdin.close()
             try:
-                process.wait(DEADLINE_S)
+                process.wait(HANG_S)
             finally:
                 process.kill()
 
@@ -49,19 +50,19 @@ def server(serve: Serve) -> Iterator[tuple[str, Callable[[], None]]]:
         try:
             connection, _ = listener.accept()
             with connection:
-                connection.settimeout(DEADLINE_S)
+                connection.settimeout(HANG_S)
                 serve(connection)
         except BaseException as error:
             failed.append(error)
 
     def ended() -> None:
-        thread.join(DEADLINE_S)
+        thread.join(HANG_S)
         assert not thread.is_alive()
         if failed:
             raise failed[0]
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(DEADLINE_S)
+        listener.settimeout(HANG_S)
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}", ended
@@ -71,7 +72,7 @@ def server(serve: Serve) -> Iterator[tuple[str, Callable[[], None]]]:
 def distant(serve: Serve, delay_s: float, rate: float) -> Iterator[socket.socket]:
     """A connection to such a server through the relay."""
     with server(serve) as (to, ended), relay(to, delay_s, rate) as (_, address):
-        with socket.create_connection(address, DEADLINE_S) as client:
+        with socket.create_connection(address, HANG_S) as client:
             yield client
         ended()  # before the relay goes, and with it what is on its way
 
@@ -122,7 +123,7 @@ def test_both_ways_are_under_way_at_once() -> None:
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
         assert received(client) == content
-        sender.join(DEADLINE_S)
+        sender.join(HANG_S)
 
 
 def test_a_reply_takes_a_round_trip_and_connecting_another() -> None:
@@ -133,7 +134,7 @@ def test_a_reply_takes_a_round_trip_and_connecting_another() -> None:
     delay_s = 0.05
     with server(echo) as (to, ended), relay(to, delay_s, 10) as (_, address):
         before = time.monotonic()
-        with socket.create_connection(address, DEADLINE_S) as client:
+        with socket.create_connection(address, HANG_S) as client:
             client.sendall(b"a")
             assert client.recv(16) == b"a"
             assert time.monotonic() - before >= 4 * delay_s
@@ -205,7 +206,7 @@ def test_a_server_that_is_not_there_resets_the_connection() -> None:
         nobody = f"127.0.0.1:{chosen.getsockname()[1]}"
     with (
         relay(nobody, 0.002, 40) as (_, address),
-        socket.create_connection(address, DEADLINE_S) as client,
+        socket.create_connection(address, HANG_S) as client,
         pytest.raises(ConnectionResetError),
     ):
         client.recv(16)
@@ -213,15 +214,15 @@ def test_a_server_that_is_not_there_resets_the_connection() -> None:
 
 def test_it_ends_with_its_stdin_and_its_connections_with_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(DEADLINE_S)
+        listener.settimeout(HANG_S)
         to = f"127.0.0.1:{listener.getsockname()[1]}"
         with (
             relay(to, 0.002, 40) as (process, address),
-            socket.create_connection(address, DEADLINE_S) as client,
+            socket.create_connection(address, HANG_S) as client,
             listener.accept()[0] as far,
         ):
-            far.settimeout(DEADLINE_S)
+            far.settimeout(HANG_S)
             assert process.poll() is None and process.stdin
             process.stdin.close()
-            assert process.wait(DEADLINE_S) == 0
+            assert process.wait(HANG_S) == 0
             assert far.recv(16) == client.recv(16) == b""

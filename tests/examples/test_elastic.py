@@ -16,6 +16,7 @@ import yaml
 
 from support.edited import Edited
 from support.isolation import ROOT
+from support.patience import HANG_S
 from trainjob.launch import job as jobs
 from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent, run_job
@@ -26,7 +27,6 @@ from trainjob_api.validation import parse_trainjob
 FOLDER = ROOT / "examples" / "elastic"
 EPOCHS = 12
 STEPS = EPOCHS * math.ceil(1797 / 48)
-LIMIT_S = 150
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")]
 
@@ -71,7 +71,7 @@ def test_what_the_page_prints_runs(tmp_path: Path) -> None:
         env=environment,
         text=True,
         capture_output=True,
-        timeout=LIMIT_S,
+        timeout=HANG_S,
         check=False,
     )
     said = done.stdout + done.stderr

@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from support.isolation import ROOT
+from support.patience import HANG_S
 from trainjob.cli.main import main
 from trainjob_api.validation import parse_trainjob
 
 EXAMPLES = ROOT / "examples"
-LIMIT_S = 150
 
 STAGE = """
 import importlib.util, json, os, sys
@@ -76,14 +76,13 @@ def python(words: list[str], folder: Path, given: str | None = None) -> str:
         env=environment(folder),
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
 def test_images_language_and_evaluation(tmp_path: Path) -> None:
     said = python(["-c", STAGE, str(tmp_path / "store"), str(EXAMPLES)], tmp_path)
     images, more_images, words, more_words, seen = json.loads(said.splitlines()[-1])

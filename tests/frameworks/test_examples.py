@@ -1,7 +1,8 @@
 """The examples with other people's training loops: real libraries, real ranks, one of which is killed.
 
 An interrupted run reports the same numbers as an undisturbed one, bit for bit, and resumes: it does not begin again. For
-examples/lightning, examples/transformers, examples/xgboost and examples/lightgbm, and docs/frameworks.md.
+examples/lightning, examples/transformers, examples/accelerate, examples/sklearn, examples/xgboost, examples/lightgbm and
+docs/frameworks.md.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ EXAMPLES = [
     # 2 epochs of 12 steps: reports at 10, 12 (an epoch's end), 20, 24; the third is inside the second epoch.
     Example("lightning", "lightning", ("--epochs", "2", "--points", "480"), strike=3, last=24),
     Example("transformers", "accelerate", ("--steps", "9", "--save-every", "3", "--output", "out"), strike=2, last=9),
+    # 20 batches a rank, two a step: reports at 4, 8, 12, 16, 20; the epoch ends at 10.
+    Example("accelerate", "accelerate", ("--epochs", "2", "--rows", "80", "--save-every", "4"), strike=2, last=20),
+    # 12 settings, two a report, and the model of the best one.
+    Example("sklearn", "sklearn", ("300",), strike=3, last=13),
     Example("xgboost", "xgboost", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
     Example("lightgbm", "lightgbm", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
 ]
@@ -84,12 +89,12 @@ def test_a_killed_rank_changes_no_number(example: Example, tmp_path: Path) -> No
     undisturbed, _ = trained(example, tmp_path / "undisturbed", 0)
     struck, said = trained(example, tmp_path / "struck", example.strike)
 
-    found = re.search(r"attempt 2 goes on from checkpoint 1-1-(\d+)", said)
+    found = re.search(r"attempt 2 resumes from checkpoint 1-1-(\d+)", said)
     assert found is not None, said
     expected = numbers(undisturbed)
     resumed_at = [row["step"] for row in struck.rows if row["attempt"] == 1][int(found[1]) - 1]
     again = [row["step"] for row in struck.rows if row["attempt"] == 2]
-    assert min(again) > resumed_at, "it went on, and did not begin again"
+    assert min(again) > resumed_at, "it continued, and did not begin again"
     assert max(expected) == example.last
     assert len(expected) >= 3
     assert numbers(struck) == expected
@@ -97,7 +102,7 @@ def test_a_killed_rank_changes_no_number(example: Example, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.parametrize("example", EXAMPLES[2:], ids=lambda example: example.folder)
+@pytest.mark.parametrize("example", EXAMPLES[-2:], ids=lambda example: example.folder)
 def test_a_rank_that_dies_behind_the_last_round_leaves_nothing_to_do(example: Example, tmp_path: Path) -> None:
     if find_spec(example.library) is None:
         pytest.skip(f"{example.library} is not installed: make test-frameworks")

@@ -7,16 +7,12 @@ import json
 import os
 import shutil
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-if find_spec("transformers") is None:
-    pytest.skip("transformers is not installed", allow_module_level=True)
-
-from trainjob.integrations import huggingface
+from trainjob.integrations import places
 
 
 def checkpoint(folder: Path, loss: float = 0.5) -> Path:
@@ -34,7 +30,7 @@ def test_what_a_killed_rank_left_half_written_is_replaced(tmp_path: Path) -> Non
     source, target = checkpoint(tmp_path / "source"), checkpoint(tmp_path / "output" / "checkpoint-6")
     (target / "model.safetensors").write_bytes(b"half")
     (target / "optimizer.pt").write_bytes(b"torn")
-    huggingface._place(str(source), str(target))
+    places.place(str(source), str(target))
     assert content(target) == content(source)
     assert os.listdir(target.parent) == ["checkpoint-6"]
 
@@ -42,14 +38,14 @@ def test_what_a_killed_rank_left_half_written_is_replaced(tmp_path: Path) -> Non
 def test_a_folder_of_an_earlier_job_is_not_taken_for_it(tmp_path: Path) -> None:
     source, target = checkpoint(tmp_path / "source"), checkpoint(tmp_path / "output" / "checkpoint-6", loss=0.7)
     (source / "model.safetensors").write_bytes(b"1" * 100)
-    huggingface._place(str(source), str(target))
+    places.place(str(source), str(target))
     assert content(target) == content(source)
 
 
 def test_the_same_one_is_left_as_it_is(tmp_path: Path) -> None:
     source, target = checkpoint(tmp_path / "source"), checkpoint(tmp_path / "output" / "checkpoint-6")
     before = target.stat().st_ino
-    huggingface._place(str(source), str(target))
+    places.place(str(source), str(target))
     assert target.stat().st_ino == before
 
 
@@ -67,7 +63,7 @@ def test_workers_that_share_the_folder_may_all_come_at_once(tmp_path: Path, monk
 
     def worker() -> None:
         try:
-            huggingface._place(str(source), str(target))
+            places.place(str(source), str(target))
         except BaseException as error:
             errors.append(error)
 
@@ -94,7 +90,7 @@ def test_a_copy_that_another_worker_put_there_and_a_third_one_took_away_again(
         plain(old, new)
 
     monkeypatch.setattr(os, "rename", rename)
-    huggingface._place(str(source), str(target))
+    places.place(str(source), str(target))
     assert content(target) == content(source) and refused
     assert os.listdir(target.parent) == ["checkpoint-6"]
 
@@ -105,5 +101,5 @@ def test_what_killed_ranks_left_is_swept_once_it_is_old(tmp_path: Path) -> None:
         (output / name).mkdir(parents=True)
         at = (output / name).stat().st_mtime - age_s
         os.utime(output / name, (at, at))
-    huggingface._place(str(source), str(output / "checkpoint-6"))
+    places.place(str(source), str(output / "checkpoint-6"))
     assert sorted(os.listdir(output)) == [".bringing-new", "checkpoint-6"]

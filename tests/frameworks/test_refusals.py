@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import re
 import socket
 import sys
 import threading
@@ -51,7 +53,7 @@ def test_a_missing_library_is_told_with_the_way_out(name: str, monkeypatch: pyte
 def test_a_public_name_is_found_where_the_page_says() -> None:
     import trainjob
 
-    assert {"lightning", "huggingface", "xgboost", "lightgbm"} <= set(dir(trainjob))
+    assert {"lightning", "huggingface", "xgboost", "lightgbm", "tensorflow"} <= set(dir(trainjob))
 
 
 @pytest.mark.skipif(find_spec("xgboost") is None, reason="xgboost is not installed: make test-frameworks")
@@ -97,12 +99,12 @@ class Ring:
             assert self._heard.wait(30)
         return self._said
 
-    def run(self) -> dict[int, Any]:
+    def run(self, call: Any = lambda number: ring.gathered(f"word {number}")) -> dict[int, Any]:
         found: dict[int, Any] = {}
 
         def rank(number: int) -> None:
             self._here.rank = number
-            found[number] = ring.gathered(f"word {number}")
+            found[number] = call(number)
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in range(3)]
         for thread in threads:
@@ -115,6 +117,22 @@ class Ring:
 def test_each_rank_hears_all_words_in_the_order_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["word 0", "word 1", "word 2"]
     assert Ring(monkeypatch).run() == {0: words, 1: words, 2: words}
+
+
+def test_tensorflow_is_told_of_all_ranks_without_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainjob import tensorflow
+
+    monkeypatch.setenv("TF_CONFIG", "of the attempt before")
+    configs = Ring(monkeypatch).run(lambda number: tensorflow.set_tf_config())
+    workers = configs[0]["cluster"]["worker"]
+    assert len(set(workers)) == 3 and all(re.fullmatch(r"127\.0\.0\.1:\d+", one) for one in workers)
+    assert configs == {
+        rank: {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}} for rank in range(3)
+    }
+    assert json.loads(os.environ["TF_CONFIG"]) in configs.values() and "tensorflow" not in sys.modules
+
+    monkeypatch.setattr(calls, "get_context", lambda: context(0, 1))
+    assert tensorflow.set_tf_config() == {} and "TF_CONFIG" not in os.environ
 
 
 def test_strangers_at_the_port_are_not_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:

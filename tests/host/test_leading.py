@@ -5,6 +5,7 @@ while, or found out to be lost before the next write.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import subprocess
@@ -18,13 +19,13 @@ import pytest
 from aiohttp import web
 
 from support.leases import HandClock, LeaseLink, LeaseStore
+from support.patience import HANG_S
 from trainjob_operator.__main__ import EXIT_ERROR
 from trainjob_operator.k8s import lease as rules
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.leading import STUCK_S, Keeper
 from trainjob_operator.k8s.lease import Leadership, LeadershipLost
 
-PATIENCE_S = 60.0
 """Only a test that fails waits so long."""
 
 
@@ -41,6 +42,20 @@ class Stand:
 
     async def _make(self) -> tuple[Leadership, LeaseLink]:
         return Leadership(self.link, "ns", "lease", "one", self.clock, random.Random(1)), self.link
+
+    def until_lost(self, down_from: float = math.inf) -> int:
+        """Time passes, and nothing else of the calling loop; how often the Lease was renewed before. From `down_from`
+        on the API server does not answer.
+        """
+        renewed = 0
+        while not self.lost.is_set() and self.clock.monotonic() < 2 * STUCK_S:
+            self.link.down = self.clock.monotonic() >= down_from
+            self.store.written.clear()
+            self.clock.advance(rules.EVERY_S)
+            while not self.lost.wait(0.001) and not self.store.written.is_set():
+                pass
+            renewed += self.store.holder == "one" and self.store.written.is_set()
+        return renewed
 
     def _say(self, why: str) -> None:
         self.words.append(why)
@@ -68,7 +83,7 @@ def test_a_blocked_loop_does_not_cost_the_leadership() -> None:
             for _ in range(10):
                 stand.store.written.clear()
                 stand.clock.advance(rules.EVERY_S)
-                assert stand.store.written.wait(PATIENCE_S), "the Lease is not renewed while the loop is blocked"
+                assert stand.store.written.wait(HANG_S), "the Lease is not renewed while the loop is blocked"
             stand.keeper.check()
             assert not stand.words and stand.store.holder == "one"
 
@@ -79,15 +94,32 @@ def test_a_loop_that_is_stuck_for_good_costs_the_leadership() -> None:
     async def story() -> None:
         async with leading() as stand:
             # No await from here on.
-            renewed = 0
-            while not stand.lost.is_set() and stand.clock.monotonic() < 2 * STUCK_S:
-                stand.store.written.clear()
-                stand.clock.advance(rules.EVERY_S)
-                while not stand.lost.wait(0.001) and not stand.store.written.is_set():
-                    pass
-                renewed += stand.store.written.is_set()
+            renewed = stand.until_lost()
             assert renewed == STUCK_S // rules.EVERY_S, "it is renewed until then, and no more"
             assert stand.words == ["the main loop has not run for 32 s"]
+
+    told(story)
+
+
+def test_a_leader_that_is_stuck_gives_the_lease_back_and_can_write_no_more() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            # No await from here on.
+            stand.until_lost()
+            assert stand.store.lease is not None and stand.store.holder == ""
+            assert stand.store.lease["spec"]["leaseDurationSeconds"] == 1, "another one need not wait"
+            with pytest.raises(LeadershipLost, match="is not held"):
+                stand.keeper.check()
+
+    told(story)
+
+
+def test_a_leader_that_is_stuck_ends_though_the_lease_cannot_be_given_back() -> None:
+    async def story() -> None:
+        async with leading() as stand:
+            # No await from here on.
+            stand.until_lost(down_from=STUCK_S)
+            assert stand.words == ["the main loop has not run for 32 s"] and stand.store.holder == "one"
 
     told(story)
 
@@ -131,7 +163,7 @@ def test_a_process_whose_loop_is_stuck_for_good_ends(in_its_log: bool) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
-            assert process.wait(PATIENCE_S) == EXIT_ERROR
+            assert process.wait(HANG_S) == EXIT_ERROR
         finally:
             process.kill()
         assert process.stderr is not None
@@ -145,7 +177,7 @@ def test_a_loop_that_runs_keeps_the_leadership() -> None:
             for _ in range(int(2 * STUCK_S // rules.EVERY_S)):
                 stand.store.written.clear()
                 stand.clock.advance(rules.EVERY_S)
-                assert await asyncio.to_thread(stand.store.written.wait, PATIENCE_S)
+                assert await asyncio.to_thread(stand.store.written.wait, HANG_S)
             assert not stand.words
 
     told(story)
@@ -156,7 +188,7 @@ def test_who_cannot_renew_is_told_while_the_loop_is_blocked() -> None:
         async with leading() as stand:
             stand.link.down = True
             stand.clock.advance(rules.RENEW_WITHIN_S)
-            assert stand.lost.wait(PATIENCE_S)
+            assert stand.lost.wait(HANG_S)
             assert "was not renewed for 10 s" in stand.words[0]
 
     told(story)
@@ -169,11 +201,11 @@ def test_a_process_that_stood_still_finds_out_before_its_next_write() -> None:
 
             async def stand_still() -> None:
                 stands.set()
-                goes_on.wait(PATIENCE_S)
+                goes_on.wait(HANG_S)
 
             stand.link.before = stand_still
             stand.clock.advance(rules.EVERY_S)
-            assert stands.wait(PATIENCE_S), "the thread that renews stands still, too"
+            assert stands.wait(HANG_S), "the thread that renews stands still, too"
             stand.clock.advance(rules.DURATION_S)
             with pytest.raises(LeadershipLost):
                 stand.keeper.check()

@@ -17,7 +17,7 @@ from support.apiserver import on_apiserver
 from support.trainjobs import document
 from trainjob_operator.cluster import ClusterError, Conflict, NotFound, Rejected, Unavailable
 from trainjob_operator.k8s import kubeapi
-from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.kubeapi import Api, Expired
 
 MAPS = "/api/v1/namespaces/{}/configmaps"
 
@@ -242,7 +242,7 @@ def reply(status: int, body: str) -> bytes:
         (404, NotFound),
         (405, Rejected),
         (409, Conflict),
-        (410, Unavailable),
+        (410, Expired),
         (413, Rejected),
         (422, Rejected),
         (429, Unavailable),

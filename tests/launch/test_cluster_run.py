@@ -103,12 +103,12 @@ def backend_of(operator: Operator, folder: str | Path = "/data", **more: Any) ->
     )
 
 
-def trainer(operator: Operator, **run: Any) -> TorchTrainer:
+def trainer(operator: Operator, backend: Kubernetes | None = None, **run: Any) -> TorchTrainer:
     return TorchTrainer(
         lambda: None,
         scaling_config=ScalingConfig(num_workers=1),
         run_config=RunConfig(**{"name": "digits", **run}),
-        backend=backend_of(operator),
+        backend=backend or backend_of(operator),
     )
 
 
@@ -276,12 +276,7 @@ def test_fit_refuses_a_return_value_that_somebody_forged_in_storage(
         runs.claim(open_store(str(folder)), operator.job()["metadata"]["uid"], "none", [])
         (folder / "runs" / "1.returned.pkl").write_bytes(sealed(new_key(), body) if of_another_job else body)
 
-    made = TorchTrainer(
-        lambda: None,
-        scaling_config=ScalingConfig(num_workers=1),
-        run_config=RunConfig(name="digits", storage_path=str(tmp_path / "runs")),
-        backend=backend_of(operator, tmp_path),
-    )
+    made = trainer(operator, backend_of(operator, tmp_path), storage_path=str(tmp_path / "runs"))
     thread = meanwhile(operator.run, forge, lambda: operator.end("Complete", checkpoint=CHECKPOINT))
     result = made.fit()
     thread.join(30)
@@ -396,14 +391,9 @@ def test_fit_that_loses_its_access_says_that_the_job_goes_on(
 
     guarded.behind = until_looked_at
     with pytest.raises(ApiError, match="does not know you"):
-        TorchTrainer(
-            lambda: None,
-            scaling_config=ScalingConfig(num_workers=1),
-            run_config=RunConfig(name="digits"),
-            backend=backend,
-        ).fit()
+        trainer(operator, backend).fit()
     said = capsys.readouterr().err
-    assert f"goes on: trainjob.ClusterRun.attach('digits', namespace='{operator.namespace}')" in said
+    assert f"continues: trainjob.ClusterRun.attach('digits', namespace='{operator.namespace}')" in said
     assert operator.job()["metadata"]["name"] == "digits"
 
 
@@ -432,7 +422,7 @@ def test_a_run_on_the_cluster_is_restored_there(operator: Operator, tmp_path: Pa
     again = TorchTrainer.restore(folder).submit()
     assert (again.namespace, again.name) == (run.namespace, run.name)
     made = operator.job()
-    assert made["metadata"]["uid"] != uid, "a new object of the same name, which goes on from the same storage"
+    assert made["metadata"]["uid"] != uid, "a new object of the same name, which resumes from the same storage"
     assert made["spec"]["workers"] == 3 and made["spec"]["checkpoint"]["storage"] == str(storage)
     assert "resumeFrom" not in made["spec"]["checkpoint"], "auto: the newest checkpoint"
 
@@ -449,20 +439,12 @@ def test_what_restore_needs_holds_no_values_of_variables_and_is_that_of_a_job_th
     storage.mkdir()
     side: dict[str, Any] = {"name": "side", "image": "y", "env": [{"name": "LATER", "value": "hidden-2"}]}
 
-    def trainer(token: str) -> TorchTrainer:
-        return TorchTrainer(
-            lambda: None,
-            scaling_config=ScalingConfig(num_workers=1),
-            run_config=RunConfig(name="digits", storage_path=storage),
-            backend=backend_of(
-                operator,
-                storage,
-                env={"TOKEN": token},
-                template={"spec": {"containers": [{"name": "trainer"}, side]}},
-            ),
-        )
+    def with_token(token: str) -> TorchTrainer:
+        template = {"spec": {"containers": [{"name": "trainer"}, side]}}
+        backend = backend_of(operator, storage, env={"TOKEN": token}, template=template)
+        return trainer(operator, backend, storage_path=storage)
 
-    trainer("hidden-1").submit()
+    with_token("hidden-1").submit()
     folder = storage / operator.namespace / "digits"
     kept = (folder / "trainer.pkl").read_bytes()
     assert b"hidden" not in kept
@@ -472,7 +454,7 @@ def test_what_restore_needs_holds_no_values_of_variables_and_is_that_of_a_job_th
     operator.run()
     operator.end("Failed")
     with pytest.raises(ApiError):
-        trainer("x" * 4_000_000).submit()  # more than the API server takes
+        with_token("x" * 4_000_000).submit()  # more than the API server takes
     assert (folder / "trainer.pkl").read_bytes() == kept
 
 

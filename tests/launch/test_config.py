@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch import trainer
+from trainjob.launch import fitting
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.callbacks import UserCallback
 from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
@@ -91,5 +91,5 @@ def test_settings_do_not_change() -> None:
 
 
 def test_the_first_line_of_fit_says_how_many_ranks_there_may_be() -> None:
-    said = [trainer.opening("digits", ScalingConfig(num_workers=number), "/s") for number in (2, (2, 8))]
+    said = [fitting.opening("digits", ScalingConfig(num_workers=number), "/s") for number in (2, (2, 8))]
     assert said == ["digits: 2 ranks, results in /s", "digits: 2 to 8 ranks (elastic), results in /s"]

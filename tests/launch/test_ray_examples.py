@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.cli.main import main
 from trainjob_api.contract import CLI_ERROR, CLI_OK
 
@@ -25,7 +26,6 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 EXPECT = re.compile(r"# expect(?P<late> when run)?: (?P<said>.+)")
 AT_IMPORT = ("40", "59", "60", "61", "63", "64")
 EVERY = os.environ.get("TRAINJOB_TEST_EVERY_RAY_EXAMPLE") == "1"
-TIMEOUT_S = 170
 
 
 def expected(example: Path) -> re.Match[str] | None:
@@ -60,7 +60,7 @@ def test_an_example_of_ray_train(example: Path, tmp_path: Path, capsys: pytest.C
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_S,
         check=False,
     )
     assert (done.returncode == 0) == (refusal is None), done.stdout

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 FOLDER = Path(__file__).parent / "ray_loops"
-TIMEOUT_S = 170
 NEEDS = {"with_lightning": ("pytorch_lightning",), "with_transformers": ("transformers", "accelerate")}
 
 
@@ -29,7 +30,7 @@ def test_a_ray_train_loop_runs(name: str, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

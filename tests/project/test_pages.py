@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +30,6 @@ import yaml
 from support import pages
 from support.isolation import ROOT
 from support.pages import Block
-from support.scenario import wait_until
 from trainjob_api.validation import parse_trainjob
 
 LIMIT_S = 120
@@ -80,14 +80,21 @@ def type_all(lines: list[str], typed: str, folder: Path, variables: dict[str, st
 
 
 def _wait_until_it_says_something(job: str, folder: Path, variables: dict[str, str]) -> None:
-    """Nobody types the next command of a page before the job in the background has begun."""
-    command = ["bash", "-c", f"tj logs {job} --rank 0 --tail 1"]
-
-    def begun() -> bool:
-        done = subprocess.run(command, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, check=False)
-        return done.stdout.startswith("r00 | ")
-
-    wait_until(begun, LIMIT_S)
+    """Nobody types the next command of a page before the job in the background has begun. One process that follows its
+    lines, as each look of a new one takes the processor time that the job needs to begin.
+    """
+    command = ["bash", "-c", f"exec tj logs {job} --rank 0 -f"]
+    with subprocess.Popen(
+        command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as follows:
+        limit = threading.Timer(LIMIT_S, follows.kill)
+        limit.start()
+        try:
+            assert follows.stdout is not None
+            assert any(line.startswith("r00 | ") for line in follows.stdout), f"{job} said nothing for {LIMIT_S} s"
+        finally:
+            limit.cancel()
+            follows.kill()
 
 
 def missing(wanted: list[str], said: str) -> str | None:

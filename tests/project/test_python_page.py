@@ -37,7 +37,7 @@ def test_names_of_a_module_of_its_own_have_a_text(module: str) -> None:
 
 
 def test_a_default_is_shown_as_its_value() -> None:
-    assert python_page.fields(trainjob.RunConfig)["prefork"][1] == "'Never'"
+    assert python_page.fields(trainjob.RunConfig)["prefork"][1] == "'auto'"
 
 
 @pytest.mark.parametrize("name", trainjob.__all__)

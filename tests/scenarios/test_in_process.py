@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import trainjob
-from support.scenario import DEADLINE_S, Stage, wait_until
+from support.patience import HANG_S
+from support.scenario import Stage, wait_until
 from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, session
 from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch import job as jobs
@@ -143,7 +144,7 @@ def test_an_answer_that_no_pipe_holds_is_taken(tmp_path: Path, monkeypatch: pyte
     found: list[guest.End | None] = []
     waiting = threading.Thread(target=lambda: found.append(made._ended()), daemon=True)
     waiting.start()
-    waiting.join(DEADLINE_S)
+    waiting.join(HANG_S)
     made._companion.kill()
     assert [end.job.metadata.name for end in found if end is not None] == ["job"]
 
@@ -165,7 +166,7 @@ def start(stage: Stage, *words: str, **variables: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], typed: str = "") -> tuple[int, str, str]:
-    out, err = process.communicate(typed, timeout=DEADLINE_S)
+    out, err = process.communicate(typed, timeout=HANG_S)
     return process.returncode, out, err
 
 

@@ -18,7 +18,7 @@ from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 KILLS = 50 if os.environ.get("ZOO") == "all" else 10
 """Of each of the two jobs, which run at the same time."""

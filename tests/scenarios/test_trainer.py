@@ -51,6 +51,32 @@ def test_what_the_function_returns_and_reports_is_in_the_result(stage: Stage) ->
 
 
 @pytest.mark.slow
+def test_ranks_of_a_function_are_forks_of_what_its_module_needs(stage: Stage) -> None:
+    def loop() -> list[str]:
+        from trainjob.session import imported
+
+        return sorted({"torch", "torch._dynamo"} & {*imported.ahead})
+
+    assert trainer(stage, loop, prefork="auto").fit().return_value == ["torch", "torch._dynamo"]
+    assert trainer(stage, loop, prefork="Never", name="plain").fit().return_value == []
+
+
+@pytest.mark.slow
+def test_a_module_of_the_launchers_folders_is_the_one_that_a_fork_imports(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loop() -> bool:
+        import colorsys
+
+        return hasattr(colorsys, "own")
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "colorsys.py").write_text("own = True\n")
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    assert trainer(stage, loop, prefork="auto", preload=["colorsys"]).fit().return_value is True
+
+
+@pytest.mark.slow
 def test_a_failure_is_raised_with_its_first_cause_and_what_was_left(stage: Stage) -> None:
     def loop() -> None:
         save(0)

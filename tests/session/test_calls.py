@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import tempfile
 import threading
 import warnings
@@ -63,7 +64,16 @@ def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
     assert context.get_storage() == str(agent.root)
     agent.wait_for("hello", lambda: agent.hellos)
     assert agent.hellos == [
-        {"op": "hello", "rank": 1, "local_rank": 1, "world_size": 2, "attempt": 3, "pid": os.getpid(), "made": 0}
+        {
+            "op": "hello",
+            "rank": 1,
+            "local_rank": 1,
+            "world_size": 2,
+            "attempt": 3,
+            "pid": os.getpid(),
+            "again": False,
+            "heard": 0,
+        }
     ]
 
 
@@ -522,3 +532,16 @@ def test_the_agent_is_told_when_this_rank_could_step_and_when_it_did(start_agent
     ready, word = agent.begun
     assert (ready["first_step"], word["group"]) == (None, None)
     assert ready["restored"] == word["restored"] <= word["first_step"]
+
+
+def test_a_connection_that_cannot_be_made_for_want_of_files_is_told_as_what_it_is(
+    start_agent: StartAgent,
+) -> None:
+    start_agent()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(trainjob.AgentLostError, match=r"No connection .* can be made: .*Too many open files"):
+            trainjob.get_context()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -230,3 +230,14 @@ def test_an_error_of_a_loaders_process_is_told_by_what_happened_there(tmp_path: 
         "KeyError: 'b'",
     ]
     assert "Original Traceback" not in told["traceback"] and "/torch/" not in told["traceback"]
+
+
+def test_a_cause_without_a_line_of_the_users_is_one_line(fresh_session: None, tmp_path: Path) -> None:
+    """What happened inside of a library before it raised an error of its own: the ranks' logs have those frames."""
+    error = _raised(
+        tmp_path,
+        "import sys\nfrom trainjob import Checkpoint\nCheckpoint.from_dict({'inner': {'f': sys.stdout.buffer}})",
+    )
+    lines = format_traceback(error).splitlines()
+    assert lines[0].startswith("TypeError: cannot pickle") and "direct cause" in lines[2]
+    assert "Checkpoint.from_dict({'inner'" in format_traceback(error) and "dict_file.py" not in format_traceback(error)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob_operator.agents.gate import Bounds, bounds_of
 from trainjob_operator.process.limits import raise_open_files
 
@@ -23,7 +24,6 @@ STRANGERS = 130
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 """Where the strangers come from."""
 AGENT = "127.0.0.5"
-PATIENCE_S = 60.0
 GROWTH_KIB = 16 * 1024
 SERVER = f"""
 import asyncio, resource
@@ -58,7 +58,7 @@ class Server:
 
     def ask(self) -> int:
         """As an agent does."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE_S, source_address=(AGENT, 0))
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, HANG_S, source_address=(AGENT, 0))
         with closing(connection):
             connection.request("POST", "/v1/sync", json.dumps({}), {"Authorization": "Bearer good"})
             return connection.getresponse().status

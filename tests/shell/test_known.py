@@ -65,7 +65,7 @@ class Bench:
     def began(self, *manifests: Manifest) -> Bench:
         self.known.begin()
         self.tell(self.job, *manifests)
-        assert self.known.complete(0.0) == {KEY}
+        assert self.known.complete(0.0) == [KEY]
         self.known.served(KEY, SERVICE, 0.0)
         return self
 
@@ -114,6 +114,64 @@ def test_our_own_write_and_create_are_no_news_when_the_watch_tells_of_them() -> 
     assert bench.tell(pod, job) == [False, False]
     sight = bench.known.sight(KEY, 0.0)
     assert sight is not None and sight.job.status.phase == "Pending" and len(sight.pods) == 1
+
+
+def test_our_own_write_is_no_news_when_the_watch_is_faster_than_its_answer() -> None:
+    bench = Bench()
+    bench.began()
+    with bench.known.writing(KEY) as writing:
+        ours = bench.stored(phase="Pending")
+        assert bench.tell(ours) == [False]
+        bench.known.written(read_job(ours))
+    assert not writing.news
+    job = bench.known.job(KEY)
+    assert job is not None and job.status.phase == "Pending"
+
+
+def test_what_others_write_while_a_write_of_ours_is_under_way_is_news() -> None:
+    bench = Bench()
+    bench.began()
+    with bench.known.writing(KEY) as writing:
+        ours = bench.stored(phase="Pending")
+        theirs = bench.stored(phase="Running")
+        assert bench.tell(ours, theirs) == [False, False]
+        bench.known.written(read_job(ours))
+    assert writing.news
+    job = bench.known.job(KEY)
+    assert job is not None and job.status.phase == "Running"
+
+
+def test_of_two_writes_under_way_the_first_hears_what_is_told() -> None:
+    """Progress is being written as a turn begins that writes too: one of the two is refused."""
+    bench = Bench()
+    bench.began()
+    progress, turn = bench.known.writing(KEY), bench.known.writing(KEY)
+    with progress:
+        turn.__enter__()
+        ours = bench.stored(phase="Pending")
+        assert bench.tell(ours) == [False]
+        bench.known.written(read_job(ours))
+    theirs = bench.stored(phase="Running")
+    assert bench.tell(theirs) == [True], "nobody is waited for who does not hear"
+    turn.__exit__(None, None, None)
+    assert not progress.news and not turn.news and not bench.known._writings
+
+
+def test_a_write_whose_answer_is_lost_is_news_when_the_watch_tells_of_it() -> None:
+    bench = Bench()
+    bench.began()
+    with pytest.raises(TimeoutError), bench.known.writing(KEY) as writing:
+        bench.tell(bench.stored(phase="Pending"))
+        raise TimeoutError
+    assert writing.news
+
+
+def test_a_job_that_is_deleted_while_a_write_is_under_way_is_gone_at_once() -> None:
+    bench = Bench()
+    bench.began()
+    with bench.known.writing(KEY) as writing:
+        assert bench.tell(bench.job, gone=True) == [True]
+    assert not writing.news and bench.known.job(KEY) is None
 
 
 def test_a_listed_slot_without_a_pod_must_be_read() -> None:

@@ -103,6 +103,29 @@ def test_a_broken_watch_is_opened_again() -> None:
     run_virtual(main())
 
 
+def test_a_list_that_fails_after_it_has_begun_is_tried_ever_more_rarely_and_not_before_it_may_be() -> None:
+    class Refused(MemoryCluster):
+        opened: list[float] = []  # noqa: RUF012 - one cluster, looked at below
+        asked_to_wait_s = 0.0
+
+        async def watch(self) -> Any:
+            self.opened.append(asyncio.get_running_loop().time())
+            async for news in super().watch():
+                yield news
+                raise Unavailable("429 Too Many Requests", self.asked_to_wait_s)
+
+    async def main() -> None:
+        async with Simulation(cluster_type=Refused):
+            await asyncio.sleep(60.0)
+            assert len(Refused.opened) < 20, "0.2 s, doubled up to 10 s"
+            Refused.asked_to_wait_s = 25.0
+            await asyncio.sleep(60.0)
+            last, before_it = Refused.opened[-1], Refused.opened[-2]
+            assert last - before_it >= 25.0
+
+    run_virtual(main())
+
+
 def test_a_bug_in_a_turn_ends_no_worker(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Only a broken rule can show this, so one is put in its place."""
     sound = module.decide

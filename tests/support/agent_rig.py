@@ -23,12 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from support.patience import HANG_S
 from trainjob_api import contract
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.01
-PATIENCE_S = 150.0
-"""For what comes within seconds where nobody else wants the machine; below the time limit of a test."""
 HOLD_POLL_S = 5.0
 
 
@@ -249,20 +248,20 @@ class Rig:
         """An agent's output."""
         return self.agents[slot].text
 
-    def exit_code(self, slot: int, timeout_s: float = PATIENCE_S) -> int:
+    def exit_code(self, slot: int, timeout_s: float = HANG_S) -> int:
         """Wait for an agent's end."""
         return self.agents[slot].process.wait(timeout_s)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
-    def run(self, attempt: int, members: Sequence[int] | None = None) -> None:
-        """Tell members to run an attempt, once all have reported."""
+    def run(self, attempt: int, members: Sequence[int] | None = None, **more: Any) -> None:
+        """Tell members to run an attempt, once all have reported. `more` of the instruction."""
         slots = list(range(self.count)) if members is None else list(members)
         self.wait(lambda: all(s in self.coordinator.reports for s in slots), "all agents have reported")
         for index, slot in enumerate(slots):
-            self.run_one(slot, attempt, index, slots)
+            self.run_one(slot, attempt, index, slots, **more)
 
-    def run_one(self, slot: int, attempt: int, index: int, slots: Sequence[int]) -> None:
+    def run_one(self, slot: int, attempt: int, index: int, slots: Sequence[int], **more: Any) -> None:
         """Tell one of them."""
         leader = self.coordinator.reports[slots[0]]["address"]
         self.coordinator.tell(
@@ -275,6 +274,7 @@ class Rig:
             leader=leader,
             secret=f"secret of attempt {attempt}",
             reason="test",
+            **more,
         )
 
     def hold(self, grace_s: float = 0) -> None:
@@ -289,7 +289,7 @@ class Rig:
 
     # -- observations --------------------------------------------------------------------------------------------------
 
-    def wait(self, condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str = "", timeout_s: float = HANG_S) -> Any:
         """Until `condition()` is true; its value. Raises AssertionError with all that is known."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -335,7 +335,7 @@ class Rig:
         """A signal to a rank's process."""
         os.kill(self.rank(number)["pid"], how)
 
-    def wait_text(self, slot: int, text: str, timeout_s: float = PATIENCE_S) -> None:
+    def wait_text(self, slot: int, text: str, timeout_s: float = HANG_S) -> None:
         """Until an agent's output has this."""
         self.wait(lambda: text in self.text(slot), f"{text!r} in the output of agent {slot}", timeout_s)
 

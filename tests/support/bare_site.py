@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.background import no_fault
+from trainjob.agent.storing.code import JobCode
 from trainjob.agent.warm.stores import Stores
 
 
@@ -29,16 +30,18 @@ def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
         barrier_warn_s=3600.0,
         any_master_port=True,
     )
+    console: Any = SimpleNamespace(say=lambda text: None)
     return SimpleNamespace(
         config=config,
-        console=SimpleNamespace(say=lambda text: None),
+        console=console,
+        code=JobCode(None, storage, console),
         storage=storage,
         saving=saving,
         changed=lambda at_once: None,
         warn=lambda text: None,
         uri=lambda id_: f"/store/checkpoints/{id_}",
         on_fault=no_fault,
-        starter=SimpleNamespace(stores=Stores(_nobody, lambda why: None)),
+        starter=SimpleNamespace(stores=Stores(_nobody, lambda why: None), warm_up=lambda: None),
     )
 
 

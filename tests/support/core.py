@@ -271,7 +271,7 @@ class World:
                     lost_peers=(),
                 )
             elif word["do"] == contract.DO_CHECK:
-                self.agents[slot] = replace(view, quiet=True, checked=word["attempt"])
+                self.agents[slot] = replace(view, quiet=True, checked=word["attempt"], run=1)
             elif word["do"] in (contract.DO_HOLD, contract.DO_EXIT):
                 self.agents[slot] = replace(view, quiet=True)
 

@@ -23,14 +23,15 @@ class CutProxy:
         """What the target has said, over all connections."""
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self) -> None:
-        """Break all connections now."""
+    def cut(self) -> bool:
+        """Break all connections now; whether there was one."""
         with self._lock:
             broken, self._open = self._open, []
         for sock in broken:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+        return bool(broken)
 
     def close(self) -> None:
         """No more connections."""

@@ -18,7 +18,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from support.ranks import TIMEOUT_S, Ended, environment
+from support.patience import HANG_S
+from support.ranks import Ended, environment
 from trainjob.session import large_imports
 
 _PR_SET_PDEATHSIG = 1
@@ -43,7 +44,7 @@ def run_stages(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S * len(stages),
+        timeout=HANG_S * len(stages),
     )
     return Ended(done.returncode, done.stdout, done.stderr)
 

@@ -19,12 +19,12 @@ import sys
 from typing import Any
 
 from support.agent_rig import ROOT
+from support.patience import HANG_S
 
 AGENT = ("-m", "support.held_calls", "trainjob.agent")
 """A Rig's `entry`: an agent that is armed, and whose storage child is."""
 PATH = {"PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("operator", "worker-image", "tests"))}
 """What such an agent needs in its environment, also where nothing is to be held."""
-PATIENCE_S = 60.0
 _ENV = "TRAINJOB_TEST_HOLD"
 
 
@@ -44,7 +44,7 @@ class HeldCalls:
         plan = {"module": module, "call": call, "key": key, "after": after, "port": self._server.getsockname()[1]}
         return {_ENV: json.dumps(plan), **PATH}
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> bool:
+    def wait(self, timeout_s: float = HANG_S) -> bool:
         """Until a call is held; those that come later are not."""
         self._server.settimeout(timeout_s)
         try:

@@ -58,7 +58,7 @@ def complaints(python: str, blocked: list[str], modules: list[str]) -> str:
     nothing.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRAINJOB_"))}
-    env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
     command = [python, "-c", _BLOCKER, ",".join(blocked), *modules]
     run = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=120, check=False)
     return "" if run.returncode == 0 else (run.stdout + run.stderr).strip() or f"exit code {run.returncode}"

@@ -47,10 +47,11 @@ def rank_processes(mark: str, job: str) -> list[RankProcess]:
             variables = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
         except OSError:
             continue
+        rank, attempt = variables.get(contract.ENV_RANK, ""), variables.get(contract.ENV_ATTEMPT, "")
+        if not (rank.isdigit() and attempt.isdigit()):
+            continue  # a fork that is still becoming a rank: it shows its arguments before its environment
         if variables.get(contract.ENV_JOB) == job and variables.get(contract.ENV_WORK_DIR, "").startswith(mark):
-            found.append(
-                RankProcess(int(name), int(variables[contract.ENV_RANK]), int(variables[contract.ENV_ATTEMPT]))
-            )
+            found.append(RankProcess(int(name), int(rank), int(attempt)))
     return sorted(found)
 
 

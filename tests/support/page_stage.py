@@ -3,8 +3,8 @@
 `python -m support.page_stage FOLDER` reads `[[section, place, code], ...]` as JSON from standard input and writes
 `[[place, error or null], ...]` as its last line. The blocks of a section run one after the other inside a rank (the
 process itself, num_workers=0) whose newest checkpoint has a file of each kind that pages name; around them stands what
-such a loop usually has: `Net`, `data`, `model`, `optimizer`, `loader`, `step`, `epoch`, `metrics`, ... A block with
-`TorchTrainer(` runs afterwards, as the script that starts a job.
+such a loop usually has: `Net`, `data`, `model`, `optimizer`, `loader`, `step`, `epoch`, `metrics`, ... A block with a
+trainer runs afterwards, as the script that starts a job.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import trainjob
 from trainjob import Checkpoint, RunConfig, ScalingConfig, TorchTrainer
 
 EPOCH = 18
+TRAINERS = ("TorchTrainer(", "DataParallelTrainer(")
+"""A block with one of these starts a job."""
 
 
 class Net(torch.nn.Sequential):
@@ -105,7 +107,7 @@ def main(folder: str) -> None:
     results: list[tuple[str, str | None]] = []
     sections: dict[str, list[tuple[str, str]]] = {}
     for section, place, code in blocks:
-        if "TorchTrainer(" not in code:
+        if not any(trainer in code for trainer in TRAINERS):
             sections.setdefault(section, []).append((place, code))
 
     def inside() -> None:
@@ -121,7 +123,7 @@ def main(folder: str) -> None:
     TorchTrainer(inside, scaling_config=ScalingConfig(num_workers=0), run_config=setting).fit()
     public = {name: getattr(trainjob, name) for name in trainjob.__all__}
     for _, place, code in blocks:
-        if "TorchTrainer(" in code:
+        if any(trainer in code for trainer in TRAINERS):
             results.append((place, tried(code, place, {**public, "__name__": "__main__", "train": _train})))
     sys.stdout.write("\n" + json.dumps(results) + "\n")
 

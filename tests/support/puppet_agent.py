@@ -81,6 +81,7 @@ class PuppetAgent:
         self.found = self.draining = self.muted = False
         self._told: dict[str, Any] = {}
         self.checked: int | None = None
+        self.found_run: int | None = None
         self.lost_peers: set[int] = set()
         self.unreached_since = world.clock.monotonic()
         self.progress_at: tuple[int, float] = (-1, 0.0)
@@ -208,7 +209,7 @@ class PuppetAgent:
             "completed": self.completed,
             "checked": self.checked,
             "warning": self.warning,
-            **observed.of_attempt(seen, 1 if self.completed else None),  # type: ignore[arg-type]
+            **observed.of_attempt(seen, self.found_run),  # type: ignore[arg-type]
         }
         said["progress"] = self._progress(said["progress"])
         return said
@@ -303,7 +304,7 @@ class PuppetAgent:
         own: Any = None if self.group is None else self
         await finishing.settle(own, self.saving, STALL_S)
         found = await look(storage, self.job_uid, lambda text: None)
-        self.found, self.checked = self.found or found.completed, attempt
+        self.found, self.checked, self.found_run = self.found or found.completed, attempt, found.run
         self.speak()
 
     async def _leave(self, exit_code: int, why: str) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.fake_agent import FakeAgent
+from support.patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     paths = os.pathsep.join(str(ROOT / part) for part in ("operator", "worker-image", "tests"))
-    return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **extra}
+    return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **extra}
 
 
 def boot(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
@@ -49,7 +49,7 @@ def boot(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> subproces
     )
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = TIMEOUT_S) -> list[Ended]:
+def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = HANG_S) -> list[Ended]:
     """Wait for all; whatever is left at the time-out is killed and fails the test."""
     try:
         ended = []

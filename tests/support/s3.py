@@ -21,11 +21,11 @@ import pytest
 
 from cluster.binaries import BuildError, binary, have_go, is_built
 from cluster.ports import free_port
+from support.patience import HANG_S
 from trainjob_api import contract
 
 BUCKET = "checkpoints"
 ACCESS, SECRET = "test-access", "test-secret"
-DEADLINE_S = 30.0
 _names = itertools.count(1)
 
 
@@ -151,7 +151,7 @@ def _quick() -> str | None:
 
 
 def _wait_for(port: int, guard: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANG_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1.0).close()

@@ -12,9 +12,9 @@ import signal
 import threading
 from collections.abc import Callable
 
+from support.patience import HANG_S
 from support.s3_faults import Faults
 
-PATIENCE_S = 60.0
 Wanted = Callable[[int, str], bool]
 
 
@@ -49,7 +49,7 @@ class Held(Faults):
             return fault
         go = self._go
         self._here.set()
-        assert go.wait(PATIENCE_S), "nobody lets the request go"
+        assert go.wait(HANG_S), "nobody lets the request go"
         return None if self._through else "reset"
 
     def forwarded(self, request: str) -> None:
@@ -57,7 +57,7 @@ class Held(Faults):
         if request == self.request:
             self._done.set()
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> bool:
+    def wait(self, timeout_s: float = HANG_S) -> bool:
         """Until a request is held."""
         return self._here.wait(timeout_s)
 
@@ -70,7 +70,7 @@ class Held(Faults):
         self._through = through
         self._go.set()
         if through and self.request is not None:
-            assert self._done.wait(PATIENCE_S), "the server does not answer what was held"
+            assert self._done.wait(HANG_S), "the server does not answer what was held"
 
 
 def killed_at(held: Held, number: int, through: bool, work: Callable[[], object]) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support import faults
+from support.patience import HANG_S
 from trainjob.launch import job as jobs
 from trainjob.launch.local.backend import LocalEvent, LocalOptions, LocalOutcome, run_job
 from trainjob_api import contract
@@ -23,8 +24,6 @@ from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 LOOPS = Path(__file__).parents[1] / "scenarios" / "loops"
 COUNT = LOOPS / "count.py"
 ROOTS = (Path(__file__).parents[1],)
-DEADLINE_S = 150.0
-"""For what comes within seconds where nobody else wants the machine; below the time limit of a test."""
 
 
 class Note(NamedTuple):
@@ -176,7 +175,7 @@ def left_behind(root: Path) -> list[str]:
     return [*processes_of(root), *files]
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = HANG_S) -> None:
     """Wait for the outside world, with a deadline."""
     deadline = time.monotonic() + timeout_s
     while not condition():

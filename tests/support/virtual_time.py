@@ -63,6 +63,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.time
 
+    def stall(self, seconds: float) -> None:
+        """Time passes in which nothing runs: the process is stopped, or the machine has no time for it."""
+        self._jumping.time += seconds
+
     @property
     def _clock_resolution(self) -> float:
         """So much before its moment a timer may be due. A nanosecond, as of a real clock, would be for ever here: who

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.ranks import TIMEOUT_S, environment
+from support.patience import HANG_S
+from support.ranks import environment
 
 ENV_FIXED = "OF_ALL_RANKS"
 
@@ -110,7 +111,7 @@ def _run(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -118,13 +119,13 @@ def _run(
 
 
 async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
-    from trainjob.agent.processes import rank_command, strays
+    from trainjob.agent.processes import family, rank_command
     from trainjob.agent.processes.console import Console
     from trainjob.agent.processes.reaper import Reaper
     from trainjob.agent.warm.starter import WarmStarter
     from trainjob_api import contract
 
-    strays.adopt()
+    family.adopt()
     said: list[str] = []
     console = Console(os.open(os.devnull, os.O_WRONLY))
     console.say = said.append  # type: ignore[method-assign]

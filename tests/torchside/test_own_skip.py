@@ -64,7 +64,7 @@ def test_a_loop_that_does_not_goes_on_and_says_where(be_rank: BeRank, capsys: py
         _report()
     assert seen == [6, 7, 8, 9, 10, 11]
     assert capsys.readouterr().err == (
-        "prepare_data_loader: epoch 0 goes on behind batch 6, sample 6 of 12, where the checkpoint was taken\n"
+        "prepare_data_loader: epoch 0 continues after batch 6, sample 6 of 12, where the checkpoint was taken\n"
     )
     assert len(list(loader)) == 12
 

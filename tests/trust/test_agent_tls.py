@@ -136,7 +136,7 @@ def test_a_certificate_that_is_not_to_be_trusted_gets_no_token_and_one_line(
         with Rig(tmp_path, script=SCRIPT, agents=1, env=env(thread, given, token_file(tmp_path))) as rig:
             rig.wait(lambda: len(handshakes) >= 4, "it has tried several times")
             lines = [line for line in rig.text(0).splitlines() if "certificate" in line]
-            assert len(lines) == 1 and words in lines[0] and "training goes on" in lines[0]
+            assert len(lines) == 1 and words in lines[0] and "training continues" in lines[0]
             assert lines[0].startswith("agent | the certificate of the coordinator at localhost:")
             assert check.calls == 0, "it never saw the token"
 
@@ -223,10 +223,8 @@ def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> Non
         rig.coordinator.stop()
         (tmp_path / "alone").touch()
         rig.wait_text(0, "does not answer")
-        begun = time.monotonic()
         with pytest.raises(subprocess.TimeoutExpired):
-            rig.exit_code(0, 2.0)
-        assert time.monotonic() - begun >= 2.0, "four times its patience"
+            rig.exit_code(0, 2.0)  # four times its patience
         (rig.work / "go").touch()
         assert rig.exit_code(0) == contract.EXIT_OK
         assert "ended" in rig.text(0)

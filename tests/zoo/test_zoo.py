@@ -22,7 +22,8 @@ import pytest
 
 from support import faults
 from support.faults import fail_at
-from support.scenario import DEADLINE_S, Stage, Told, wait_until
+from support.patience import HANG_S
+from support.scenario import Stage, Told, wait_until
 from support.small_disk import fill, small_disk
 from trainjob.launch import job as jobs
 from trainjob.launch.local.backend import LocalEvent
@@ -32,9 +33,7 @@ from zoo.animals import ANIMALS, Animal, Strike
 
 LOOPS = Path(__file__).parent / "loops"
 EVERYTHING = os.environ.get("ZOO") == "all"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 if EVERYTHING else 150)]
-STARTED_S = 120.0
-"""What imports torch starts in seconds, where nobody else wants this machine."""
+pytestmark = pytest.mark.slow
 NO_LUCK = "no luck today"
 
 
@@ -202,7 +201,7 @@ def stops_the_job(struck: Cage) -> Iterator[None]:
     """SIGTERM to the launcher, which is this process, once the loop stands where it is to be stopped."""
 
     def stop() -> None:
-        wait_until(lambda: faults.fired(struck.markers) or over.is_set(), STARTED_S)
+        wait_until(lambda: faults.fired(struck.markers) or over.is_set())
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
             (struck.markers / faults.STOPPING).touch()
@@ -215,7 +214,7 @@ def stops_the_job(struck: Cage) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(DEADLINE_S)
+        thread.join(HANG_S)
 
 
 def run_twice(struck: Cage, animal: Animal) -> Told:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainjob.launch import (
         CheckpointConfig,
         ClusterRun,
+        DataParallelTrainer,
         FailureConfig,
         Kubernetes,
         Result,
@@ -74,6 +75,7 @@ __all__ = [
     "CheckpointUploadMode",
     "ClusterRun",
     "CollectiveError",
+    "DataParallelTrainer",
     "FailureConfig",
     "Kubernetes",
     "NotInWorkerError",
@@ -123,12 +125,14 @@ _MODULES: Dict[str, str] = {
     "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader "
     "prepare_model",
     "trainjob.launch": (
-        "CheckpointConfig ClusterRun FailureConfig Kubernetes Result RunConfig ScalingConfig TorchConfig "
-        "TorchTrainer TrainingFailedError UserCallback ValidationConfig ValidationTaskConfig init"
+        "CheckpointConfig ClusterRun DataParallelTrainer FailureConfig Kubernetes Result RunConfig ScalingConfig "
+        "TorchConfig TorchTrainer TrainingFailedError UserCallback ValidationConfig ValidationTaskConfig init"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
-_SUBMODULES = frozenset(("collective", "compat", "errors", "huggingface", "lightgbm", "lightning", "torch", "xgboost"))
+_SUBMODULES = frozenset(
+    ("collective", "compat", "errors", "huggingface", "lightgbm", "lightning", "tensorflow", "torch", "xgboost")
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -40,3 +40,8 @@ class RateLimit(Generic[K]):
         if len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)
         return 0.0 if admitted else (1.0 - tokens) / self._rate
+
+    def give_back(self, key: K) -> None:
+        """The request that was admitted last was not made."""
+        tokens, filled_at = self._buckets[key]
+        self._buckets[key] = (min(self._burst, tokens + 1.0), filled_at)

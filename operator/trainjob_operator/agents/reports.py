@@ -177,11 +177,18 @@ class _Hang(_Part):
     ranks: Annotated[list[Count], _first(contract.HANG_RANKS_LIMIT)] = Field(default_factory=list)
     message: Message = ""
     stacks: Stacks = ""
+    early: bool = False
 
     def report(self, now: datetime) -> HangReport:
         """A moment that it does not know is now."""
         since = now.timestamp() if self.since is None else self.since
-        return {"since": since, "ranks": self.ranks, "message": self.message, "stacks": self.stacks}
+        return {
+            "since": since,
+            "ranks": self.ranks,
+            "message": self.message,
+            "stacks": self.stacks,
+            "early": self.early,
+        }
 
 
 class _NonFinite(_Part):

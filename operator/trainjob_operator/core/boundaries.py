@@ -9,6 +9,7 @@ wishes no more takes it back.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from trainjob_api import contract
@@ -18,28 +19,60 @@ from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.turn import Turn
 
 
-def wait(turn: Turn, cause: str, grace_s: float | None = None) -> Hold | None:
-    """Whether a planned end of the running attempt waits; None: it may end now. `grace_s`: a worker is going away, and
-    has so long from its SIGTERM on.
+@dataclass(frozen=True)
+class Waits:
+    """A planned end waits for a checkpoint; an agent's word, or the moment, ends that."""
+
+    why: str
+    until: datetime
+    event: Waker = Waker.AGENT
+    bars_failure: bool = False
+
+
+@dataclass(frozen=True)
+class MayEnd:
+    """Now, and why."""
+
+    why: str
+
+
+NOTHING_SAVED = MayEnd("nothing runs that saves checkpoints")
+
+
+def hold(turn: Turn, cause: str) -> Hold | None:
+    """For who ends the running attempt by plan: what it waits for first; None: it may end now."""
+    found = wait(turn, cause)
+    if isinstance(found, MayEnd):
+        return None
+    return Hold(why=found.why, until=found.until, event=found.event, bars_failure=found.bars_failure)
+
+
+def wait(turn: Turn, cause: str, grace_s: float | None = None) -> Waits | MayEnd:
+    """Whether a planned end of the running attempt waits. `grace_s`: a worker is going away, and has so long from its
+    SIGTERM on.
     """
     attempt = turn.running
     if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
-        return None
+        return NOTHING_SAVED
     known = turn.status.boundary
     wish = known or Boundary(cause=cause, since=turn.now)
     wish = wish.model_copy(update={"cause": cause, **({} if grace_s is None else _goes_away(turn, wish, grace_s))})
     turn.wishes_boundary = True
     word = turn.leader_word()
     if known is not None and word is not None and word.boundary == token(known):
-        turn.say(f"{cause}: its ranks wait behind a checkpoint that they have just saved")
-        return None
+        return _may_end(turn, f"{cause}: its ranks wait behind a checkpoint that they have just saved")
     until = until_when(turn, wish)
     if turn.now >= until:
-        turn.say(f"{cause}: no report() with a checkpoint came within {elapsed(turn.now, wish.since):.0f} s")
-        return None
+        waited_s = elapsed(turn.now, wish.since)
+        return _may_end(turn, f"{cause}: no report() with a checkpoint came within {waited_s:.0f} s")
     if wish != known:
         turn.change(boundary=wish)
-    return Hold(why=waits_for(turn, wish), until=until, event=Waker.AGENT, bars_failure=False)
+    return Waits(waits_for(turn, wish), until)
+
+
+def _may_end(turn: Turn, why: str) -> MayEnd:
+    turn.say(why)
+    return MayEnd(why)
 
 
 def waits_for(turn: Turn, wish: Boundary) -> str:

@@ -120,7 +120,7 @@ def _suspended(turn: Turn) -> Says:
         return Says(
             "True",
             contract.REASON_CANCELLED,
-            f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it go on",
+            f"cancelled (spec.suspend is true); tj resume {turn.job.metadata.name} lets it continue",
         )
     if turn.is_suspended and turn.outcome is None:
         return Says("True", contract.REASON_SUSPENDED, "spec.suspend is true")
@@ -191,7 +191,7 @@ def _below_target(turn: Turn) -> Says:
     bounds = f"elastic, at least {elastic.min_workers}"
     if attempt.workers not in defaults.sizes(turn.spec):
         bounds = "elastic; the sizes were edited since: that takes effect at the next start"
-    text = f"training goes on with {attempt.workers} of {wished} workers ({bounds})"
+    text = f"training continues with {attempt.workers} of {wished} workers ({bounds})"
     words = _why_below(turn)
     return Says("True", contract.REASON_BELOW_TARGET, f"{text}; {words}" if words else text)
 
@@ -247,14 +247,14 @@ def _degraded(turn: Turn) -> Says:
         return Says(
             "True",
             contract.REASON_AUTHORITY_LOST,
-            f"{name_workers(turn, sorted(strangers))} trust another CA than the coordinator has now: training goes on, "
-            f"failures go unseen until a pod ends; tj restart {name} -n {namespace} replaces these pods",
+            f"{name_workers(turn, sorted(strangers))} trust another CA than the coordinator has now: training "
+            f"continues, failures go unseen until a pod ends; tj restart {name} -n {namespace} replaces these pods",
         )
     if _all_silent(turn):
         return Says(
             "True",
             contract.REASON_UNREACHABLE,
-            "no agent has been heard for a minute while pods run; training goes on, failures would go unseen",
+            "no agent has been heard for a minute while pods run; training continues, failures would go unseen",
         )
     apart = find_unreached(turn, SAID_AFTER_S)
     if apart is not None:

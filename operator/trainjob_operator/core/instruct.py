@@ -69,6 +69,8 @@ def _run(
         processes=max(1, attempt.world_size // len(members)),
         leader=leader.address,
     )
+    if any(entry.end_cause == contract.REASON_OOM for entry in job.status.history):
+        word["spare_memory"] = True
     boundary, known = job.status.boundary, agents.get(slot)
     if slot == first:
         limit = hangs.after_s(job.spec.hang)

@@ -127,7 +127,7 @@ def suspend(turn: Turn) -> Answer:
         return None
     if turn.running is not None and turn.held:
         return None
-    hold = None if is_cancelled(turn) else boundaries.wait(turn, contract.REASON_SUSPENDED)
+    hold = None if is_cancelled(turn) else boundaries.hold(turn, contract.REASON_SUSPENDED)
     if hold is not None:
         return hold
     if timing.active_since is not None and is_cancelled(turn):
@@ -173,7 +173,7 @@ def restart_on_demand(turn: Turn) -> Answer:
     asked = (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
     if not asked or asked == turn.status.restart or turn.held:
         return None  # also while something that broke is to be told and counted first
-    hold = boundaries.wait(turn, contract.REASON_RESTART_REQUESTED)
+    hold = boundaries.hold(turn, contract.REASON_RESTART_REQUESTED)
     if hold is not None:
         return hold
     if turn.running is not None:

@@ -30,7 +30,7 @@ _WITHOUT_ERROR = {
     contract.END_STORAGE: "cannot use the job's storage",
     contract.END_FULL: "found no room for its checkpoint in the staging volume",
     contract.END_NOT_SHARED: "was not started: the storage path is not the same folder in all pods",
-    contract.END_INTERNAL: "was ended by its agent, which could not go on",
+    contract.END_INTERNAL: "was ended by its agent, which could not continue",
     contract.END_STOPPED: "was stopped by its agent, though nothing had broken",
 }
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -42,6 +43,8 @@ CHUNK = 500
 BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
 """Rests between tries while the API server refuses; after the last one the watch ends with an error."""
 STOP_S = 3.0
+EXPIRED_REST_S = 1.0
+"""The API server has forgotten the rest of a list: so long after, all is listed anew."""
 GONE_LOOK_S = 2.0
 """The kind is gone: so often it is looked for again."""
 KIND_GONE = (
@@ -84,12 +87,16 @@ async def watch_with_kopf(
     """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes.
 
     When the kind disappears (its CustomResourceDefinition was deleted) it is waited for: `served` says that it is back.
-    Kopf does not see that by itself. Raises WatchEnded.
+    Kopf does not see that by itself. Nor does it begin a list anew whose rest the API server has forgotten: then all of
+    it is begun anew. (A version that a watch finds forgotten it lists anew by itself.) Raises WatchEnded.
     """
     while not stop.is_set():
-        await _watch_once(settings, connect, ears, stop)
+        gone = await _watch_once(settings, connect, ears, stop)
         if stop.is_set():
             return
+        if not gone:
+            await _rest(EXPIRED_REST_S, stop)
+            continue
         logging.getLogger(__name__).warning("%s", KIND_GONE)
         ears.blind(KIND_GONE)
         await _until_served(served, stop)
@@ -98,27 +105,29 @@ async def watch_with_kopf(
 
 async def _until_served(served: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
     while not stop.is_set():
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GONE_LOOK_S):
-                await stop.wait()
+        await _rest(GONE_LOOK_S, stop)
         with contextlib.suppress(ClusterError):
             if await served():
                 return
 
 
-async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event) -> None:
-    """Until `stop` is set or the kind is gone. Raises WatchEnded."""
+async def _rest(seconds: float, stop: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+
+
+async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event) -> bool:
+    """Until `stop` is set, the kind is gone, or a list has expired; whether it is gone. Raises WatchEnded."""
     bridge = _Bridge(asyncio.get_running_loop(), connect, ears)
     halt = threading.Event()
     thread = threading.Thread(target=_run, args=(settings, bridge, halt), name="watch", daemon=True)
     thread.start()
     stopped = asyncio.create_task(stop.wait(), name="watch-stop")
-    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended, bridge.gone}
+    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended, bridge.useless}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if bridge.gone.done():
-            return
-        if not stop.is_set():
+        if not bridge.useless.done() and not stop.is_set():
             raise WatchEnded(
                 f"the watch of TrainJobs and pods ended: {bridge.ended.result() or 'kopf stopped by itself'}"
             )
@@ -126,6 +135,7 @@ async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: as
         stopped.cancel()
         halt.set()
         await asyncio.wait({bridge.ended}, timeout=STOP_S)
+    return bridge.useless.done() and bridge.useless.result() == HTTPStatus.NOT_FOUND
 
 
 def _run(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
@@ -232,8 +242,10 @@ class _Bridge:
     def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, ears: Ears) -> None:
         self.ended: asyncio.Future[str] = loop.create_future()
         """What ended kopf; empty: it stopped as it was told."""
-        self.gone: asyncio.Future[None] = loop.create_future()
-        """The API server does not know TrainJobs any more."""
+        self.useless: asyncio.Future[int] = loop.create_future()
+        """An answer that kopf does not go on after, as an HTTP status: the API server does not know TrainJobs any more
+        (404), or not the rest of a list (410).
+        """
         self._loop = loop
         self._connect = connect
         self._ears = ears
@@ -276,9 +288,11 @@ class _Bridge:
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
     ) -> None:
         self._called(context, request.method, request.url.raw_path_qs, request.response.status)
-        if request.response.status == 404 and request.url.path.endswith(f"/{contract.PLURAL}"):
-            self._tell(self._lost)
-        if request.response.status == 200 and request.method == "GET":
+        if request.response.status == HTTPStatus.NOT_FOUND and request.url.path.endswith(f"/{contract.PLURAL}"):
+            self._tell(functools.partial(self._lost, HTTPStatus.NOT_FOUND))
+        if request.response.status == HTTPStatus.GONE:
+            self._tell(functools.partial(self._lost, HTTPStatus.GONE))
+        if request.response.status == HTTPStatus.OK and request.method == "GET":
             query = request.url.query
             if "watch" in query:
                 self._tell(self._ears.alive)
@@ -303,10 +317,10 @@ class _Bridge:
         except RuntimeError:
             logging.getLogger(__name__).debug("the main loop is over")
 
-    def _lost(self) -> None:
+    def _lost(self, status: int) -> None:
         """In the main loop."""
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.useless.done():
+            self.useless.set_result(status)
 
     def _hand_over(self) -> None:
         """In the main loop."""

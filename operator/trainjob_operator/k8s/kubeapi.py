@@ -26,6 +26,7 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.k8s.lean import without_managed_fields
 
 TIMEOUT_S = 30.0
 """For one call, from the connection to the last byte of the answer."""
@@ -34,6 +35,8 @@ RETRY_AFTER_MOST_S = 120.0
 """No longer is waited, whatever the answer asks for."""
 PAGE = 500
 """Objects of one page of a list."""
+LISTS_AT_MOST = 3
+"""A list of which the server has forgotten the rest is begun anew so often, in all."""
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod finds its token and the cluster's CA."""
 
@@ -59,6 +62,10 @@ class Connection:
     ssl_context: ssl.SSLContext
     authorization: str | None = field(repr=False)
     """Value of the header as it is now: tokens rotate, so ask anew for each request."""
+
+
+class Expired(Unavailable):
+    """410: the version that was asked for, or the rest of a list, is too old for the server to know."""
 
 
 class Api:
@@ -124,18 +131,35 @@ class Api:
         return await self._call("GET", path, params=params)
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> Manifests:
-        """All items, as of one moment not before this call; page by page."""
-        return [item async for page in self.pages(path, params) for item in page]
+        """All items, as of one moment not before this call, without their managedFields; page by page."""
+        items: Manifests = []
+        async for number, page in self._pages(path, params):
+            if number == 0:
+                items.clear()
+            items += page
+        return items
 
     async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[Manifests]:
-        """The same, page by page: what is not kept need not fit into memory."""
-        following = ""
+        """The same, page by page: what is not kept need not fit into memory. Where the server has forgotten the rest
+        of a list, all come anew: some twice, as they are then, and some that are gone.
+        """
+        async for _, page in self._pages(path, params):
+            yield page
+
+    async def _pages(self, path: str, params: Mapping[str, str] | None) -> AsyncIterator[tuple[int, Manifests]]:
+        """With their numbers; after an expired page the list begins with number 0 again."""
+        number, begun, following = 0, 1, ""
         while True:
-            page = await self.get(
-                path, {**(params or {}), "limit": str(PAGE), **({"continue": following} if following else {})}
-            )
-            yield page.get("items") or []
-            following = (page.get("metadata") or {}).get("continue") or ""
+            asked = {**(params or {}), "limit": str(PAGE), **({"continue": following} if following else {})}
+            try:
+                page = await self._call("GET", path, params=asked, lean=True)
+            except Expired:
+                if not following or begun >= LISTS_AT_MOST:
+                    raise
+                number, begun, following = 0, begun + 1, ""
+                continue
+            yield number, page.get("items") or []
+            number, following = number + 1, (page.get("metadata") or {}).get("continue") or ""
             if not following:
                 return
 
@@ -167,6 +191,7 @@ class Api:
         *,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        lean: bool = False,
     ) -> Manifest:
         url = f"{self.server}{path}{'?' + urlencode(params) if params else ''}"
         begun = time.monotonic()
@@ -183,7 +208,7 @@ class Api:
                 self.on_call(method, path, status, time.monotonic() - begun)
         if status >= 300:
             raise _refusal(method, path, status, content, retry_after)
-        return _parsed(method, path, content)
+        return _parsed(method, path, without_managed_fields(content) if lean else content)
 
     async def _about_to_send(
         self, session: aiohttp.ClientSession, context: object, request: aiohttp.TraceRequestHeadersSentParams
@@ -277,7 +302,7 @@ def _refusal(method: str, path: str, status: int, content: bytes, retry_after: s
         )
     if status < 400 or status >= 500 or status in (408, 410, 429):
         text = f"{method} {path}: the API server answered {status}: {said or 'no reason given'}"
-        return Unavailable(text, _seconds(retry_after))
+        return (Expired if status == 410 else Unavailable)(text, _seconds(retry_after))
     return Rejected(said or f"{method} {path}: refused with {status}")
 
 

@@ -2,9 +2,11 @@
 
 Called by `__main__.py`. While a callback of the main loop takes its time, the Lease is renewed, and if it cannot be,
 `lost` is told in this thread, which waits for nobody. A main loop that is stuck for good does no work and would keep
-the Lease from others: it stamps a heartbeat, and the thread renews while that is young enough. Should the whole process
-stand still (it was stopped, its machine was), `check` finds out before the next write goes out. When the Lease is whose
-is `lease.py`'s business.
+the Lease from others: it stamps a heartbeat, and the thread renews while that is young enough. Then it steps down: the
+Lease is given back, so that nobody waits until it has run out, and the process ends. That is safe, because no write
+goes out from before that on: `check` finds the Lease not held, whenever the main loop should wake. Should the whole
+process stand still (it was stopped, its machine was), `check` finds out before the next write goes out. When the Lease
+is whose is `lease.py`'s business.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ which must cost nothing; the liveness probe needs a minute, and not everybody ha
 """
 STOP_S = 5.0
 """For what the thread still has to do at the end."""
+
+
+class Stuck(LeadershipLost):
+    """The Lease is ours, and of no use to this process."""
+
 
 T = TypeVar("T")
 Lost = Callable[[str], object]
@@ -53,6 +60,7 @@ class Keeper:
         self._leadership: Leadership | None = None
         self._api: Closes | None = None
         self._holding: asyncio.Task[None] | None = None
+        self._stepping_down: asyncio.Task[None] | None = None
         self._released = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -112,14 +120,27 @@ class Keeper:
         return transition
 
     def _look(self) -> None:
-        """Raises LeadershipLost when the main loop is stuck."""
+        """Raises Stuck."""
         stood_s = self._clock.monotonic() - self._beaten_at
         if stood_s > STUCK_S:
-            raise LeadershipLost(f"the main loop has not run for {stood_s:.0f} s")
+            raise Stuck(f"the main loop has not run for {stood_s:.0f} s")
 
     def _held(self, holding: asyncio.Task[None]) -> None:
-        if not holding.cancelled():
-            self._lost(str(holding.exception()))
+        if holding.cancelled():
+            return
+        why = holding.exception()
+        if isinstance(why, Stuck):
+            self._stepping_down = asyncio.create_task(self._step_down(str(why)), name="step-down")
+        else:
+            self._lost(str(why))
+
+    async def _step_down(self, why: str) -> None:
+        """An API server that does not answer is not waited for longer than for one call."""
+        assert self._leadership is not None, "it was held"
+        try:
+            await self._leadership.release()
+        finally:
+            self._lost(why)
 
     async def _release(self) -> None:
         if self._holding is not None:

@@ -113,7 +113,7 @@ def authority_lost(observed: Observed, pods: tuple[PodView, ...]) -> Event:
         "Warning",
         contract.REASON_AUTHORITY_LOST,
         f"the coordinator's CA is another one than {name_pods([pod.name for pod in pods])} trust: the Secret with it "
-        "was deleted. What trains there goes on, but its agents cannot speak with the operator: no failure and no end "
-        f"is heard before the pod ends. `tj restart {name} -n {namespace}` replaces these pods now; else they are "
+        "was deleted. Training there continues, but its agents cannot speak with the operator: no failure and no "
+        f"end is heard before the pod ends. `tj restart {name} -n {namespace}` replaces these pods now; else they are "
         "replaced at the next start",
     )

@@ -43,6 +43,8 @@ class _Entry:
     version: int
     stored: bytes = b""
     """The job as JSON, a tenth of what it takes as objects; empty: only `job` is known."""
+    at_rest: bool = False
+    """It was told to be finished or suspended."""
     job: TrainJob | None = None
     """The same, read; of a finished job only while its turn runs."""
     pods: dict[str, _Pod] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class Known:
     def __init__(self) -> None:
         self._entries: dict[JobKey, _Entry] = {}
         self._readings: dict[JobKey, Reading] = {}
+        self._writings: dict[JobKey, Writing] = {}
         self._newest: dict[JobKey, tuple[str, int]] = {}
         """UID and version of the newest state of each job that we have seen: no older one is taken, whatever is lost
         meanwhile. Agents act on our word of it.
@@ -75,33 +78,39 @@ class Known:
             reading.void = True
         self._filling = True
 
-    def complete(self, now: float) -> set[JobKey]:
-        """Everything was told; the jobs there are."""
+    def complete(self, now: float) -> list[JobKey]:
+        """Everything was told; the jobs there are, those at rest last."""
         self._filling = False
         for entry in self._entries.values():
             entry.listed_at = now
-        return set(self._entries)
+        return sorted(self._entries, key=lambda key: (self._entries[key].at_rest, key))
 
     def told(self, seen: Seen) -> bool:
-        """One object as it is now; whether that is news."""
-        return self._job_told(seen) if seen.kind == contract.KIND else self._pod_told(seen)
+        """One object as it is now; whether that is news. What is told before all was is none: `complete` names it."""
+        news = self._job_told(seen) if seen.kind == contract.KIND else self._pod_told(seen)
+        return news and not self._filling
 
     def _job_told(self, seen: Seen) -> bool:
         metadata, entry = seen.manifest["metadata"], self._entries.get(seen.key)
+        writing = self._writings.get(seen.key)
+        if writing is not None and entry is not None and not seen.gone:
+            writing.told.append(seen)
+            return False
         version, newest = _version(metadata), self._newest.get(seen.key)
         if newest is not None and newest[0] == metadata["uid"] and version < newest[1]:
             return False
         self._see(seen.key, metadata["uid"], version)
         if entry is None or entry.uid != metadata["uid"]:
             if not seen.gone:
-                self._entries[seen.key] = _Entry(metadata["uid"], version, _packed(seen.manifest))
+                entry = _Entry(metadata["uid"], version, _packed(seen.manifest), at_rest=_is_at_rest(seen.manifest))
+                self._entries[seen.key] = entry
             return True
         if seen.gone:
             del self._entries[seen.key]
             return True
         if version > entry.version or (version == entry.version and not entry.stored):
             news = version > entry.version
-            entry.version, entry.stored = version, _packed(seen.manifest)
+            entry.version, entry.stored, entry.at_rest = version, _packed(seen.manifest), _is_at_rest(seen.manifest)
             entry.job = None if news or (entry.job and entry.job.status.finished) else entry.job
             return news
         return False
@@ -127,6 +136,10 @@ class Known:
         self._see(job.key, job.metadata.uid, version)
         if entry is not None and entry.uid == job.metadata.uid and version > entry.version:
             entry.version, entry.job, entry.stored = version, job, b""
+
+    def writing(self, key: JobKey) -> Writing:
+        """A status write of ours is under way: `with known.writing(key) as writing`."""
+        return Writing(self, key)
 
     def created(self, key: JobKey, pods: Iterable[Manifest]) -> None:
         """Pods that we created, as the API server answered."""
@@ -281,9 +294,47 @@ class Reading:
         self._known._take(self, sight, manifests, now)
 
 
+class Writing:
+    """One status write under way. The watch may tell of it before it is answered, and that is no news: what is told of
+    the job meanwhile is judged once the answer is known. A turn may begin while progress is written: of the two the
+    first hears, and what is told after that is judged at once.
+    """
+
+    def __init__(self, known: Known, key: JobKey) -> None:
+        self.told: list[Seen] = []
+        self.news = False
+        """Afterwards: somebody else wrote the job meanwhile; it wants a turn."""
+        self._known = known
+        self._key = key
+
+    def __enter__(self) -> Writing:
+        self._known._writings.setdefault(self._key, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._known._writings.get(self._key) is not self:
+            return
+        del self._known._writings[self._key]
+        for seen in self.told:
+            self.news = self._known.told(seen) or self.news
+
+
 def _version(metadata: Manifest) -> int:
     """Versions of one kind are ordered: Kubernetes promises it since 1.35, and etcd's revisions always were."""
     return int(metadata["resourceVersion"])
+
+
+def _is_at_rest(manifest: Manifest) -> bool:
+    """Of a job in whatever shape it is stored: others may have written it."""
+    spec, status = manifest.get("spec"), manifest.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    ended = any(
+        isinstance(condition, dict)
+        and condition.get("type") in ("Complete", "Failed")
+        and condition.get("status") == "True"
+        for condition in (conditions if isinstance(conditions, list) else ())
+    )
+    return ended or (isinstance(spec, dict) and spec.get("suspend") is True)
 
 
 def _packed(manifest: Manifest) -> bytes:

@@ -1,7 +1,8 @@
 """Mere progress of a job: written when it is due, from the last look and what the agents say, without a turn.
 
-Used by the reconciler, which leaves here its last look at each job that runs. One worker beside the turns, so that no
-failure waits for progress; whatever it cannot do is left to a turn.
+Used by the reconciler, which leaves here its last look at each job that runs. It works beside the turns, so that no
+failure waits for progress; whatever it cannot do is left to a turn. All jobs share one allowance: where many report,
+each is written less often, with what is newest then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.progress import PROGRESS_EVERY_S
+from trainjob_operator.loop.allowance import Allowance
 from trainjob_operator.loop.apply import write_status
 from trainjob_operator.loop.known import Known
 from trainjob_operator.loop.means import Hears, Means
@@ -24,6 +26,12 @@ from trainjob_operator.loop.workqueue import WorkQueue
 
 WITHIN_S = 120.0
 """A write that takes longer is given up and left to a turn."""
+WRITES_A_SECOND, WRITES_AT_ONCE = 25.0, 25.0
+"""Of all jobs together: each write costs the operator a decision, a call and its echo in the watch, and an API server
+its share; 250 jobs that report all the time are written every PROGRESS_EVERY_S, 1,000 every 40 s.
+"""
+WRITERS = 2
+"""Writes at once: one that hangs keeps not all others waiting."""
 PROGRESS_LOOK_S = 1.0
 """Progress of a job that was not looked at yet asks for a turn after so long."""
 
@@ -52,11 +60,14 @@ class ProgressWriter:
         self._log = means.log
         self._known, self._turns, self._hears = known, turns, hears
         self._queue: WorkQueue[JobKey] = WorkQueue(means.clock, means.rng)
+        self._due: Allowance[JobKey] = Allowance(means.clock, lambda key: key[0], WRITES_A_SECOND, WRITES_AT_ONCE)
         self._seen: dict[JobKey, Observed] = {}
         """The last look at each job that runs, as committed; all that writing its progress takes."""
 
     def show(self, key: JobKey) -> None:
         """There is mere progress of this job: written when it is due, without a turn."""
+        if key in self._due:
+            return  # it is about to be written, with what is newest then
         seen = self._seen.get(key)
         if seen is None:
             self._turns.ask(key, PROGRESS_LOOK_S)
@@ -84,12 +95,23 @@ class ProgressWriter:
             self._queue.add_after(key, decision.progress_after.total_seconds())
 
     async def run(self) -> None:
-        """The one worker for progress; whatever it cannot do is left to a turn."""
+        """Write what is due; whatever cannot be done is left to a turn."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._line_up(), name="progress-due")
+            for number in range(WRITERS):
+                tasks.create_task(self._work(), name=f"progress-{number}")
+
+    async def _line_up(self) -> None:
         while True:
-            key = await self._queue.get()
+            self._due.put(await self._queue.get())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._due.next()
+            written = True
             try:
                 async with asyncio.timeout(WITHIN_S):
-                    await self._write(key)
+                    written = await self._write(key)
             except (ClusterError, TimeoutError):
                 self._known.doubt(key)
                 self._turns.ask(key, 0.0)
@@ -98,31 +120,38 @@ class ProgressWriter:
                 self._turns.ask(key, 0.0)
             finally:
                 self._queue.done(key)
+            if not written:
+                self._due.give_back()
 
-    async def _write(self, key: JobKey) -> None:
-        """Write it from the last look and what the agents say now. Anything else that this shows is a turn's to do.
+    async def _write(self, key: JobKey) -> bool:
+        """Write it from the last look and what the agents say now; whether there was something to write. Anything else
+        that this shows is a turn's to do.
 
         The write is fenced by the version of the job that was looked at, so an old look can do no harm.
         """
         seen = self._seen.get(key)
         if seen is None:
-            return
+            return False
         if self._turns.has_turn(key):
             # It takes the progress along, unless that came after its look at the agents.
             self._queue.add_after(key, PROGRESS_LOOK_S)
-            return
+            return False
         if not self._turns.is_ours(key[0]):
             self._turns.ask(key, 0.0)
-            return
+            return False
         heard = heard_since(seen, self._coordinator.views)
         decision = decide(heard, self._clock.steady())
         if not only_progress(seen.job.status, decision):
             self._turns.ask(key, 0.0)
-            return
-        job = await write_status(self._cluster, seen.job, decision)
-        self._known.written(job)
+            return False
+        with self._known.writing(key) as writing:
+            job = await write_status(self._cluster, seen.job, decision)
+            self._known.written(job)
+        if writing.news:
+            self._turns.ask(key, 0.0)
         self.put_off(key, decision)
         if self._seen.get(key) is seen and job is not seen.job:
             self._seen[key] = replace(seen, job=job)
             self._coordinator.commit(job, seen.pods)
             self._hears.on_job(job)
+        return job is not seen.job

@@ -44,6 +44,10 @@ TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
 ELSEWHERE_LOOK_S = 30.0
 """So often it is asked whether a namespace is still another installation's."""
+RECHECKS_AT_ONCE, RECHECKS_A_SECOND = 20, 100.0
+"""Of all jobs there are, once the watch has listed them: who has news to tell (an agent, an edit) does not wait behind
+thousands that rest.
+"""
 WATCH_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
 
@@ -123,14 +127,18 @@ class Reconciler:
         failures = 0
         before: set[JobKey] = set()
         while True:
+            wished_s = 0.0
             try:
                 async for news in self._cluster.watch():
-                    failures = 0
+                    if news is Mark.COMPLETE:  # a list that begins may fail all the same
+                        failures = 0
                     before = self._hear(news, before)
             except ClusterError as error:
                 failures += 1
+                wished_s = getattr(error, "retry_after_s", 0.0)
                 self._log.warning("watch failed, opening it again: %s", error)
-            await self._clock.sleep_until(self._clock.monotonic() + WATCH_BACKOFF.delay(max(1, failures), self._rng))
+            rest = max(wished_s, WATCH_BACKOFF.delay(max(1, failures), self._rng))
+            await self._clock.sleep_until(self._clock.monotonic() + rest)
 
     def _hear(self, news: News, before: set[JobKey]) -> set[JobKey]:
         """`before`: jobs that were there before the last BEGIN, and may have gone unseen; the same, after this."""
@@ -139,8 +147,8 @@ class Reconciler:
                 before = before | set(self._said)
                 self._known.begin()
             case Mark.COMPLETE:
-                for key in sorted(self._known.complete(self._clock.monotonic()) | before):
-                    self._queue.add(key)
+                there = self._known.complete(self._clock.monotonic())
+                self._recheck([*sorted(before.difference(there)), *there])
                 return set()
             case Seen():
                 if self._known.told(news):
@@ -149,6 +157,11 @@ class Reconciler:
                 self._known.doubt(key)
                 self._queue.add(key)
         return before
+
+    def _recheck(self, keys: list[JobKey]) -> None:
+        """Look at all of them, some at once and the others in shares."""
+        for place, key in enumerate(keys):
+            self._queue.add_after(key, max(0, place + 1 - RECHECKS_AT_ONCE) / RECHECKS_A_SECOND)
 
     async def _work(self) -> None:
         """One worker's top loop: no job's trouble may end it."""
@@ -285,14 +298,15 @@ class Reconciler:
         now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
         now_due, more = a_share(now_due)
         told = creates.refused_deletes
-        done = await apply(
-            self._cluster,
-            observed,
-            now_due,
-            self._installation,
-            told,
-            lambda job: self._coordinator.commit(job, observed.pods),
-        )
+
+        def written(job: TrainJob) -> None:
+            self._known.written(job)
+            self._coordinator.commit(job, observed.pods)
+
+        with self._known.writing(key) as writing:
+            done = await apply(self._cluster, observed, now_due, self._installation, told, written)
+        if writing.news:
+            self._queue.add(key)
         known, unknown = set(creates.refusals or ()), creates.unanswered
         again_s = creates.note(done, rest_s is None, observed, self._clock.monotonic())
         for pause_s in (rest_s, again_s):

@@ -46,7 +46,7 @@ def view(state: State, agent: Agent) -> AgentView:
         draining=agent.draining,
         completed=agent.complete or agent.found,
         checked=agent.checked,
-        run=1 if agent.joined or agent.found else None,
+        run=1 if agent.joined or agent.checked is not None else None,
     )
 
 

@@ -192,8 +192,8 @@ MUTANTS = (
     Mutant(
         "a run ends while checkpoints are on their way",
         "worker-image/trainjob/agent/committing/commits.py",
-        "        return not self._uploads.queue and not self._retaining\n",
-        "        return not self._retaining\n",
+        "        return not self._uploads.queue and not self._keeping.at_work\n",
+        "        return not self._keeping.at_work\n",
         "tests/sim/test_checkpoints.py::test_a_run_ends_once_all_that_was_acknowledged_is_stored",
     ),
     Mutant(

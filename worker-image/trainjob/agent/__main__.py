@@ -19,6 +19,7 @@ from trainjob.agent.agent import Agent
 from trainjob.agent.background import explain, where
 from trainjob.agent.config import AgentConfig, BadConfig, read
 from trainjob.agent.control import farewell
+from trainjob.agent.processes import open_files
 from trainjob_api import contract
 
 
@@ -40,6 +41,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return contract.EXIT_BAD_CONFIG
+    refused = open_files.raise_limit()
+    if refused is not None:
+        print(f"agent | {refused}", file=sys.stderr)
     try:
         return asyncio.run(_run(config))
     except Exception as error:  # the agent's last resort: whatever it was, the pod ends with a code of ours

@@ -20,7 +20,7 @@ from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
 from trainjob.agent.control.sync import Sync
 from trainjob.agent.draining import Drain
-from trainjob.agent.processes import strays
+from trainjob.agent.processes import family
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.wire import accepting
@@ -69,7 +69,7 @@ class Agent:
     async def run(self) -> int:
         """Everything; the exit code."""
         self._loop.set_exception_handler(self._fault)
-        strays.adopt()
+        family.adopt()
         await self._work.listen()
         self._background.spawn(self._sync.run())
         self._loop.add_signal_handler(signal.SIGTERM, self._drain)

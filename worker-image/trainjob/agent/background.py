@@ -68,10 +68,10 @@ def explain(error: BaseException) -> str:
     """One or two sentences."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error.__cause__, OSError):
-        return f"The agent could not go on: {error}"  # made of it, for people
+        return f"The agent could not continue: {error}"  # made of it, for people
     number = error.errno if isinstance(error, OSError) else None
     likely = _LIKELY.get(number or 0, "This is a fault of the agent: its log has the traceback.")
-    return f"The agent could not go on: {what}. {likely}"
+    return f"The agent could not continue: {what}. {likely}"
 
 
 def where(error: BaseException) -> str:

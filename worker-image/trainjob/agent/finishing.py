@@ -10,9 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING, Awaitable, Callable, Optional
 
 from trainjob.agent.storing.saving import Saving
+from trainjob.agent.storing.storage import StorageChild, StorageError
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
+
+GIVE_UP_S = 10.0
+"""For what is written when a job has failed, on a storage that may hang."""
 
 
 async def finish(attempt: Optional[Attempt], saving: Saving) -> None:
@@ -31,6 +35,21 @@ async def settle(attempt: Optional[Attempt], saving: Saving, stall_s: float) -> 
     await while_it_moves(finish(attempt, saving), lambda: moved(attempt, saving), stall_s)
     if attempt is not None and attempt.leader is not None:
         attempt.leader.forbid_end()
+
+
+async def give_up_validations(attempt: Optional[Attempt], storage: StorageChild, say: Callable[[str], None]) -> None:
+    """The job has failed for good: what rank 0 was to validate nobody will. At rank 0's agent."""
+    if attempt is None or attempt.leader is None or attempt.run is None:
+        return
+    asked = storage.call("give_up_validations", {"run": attempt.run})
+    try:
+        given_up = (await asyncio.wait_for(asked, GIVE_UP_S))["checkpoints"]
+    except (StorageError, asyncio.TimeoutError) as error:
+        say(f"what was to be validated cannot be given up: {str(error) or 'the storage does not answer'}")
+        return
+    if given_up:
+        names = ", ".join(given_up)
+        say(f"to be validated when the job failed, and counted as failed: {names}")
 
 
 def moved(attempt: Optional[Attempt], saving: Saving) -> object:

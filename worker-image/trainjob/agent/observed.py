@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str, Any]:
-    """Fields of `contract.AgentReport`. `found_run`: as storage told it without an attempt."""
+    """Fields of `contract.AgentReport`. `found_run`: as storage told it at a look; None: no look has found one."""
     if attempt is None:
         return {
             "attempt": 0,
@@ -37,7 +37,7 @@ def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str
         "begin": attempt.beginning.report(),
         "lost_peers": attempt.lost_peers,
         "unreached_s": round(attempt.unreached_s, 3),
-        "run": attempt.run,
+        "run": found_run if attempt.run is None else attempt.run,
         "resumed_from": attempt.resumed_from,
         "hang": attempt.hang,
         **_of_leader(attempt),

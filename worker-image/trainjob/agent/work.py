@@ -22,7 +22,7 @@ from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
-    from trainjob.agent.restoring.files import FileServer
+    from trainjob.agent.restoring.serving import FileServer
     from trainjob.agent.site import Site
     from trainjob.agent.wire.frames import FrameConnection
 
@@ -140,7 +140,21 @@ class Work:
             # The attempt makes it again, and tells the job.
             self._console.say(f"the ranks' TMPDIR cannot be made yet: {error}")
             tmp = ""
-        starter.begin(tmp)
+        starter.begin(tmp, self.site.code.is_here)
+        if not self.site.code.is_here:
+            self._background.spawn(self._bring_code(self.site))
+
+    async def _bring_code(self, site: Site) -> None:
+        """Ahead of the first attempt: a warm parent can only be made for code that is there. The attempt tries again
+        what fails here, and tells of it.
+        """
+        from trainjob.agent.storing.storage import StorageError
+
+        try:
+            await site.code.unpack()
+        except StorageError:
+            return
+        site.starter.warm_up()
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -161,7 +175,10 @@ class Work:
         elif what == contract.DO_EXIT:
             await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
             await self._finish_uploads()
-            return Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
+            exit_ = Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
+            if exit_.code == contract.EXIT_JOB_FAILED:
+                await self._fail_for_good()
+            return exit_
         return None
 
     @property
@@ -191,6 +208,8 @@ class Work:
             await current.stop(contract.END_STOPPED, 0)
             current.close()
         assert self.site is not None
+        if instruction.get("spare_memory"):
+            self.site.starter.spare_memory()
         began = beginning.Beginning(told)
         began.note(beginning.STOPPED)
         self.attempt = Attempt(self.site, self._peers, self._notes, instruction, began)
@@ -231,6 +250,12 @@ class Work:
             finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S
         ):
             self._console.say("uploads stand still: giving them up")
+
+    async def _fail_for_good(self) -> None:
+        from trainjob.agent import finishing
+
+        if self.site is not None and self.site.storage is not None:
+            await finishing.give_up_validations(self.attempt, self.site.storage, self._console.say)
 
     async def finish(self) -> None:
         """Until all is stored and committed, as long as it takes."""
@@ -279,11 +304,11 @@ class Work:
             self._warn(text)
 
     def _serve_file(self, connection: FrameConnection, message: wire.Message) -> None:
-        from trainjob.agent.restoring import files
+        from trainjob.agent.restoring import serving
         from trainjob.agent.wire.for_files import Refused
 
         if self.site is None:
-            files.say(connection, Refused("nothing lies here"))
+            serving.say(connection, Refused("nothing lies here"))
             return
-        self._files = self._files or files.FileServer(self.site.saving)
+        self._files = self._files or serving.FileServer(self.site.saving)
         self._background.spawn(self._files.give(connection, message))

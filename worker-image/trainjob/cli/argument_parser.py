@@ -94,8 +94,7 @@ def environment(group: argparse._ActionsContainer) -> None:
         dest="env",
         action="append_const",
         const=(ENV_VERBOSE, "1"),
-        help="show all that ranks print, also the tracebacks of ranks that only lost "
-        "another one, and those that were shown before",
+        help="show everything that ranks print, also tracebacks of ranks that only lost another one, and repeated ones",
     )
 
 
@@ -109,14 +108,14 @@ def checkpoint_rules(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strict",
         action=argparse.BooleanOptionalAction,
-        help="two ranks that give different bytes under one file name fail report() (default: the lowest rank's "
-        "counts, with a warning)",
+        help="report() fails when two ranks give different bytes under one file name (default: a warning, and the "
+        "lowest rank's file counts)",
     )
     group.add_argument(
         "--on-upload-failure",
         metavar="WHAT",
-        help="when a checkpoint cannot be stored: Continue (training goes on) or Fail (report() raises on every "
-        "rank) (default: Continue)",
+        help="when a checkpoint cannot be stored: Continue (training continues, with a warning) or Fail (report() "
+        "raises on every rank) (default: Continue)",
     )
 
 
@@ -129,32 +128,32 @@ def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
         dest="max_failures",
         metavar="N",
         type=at_least(-1),
-        help="failures that are answered with a restart; -1: no limit (default: 3)",
+        help="how many failures a restart may answer; -1: no limit (default: 3)",
     )
     group.add_argument(
         "--hang",
         metavar="WHAT",
-        help="when no step comes any more: Report (say which ranks to look at), Restart (end the attempt too, as a "
-        "failure) or Off (default: Report)",
+        help="when the job hangs: Report (say which ranks to look at), Restart (also end the attempt, as a failure) or "
+        "Off (default: Report)",
     )
     group.add_argument(
         "--hang-after",
         metavar="SECONDS",
         type=at_least(1),
-        help="without a step for so long (default: learned from the job's pace, never below five minutes)",
+        help="how long without a step is a hang (default: learned from the job's pace, at least five minutes)",
     )
     group.add_argument(
         "--prefork",
         metavar="WHEN",
         help="start ranks as forks of a process that has imported torch already: auto (where there is no GPU), Always "
-        "or Never (default: Never)",
+        "or Never (default: auto)",
     )
     group.add_argument(
         "--preload",
         metavar="MODULES",
         type=module_names,
-        help="what that process imports, such as torch,transformers; an empty text: nothing (default: torch, if the "
-        "script imports it)",
+        help="what that process imports, such as torch,transformers; an empty string: nothing (default: torch, if "
+        "the script imports it)",
     )
 
 
@@ -166,7 +165,7 @@ def module_names(text: str) -> list[str]:
 def cluster_access(group: argparse._ArgumentGroup) -> None:
     """Which cluster a command speaks to."""
     group.add_argument(
-        "--cluster", action="store_true", help="of the usual cluster and namespace: the current context's"
+        "--cluster", action="store_true", help="use the cluster and namespace of the kubeconfig's current context"
     )
     group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
     group.add_argument(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CLUSTER_OPTIONS = ("namespace", "cluster", "context", "kubeconfig", "all_namespaces")
 
-RULE = """Without -n, --cluster, --context or --kubeconfig this is about jobs of this machine; with one of them, about
-a cluster's."""
+RULE = """Without -n, --cluster, --context or --kubeconfig the command is about jobs of this machine; with one of them,
+about jobs of a cluster."""
 
 LIST = f"""List jobs, the newest first: those that ran on this machine (`tj run`, TorchTrainer, `trainjob.init()`), or
 those of a cluster's namespace.
@@ -32,38 +32,38 @@ STATUS = f"""Show a job on one screen: state, progress, failures, what to do nex
 
 LOGS = f"""Show what the ranks wrote, each line with its rank in front.
 
-Of a job of this machine the newest start, with all its attempts. Of a cluster's job all ranks of one with up to 8,
-rank 0 of a larger one, unless --rank says otherwise; with -f it waits for pods that are not there yet, goes on through
-restarts and replaced pods, and ends with the job; the exit code is then the job's.
+For a job of this machine: the newest run, with all its attempts. For a job of a cluster: all ranks if there are up to
+8, else rank 0; --rank chooses others. With -f the command waits for pods that are not there yet, follows the job
+through restarts and replaced pods, and ends with the job and its exit code.
 
 {RULE}"""
 
 HISTORY = f"""Show how each attempt of a job began, part by part, and where the job's time went.
 
-Of a job of this machine then what it reported, each report once: what a restart took back is left out.
+For a job of this machine also what it reported, each report once: steps that a restart undid are left out.
 
 {RULE}"""
 
 ATTACH = """Show a job that runs in the background or in another terminal, as `tj run` shows it, until it ends. The exit
 code is the job's. Ctrl-C leaves it running."""
 
-STOP = """Stop a job of this machine, however it was started, as Ctrl-C does in its terminal: its ranks end, what they
-saved is stored, and the same command goes on from there."""
+STOP = """Stop a job of this machine as Ctrl-C does in its terminal, however it was started. Its ranks end, what they
+saved is stored, and the same command resumes from there."""
 
-STACK = """Show where the ranks of a running job of this machine stand: those that stand in the same place in one line,
-and which ones do not stand where most do. Training goes on. --rank shows all threads of these ranks.
+STACK = """Show where the ranks of a running job of this machine are: ranks in the same place share one line, and ranks
+that are not where most are get named. Training continues. --rank shows all threads of the ranks that you name.
 
-A rank that is stopped (SIGSTOP, a debugger) gives none, and that is said."""
+A rank that is stopped (SIGSTOP, a debugger) has no stack to show; the output says so."""
 
-HANG = f"""Show which ranks of a job hang, or did the last time: who waits where since when, at which rank to look, and
-where all ranks stood. What is done about it says spec.hang (`tj run --hang`).
+HANG = f"""Show which ranks of a job hang, or hung the last time: which ranks wait, where, since when; which rank to
+look at; and the stacks of all ranks. spec.hang (`tj run --hang`) sets what happens then.
 
 {RULE}"""
 
-REMOVE = """Remove ended jobs of this machine with all that they stored, or with --keep-best all of their checkpoints
-but the best one. Tells how much that is, and asks on a terminal; elsewhere --yes is needed.
+REMOVE = """Remove ended jobs of this machine with everything that they stored; with --keep-best, only their checkpoints
+except the best one. The command says how much that is and asks first; without a terminal it needs --yes.
 
-A job that runs is left alone, and so is a folder that holds anything that no job left there."""
+Running jobs are left alone, and so are folders that hold files of something else."""
 
 
 def means_cluster(args: argparse.Namespace) -> bool:
@@ -74,15 +74,15 @@ def means_cluster(args: argparse.Namespace) -> bool:
 def add(commands: Commands) -> None:
     """All of them."""
     listing = _shared(commands, "list", "list the jobs of this machine, or of a cluster", LIST, "listing")
-    listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces of a cluster")
+    listing.add_argument("-A", "--all-namespaces", action="store_true", help="jobs in all namespaces of a cluster")
     listing.add_argument(
-        "-l", "--selector", metavar="LABELS", help="with these labels, as kubectl takes them: team=ml,tier!=test"
+        "-l", "--selector", metavar="LABELS", help="only jobs with these labels, as in kubectl: team=ml,tier!=test"
     )
     listing.add_argument(
         "--status",
         metavar="WORDS",
         type=words,
-        help="in one of these states: running, failed,complete, ... (what STATUS shows)",
+        help="only jobs in these states, as STATUS shows them: running, or failed,complete",
     )
     output(listing, "wide", "name", "json")
     _cluster(listing)
@@ -90,16 +90,18 @@ def add(commands: Commands) -> None:
     status = _shared(commands, "status", "show a job on one screen", STATUS, "status")
     _name(status)
     output(status, "json")
-    status.add_argument("--watch", action="store_true", help="keep showing it until it ends; its exit code")
+    status.add_argument(
+        "--watch", action="store_true", help="keep showing the job until it ends, and end with its exit code"
+    )
     _plain(status)
     _cluster(status)
     logs = _shared(commands, "logs", "show the lines of a job's ranks", LOGS, "logs")
     _name(logs)
-    logs.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all")
-    logs.add_argument("--attempt", metavar="N", type=at_least(1), help="of one attempt (a job of this machine)")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    logs.add_argument("--rank", metavar="RANKS", help="which ranks: 0, 0,3-5 or all")
+    logs.add_argument("--attempt", metavar="N", type=at_least(1), help="only this attempt (jobs of this machine)")
+    logs.add_argument("-f", "--follow", action="store_true", help="keep following until the job ends")
     logs.add_argument(
-        "--previous", action="store_true", help="of the containers before their last restart (on a cluster)"
+        "--previous", action="store_true", help="lines of the containers before their last restart (on a cluster)"
     )
     logs.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N lines (on a cluster: of each pod)")
     _cluster(logs)
@@ -110,7 +112,7 @@ def add(commands: Commands) -> None:
 def _add_local(commands: Commands) -> None:
     history = _shared(commands, "history", "show a job's attempts, its time, and its reports", HISTORY, "history")
     _name(history)
-    history.add_argument("--run", metavar="K", type=at_least(1), help="of run K (default: the newest)")
+    history.add_argument("--run", metavar="K", type=at_least(1), help="the history of run K (default: the newest)")
     history.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N reports")
     output(history, "json")
     _cluster(history)
@@ -121,11 +123,11 @@ def _add_local(commands: Commands) -> None:
     stop = _command(commands, "stop", "stop a job of this machine", STOP, "stop:stop")
     _name(stop)
     stop.add_argument(
-        "--timeout", metavar="TIME", type=seconds, help="wait at most this long for its end (default: no limit)"
+        "--timeout", metavar="TIME", type=seconds, help="how long to wait for the job to end (default: no limit)"
     )
-    stack = _command(commands, "stack", "show where a running job's ranks stand", STACK, "stack:stack")
+    stack = _command(commands, "stack", "show where a running job's ranks are", STACK, "stack:stack")
     _name(stack)
-    stack.add_argument("--rank", metavar="RANKS", help="0, 0,3-5 or all: all threads of these")
+    stack.add_argument("--rank", metavar="RANKS", help="show all threads of these ranks: 0, 0,3-5 or all")
     hang = _shared(commands, "hang", "show which ranks of a job hang", HANG, "hang")
     _name(hang)
     output(hang, "json")
@@ -133,8 +135,12 @@ def _add_local(commands: Commands) -> None:
     remove = _command(commands, "rm", "remove ended jobs of this machine", REMOVE, "remove:remove")
     remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(remove)
-    remove.add_argument("--older-than", metavar="AGE", type=age, help="all that ended longer ago: 12h, 30d")
-    remove.add_argument("--keep-best", action="store_true", help="keep the job and its best (else latest) checkpoint")
+    remove.add_argument(
+        "--older-than", metavar="AGE", type=age, help="all jobs that ended longer ago than this: 12h, 30d"
+    )
+    remove.add_argument(
+        "--keep-best", action="store_true", help="keep the job and its best checkpoint (without a score: the latest)"
+    )
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
@@ -159,7 +165,7 @@ def _name(parser: Parser) -> None:
 
 def _storage(parser: Parser) -> None:
     parser.add_argument(
-        "--storage", metavar="PATH", help="where it was stored, if several jobs of this machine have that name"
+        "--storage", metavar="PATH", help="where the job was stored, if several jobs of this machine have that name"
     )
 
 
@@ -169,7 +175,7 @@ def _plain(parser: Parser) -> None:
 
 def _cluster(parser: Parser) -> None:
     group = parser.add_argument_group("of a cluster")
-    group.add_argument("-n", "--namespace", metavar="NS", help="of this namespace")
+    group.add_argument("-n", "--namespace", metavar="NS", help="namespace on a cluster (default: the context's)")
     cluster_access(group)
     if any(action.dest == "storage" for action in parser._actions):
         parser.set_defaults(only_here={"storage": "--storage"})

@@ -15,6 +15,11 @@ from trainjob_api.contract import API_VERSION, CLI_USAGE, GROUP, KIND
 
 Document = dict[str, Any]
 _ENDINGS = (".yaml", ".yml")
+_MIGRATED = (
+    *(("kubeflow.org", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob")),
+    ("trainer.kubeflow.org", "TrainJob"),
+    ("jobset.x-k8s.io", "JobSet"),
+)
 
 
 def script_or_file(script: str | None, file: str | None, *, verb: str, forms: str) -> None:
@@ -83,11 +88,11 @@ def parsed(file: str, text: str) -> list[Any]:
 
 
 def is_kubeflows(document: object) -> bool:
-    """Whether `tj migrate` makes a TrainJob of it: a PyTorchJob, or a TrainJob of Kubeflow's version 2."""
+    """Whether `tj migrate` makes a TrainJob of it: a job of Kubeflow's, or a JobSet."""
     if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
         return False
     group = _version(document).partition("/")[0]
-    return (group, document.get("kind")) in (("kubeflow.org", "PyTorchJob"), ("trainer.kubeflow.org", "TrainJob"))
+    return (group, document.get("kind")) in _MIGRATED
 
 
 def read_one(file: str) -> Document:

@@ -26,7 +26,7 @@ from trainjob.cli.cluster import cluster_parser
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands
 
-DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and comes back by itself."
+DESCRIPTION = "Distributed PyTorch training that starts fast, shows what it does, and recovers by itself."
 
 EPILOG = """exit codes:
   0 done   1 the operation failed   2 wrong usage
@@ -49,9 +49,9 @@ on a cluster:
 
 RUN_DESCRIPTION = """Run a training job on this machine and show it until it ends.
 
-The script runs once per rank, from this directory. A rank that dies is started again, with the others, from the newest
-checkpoint; --max-failures bounds how often. A job that has a name goes on where its last run stopped, unless that run
-completed; --fresh starts over, --resume-from goes on from another checkpoint or extends a completed job.
+The script runs once per rank, from this directory. When a rank dies, all ranks start again from the newest checkpoint;
+--max-failures bounds how often. A job that has a name resumes where its last run stopped, unless that run
+completed; --fresh starts over; --resume-from takes another checkpoint, or extends a completed job.
 
 Ctrl-C stops the ranks, keeps what was reported, and ends with 130; a second Ctrl-C ends at once."""
 
@@ -118,15 +118,15 @@ def _add_run(commands: Commands) -> None:
     what.add_argument(
         "--name",
         metavar="NAME",
-        help="name of the job; the same name goes on where its last run stopped (default: a new one each time)",
+        help="name of the job; a run of the same name resumes where the last one stopped (default: a new one for each)",
     )
     environment(what)
     what.add_argument(
         "--in-process",
         action="store_true",
-        help="one rank, inside this very process: for pdb, breakpoint() and profilers; nothing is started again",
+        help="one rank, inside this process: for pdb, breakpoint() and profilers; a failed rank is not restarted",
     )
-    what.add_argument("--pdb", action="store_true", help="with --in-process: a debugger where the script raised")
+    what.add_argument("--pdb", action="store_true", help="with --in-process: open a debugger where the script raised")
     size = run.add_argument_group("how large")
     size.add_argument(
         "--workers",
@@ -157,8 +157,8 @@ def _add_run(commands: Commands) -> None:
     start.add_argument(
         "--resume-from",
         metavar="WHAT",
-        help="go on from another job's newest checkpoint (its name), from a checkpoint of --name (its id, as 1-2-14), "
-        "or from one at a path or s3:// URI; with the job's own name it goes on although it completed",
+        help="resume from another job's newest checkpoint (its name), from a checkpoint of --name (its id, as 1-2-14), "
+        "or from the one at a path or s3:// URI; the job's own name extends it after it has completed",
     )
     restart_rules(saved, "--max-failures")
     shown = run.add_argument_group("how it is shown")
@@ -167,7 +167,7 @@ def _add_run(commands: Commands) -> None:
     shown.add_argument(
         "--plain",
         action="store_true",
-        help="one line per change instead of the live panel; so it is without a terminal and where CI is set",
+        help="one line per change instead of the live panel; the default without a terminal and where CI is set",
     )
 
 
@@ -192,16 +192,17 @@ def _add_validate(commands: Commands) -> None:
 def _add_migrate(commands: Commands) -> None:
     migrate = commands.add_parser(
         "migrate",
-        help="rewrite a script's imports of Ray Train, or a manifest of Kubeflow",
-        description="Of a Python script: what its imports of Ray become, and by line what differs. Of a PyTorchJob or "
-        "a TrainJob of Kubeflow (.yaml): the TrainJob that it becomes, on standard output. Ends with 1 if a line "
-        "would not run.",
+        help="rewrite a script's imports of Ray Train, or a manifest of Kubeflow or a JobSet",
+        description="For a Python script: show what its imports of Ray become, and line by line what differs. For a "
+        "PyTorchJob, TFJob, MPIJob or TrainJob of Kubeflow, or a JobSet (.yaml): print the TrainJob that it becomes, "
+        "after comments on what changed. Ends with 1 if a line would not run, or if a manifest cannot become a "
+        "TrainJob.",
     )
     migrate.set_defaults(entry="trainjob.cli.migrate.command:migrate")
     migrate.add_argument("files", nargs="+", metavar="FILE", help="scripts, and manifests whose names end in .yaml")
     what = migrate.add_mutually_exclusive_group()
     what.add_argument("--diff", action="store_true", help="show the change of each script")
-    what.add_argument("--write", action="store_true", help="rewrite the scripts where they are")
+    what.add_argument("--write", action="store_true", help="rewrite the scripts in place")
 
 
 def _add_completion(commands: Commands) -> None:

@@ -21,7 +21,7 @@ EXIT_CODES = {
     contract.CLI_STOPPED: "the job was cancelled or deleted while it was watched or waited for",
     contract.CLI_TIMEOUT: "the time of `wait --timeout` passed",
     contract.CLI_INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; a job of `run` has stopped and saved what was "
-    "reported, one on a cluster goes on",
+    "reported, one on a cluster continues",
 }
 
 

@@ -45,7 +45,7 @@ def resolve(what: str, name: str | None, storage: str | None) -> str:
     except StoreError as error:
         raise CommandError(str(error), next_step=f"`tj checkpoints list {source}` shows what is there") from None
     raise CommandError(
-        f"{source} has no checkpoint to go on from",
+        f"{source} has no checkpoint to resume from",
         next_step=f"`tj checkpoints list {source} --all` shows what is there; without --resume-from it starts anew",
         code=CLI_NOT_FOUND,
     )

@@ -232,7 +232,7 @@ class Show:
 
 
 def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
-    """How to run this again so that it goes on where it stopped."""
+    """How to run this again so that it resumes where it stopped."""
     words = [
         "tj",
         "run",
@@ -298,7 +298,7 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
     return [
         f"{name} was stopped; {saved}",
         f"next: `{again.command}` "
-        f"{'goes on from it' if latest else 'goes on from what is there' if trouble else 'starts again'}",
+        f"{'resumes from it' if latest else 'resumes from what is there' if trouble else 'starts again'}",
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Dict, Optional, TypeVar
+from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
 
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
@@ -44,10 +44,37 @@ def report(metrics: Dict[str, Any], rounds: int, file: str, save: Callable[[str]
         )
 
 
-def load(file: str, read: Callable[[str], _Booster]) -> Optional[_Booster]:
-    """The booster in the newest checkpoint, if there is one."""
-    checkpoint = calls.get_checkpoint()
-    if checkpoint is None:
-        return None
-    with checkpoint.as_directory() as folder:
-        return read(os.path.join(folder, file))
+class Newest(Generic[_Booster]):
+    """The booster in the newest checkpoint, of one library. Loops ask for it and for its rounds, in any order; its file
+    is read once for both.
+    """
+
+    def __init__(self, file: str, read: Callable[[str], _Booster], rounds_of: Callable[[_Booster], int]) -> None:
+        """`file`: its name in the checkpoint."""
+        self._file = file
+        self._read = read
+        self._rounds_of = rounds_of
+        self._rounds: Tuple[Optional[str], int] = (None, 0)
+        """Of which checkpoint, how many."""
+        self._kept: Tuple[Optional[str], Optional[_Booster]] = (None, None)
+        """For who asks for it next: each gets one of its own."""
+
+    def load(self) -> Optional[_Booster]:
+        """None: there is no checkpoint."""
+        checkpoint = calls.get_checkpoint()
+        (kept_of, kept), self._kept = self._kept, (None, None)
+        if checkpoint is None or (kept is not None and kept_of == checkpoint.id):
+            return None if checkpoint is None else kept
+        with checkpoint.as_directory() as folder:
+            booster = self._read(os.path.join(folder, self._file))
+        self._rounds = checkpoint.id, int(self._rounds_of(booster))
+        return booster
+
+    def rounds_left(self, of: int) -> int:
+        """Of so many rounds, those that it does not have."""
+        checkpoint = calls.get_checkpoint()
+        if checkpoint is None:
+            return of
+        if self._rounds[0] is None or self._rounds[0] != checkpoint.id:
+            self._kept = checkpoint.id, self.load()
+        return max(0, of - self._rounds[1])

@@ -6,18 +6,16 @@ Accelerate alone needs nothing of this module: see docs/frameworks.md.
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
 import functools
 import json
 import os
 import shutil
 import tempfile
-import time
 from typing import Any, Dict, Iterable, Optional
 
 from trainjob.integrations.links import link_or_copy
 from trainjob.integrations.needed import missing
+from trainjob.integrations.places import STATE, place
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
@@ -34,10 +32,6 @@ __all__ = ["ReportCallback", "load_path", "prepare_trainer"]
 FOLDER = "checkpoint"
 """The Trainer's `checkpoint-N` inside the checkpoint, as Ray Train names it."""
 AUTO = "auto"
-_STATE = "trainer_state.json"
-_BRINGING = ".bringing-"
-_LEFT_S = 3600.0
-_MOST_TRIES = 100
 
 
 class ReportCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
@@ -99,7 +93,7 @@ def check_size(args: Any) -> None:
 
 
 def prepare_trainer(trainer: Any) -> Any:
-    """The same Trainer, with ReportCallback, whose `train()` goes on from the job's newest checkpoint.
+    """The same Trainer, with ReportCallback, whose `train()` resumes from the job's newest checkpoint.
 
     `train(resume_from_checkpoint=...)`: absent, `"auto"` or True take the job's checkpoint, and begin where there is
     none; False begins; a path is taken as it is. The checkpoint is put into `output_dir` as the Trainer names it, and
@@ -130,16 +124,16 @@ def load_path(output_dir: str) -> Optional[str]:
         return None
     with checkpoint.as_directory() as folder:
         source = os.path.join(folder, FOLDER)
-        if not os.path.isfile(os.path.join(source, _STATE)):
+        if not os.path.isfile(os.path.join(source, STATE)):
             raise TrainJobError(
-                f"the checkpoint {checkpoint.path} holds no {FOLDER}/{_STATE}: it was not reported by ReportCallback. "
+                f"the checkpoint {checkpoint.path} holds no {FOLDER}/{STATE}: it was not reported by ReportCallback. "
                 "Load it yourself, or start the job under another name."
             )
-        with open(os.path.join(source, _STATE), encoding="utf-8") as file:
+        with open(os.path.join(source, STATE), encoding="utf-8") as file:
             state = json.load(file)
         target = os.path.join(output_dir, f"checkpoint-{state['global_step']}")
         if calls.get_context().local_rank == 0:
-            _place(source, target)
+            place(source, target)
             _place_best(state, output_dir)
     calls.barrier()
     return target
@@ -153,82 +147,7 @@ def _place_best(state: Dict[str, Any], output_dir: str) -> None:
     for reported in get_all_reported_checkpoints(timeout_s=0):
         if reported.metrics.get("step") == best:
             with reported.checkpoint.as_directory() as folder:
-                _place(os.path.join(folder, FOLDER), os.path.join(output_dir, f"checkpoint-{best}"))
-
-
-def _place(source: str, target: str) -> None:
-    """A copy, whole or not at all. Workers that share the folder may all come with the same one: the first counts. What
-    a killed rank left half written is replaced.
-    """
-    if not os.path.isdir(source) or _is_alike(target, source):
-        return
-    parent = _made(os.path.dirname(target))
-    _sweep(parent)
-    made = tempfile.mkdtemp(dir=parent, prefix=_BRINGING)
-    aside = tempfile.mkdtemp(dir=parent, prefix=_BRINGING)
-    try:
-        shutil.copytree(source, made, dirs_exist_ok=True)
-        os.chmod(made, 0o777 & ~_umask())
-        _put(made, target, aside, source)
-    finally:
-        for left in (made, aside):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _put(made: str, target: str, aside: str, source: str) -> None:
-    """What stands there and is not alike goes aside. Another worker may do the same between any two of these calls: its
-    copy is found alike, or has gone aside too, and the next try succeeds.
-    """
-    for number in range(_MOST_TRIES):
-        if _is_alike(target, source):
-            return
-        with contextlib.suppress(OSError):
-            os.rename(target, os.path.join(aside, str(number)))
-        with contextlib.suppress(OSError):
-            os.rename(made, target)
-            return
-    raise TrainJobError(f"{target} could not be put in its place: other processes keep changing it")
-
-
-def _is_alike(target: str, source: str) -> bool:
-    """Sizes alone would not do: an earlier job may have left a folder of the same name. The Trainer's state has its
-    whole log.
-    """
-    state = os.path.join(target, _STATE)
-    return (
-        os.path.isfile(state)
-        and filecmp.cmp(state, os.path.join(source, _STATE), shallow=False)
-        and _sizes(target) == _sizes(source)
-    )
-
-
-def _sizes(folder: str) -> Dict[str, int]:
-    found: Dict[str, int] = {}
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                found[os.path.relpath(os.path.join(path, name), folder)] = os.path.getsize(os.path.join(path, name))
-    return found
-
-
-def _sweep(parent: str) -> None:
-    """What killed ranks left of their copies."""
-    for name in os.listdir(parent):
-        path = os.path.join(parent, name)
-        with contextlib.suppress(OSError):
-            if name.startswith(_BRINGING) and time.time() - os.path.getmtime(path) > _LEFT_S:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _made(folder: str) -> str:
-    os.makedirs(folder, exist_ok=True)
-    return folder
-
-
-def _umask() -> int:
-    value = os.umask(0o022)
-    os.umask(value)
-    return value
+                place(os.path.join(folder, FOLDER), os.path.join(output_dir, f"checkpoint-{best}"))
 
 
 def _numbers(rows: Iterable[Dict[str, Any]]) -> Dict[str, Any]:

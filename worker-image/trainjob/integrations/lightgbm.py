@@ -81,12 +81,16 @@ def load_booster() -> Optional[Any]:
     Without sampling (`bagging_fraction`, `feature_fraction`) the rest of the training gives the model of an undisturbed
     one, bit for bit. With it LightGBM begins its random numbers anew at each call of train().
     """
-    return boosters.load(FILE, lambda path: lightgbm.Booster(model_file=path))
+    return _newest.load()
 
 
 def rounds_left(num_boost_round: int) -> int:
     """Of so many rounds, those that the newest checkpoint has not: for `lightgbm.train(num_boost_round=...)`, which
     counts anew, and refuses 0: a job that lost a rank behind its last round has nothing left to do.
     """
-    booster = load_booster()
-    return num_boost_round if booster is None else max(0, num_boost_round - int(booster.current_iteration()))
+    return _newest.rounds_left(num_boost_round)
+
+
+_newest = boosters.Newest(
+    FILE, lambda path: lightgbm.Booster(model_file=path), lambda booster: booster.current_iteration()
+)

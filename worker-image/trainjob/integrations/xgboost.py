@@ -66,7 +66,7 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
         self._reported = -1
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """`epoch` counts from 0, also of a training that goes on."""
+        """`epoch` counts from 0, also of a training that continues."""
         self._metrics = {
             f"{data}-{name}": float(values[-1][0] if isinstance(values[-1], tuple) else values[-1])
             for data, names in evals_log.items()
@@ -95,12 +95,16 @@ def load_booster() -> Optional[Any]:
     Without sampling (`subsample`, `colsample_*`) the rest of the training gives the model of an undisturbed one, bit
     for bit. With it XGBoost begins its random numbers anew at each call of train().
     """
-    return boosters.load(FILE, lambda path: xgboost.Booster(model_file=path))
+    return _newest.load()
 
 
 def rounds_left(num_boost_round: int) -> int:
     """Of so many rounds, those that the newest checkpoint has not: for `xgboost.train(num_boost_round=...)`, which
     counts anew.
     """
-    booster = load_booster()
-    return num_boost_round if booster is None else max(0, num_boost_round - booster.num_boosted_rounds())
+    return _newest.rounds_left(num_boost_round)
+
+
+_newest = boosters.Newest(
+    FILE, lambda path: xgboost.Booster(model_file=path), lambda booster: booster.num_boosted_rounds()
+)

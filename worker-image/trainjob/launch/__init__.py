@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from trainjob.launch.in_process.starting import init
     from trainjob.launch.outcome.result import Result
     from trainjob.launch.outcome.verdict import TrainingFailedError
-    from trainjob.launch.trainer import TorchTrainer
+    from trainjob.launch.trainer import DataParallelTrainer, TorchTrainer
 
 __all__ = [
     "CheckpointConfig",
     "ClusterRun",
     "ConfigError",
+    "DataParallelTrainer",
     "FailureConfig",
     "Kubernetes",
     "LaunchError",
@@ -50,7 +51,7 @@ _MODULES = {
     "errors": ("ConfigError", "LaunchError"),
     "cluster.kubernetes": ("Kubernetes",),
     "outcome.result": ("Result",),
-    "trainer": ("TorchTrainer",),
+    "trainer": ("DataParallelTrainer", "TorchTrainer"),
     "outcome.verdict": ("TrainingFailedError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

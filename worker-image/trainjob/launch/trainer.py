@@ -1,57 +1,46 @@
-"""`TorchTrainer`: Ray Train's face on a TrainJob that this machine runs, or a cluster.
+"""`DataParallelTrainer` and `TorchTrainer`: Ray Train's face on a TrainJob that this machine runs, or a cluster.
 
-User code calls it. It checks its arguments, packs the training function, builds the TrainJob (`job.py`), has it run
-(`local.py`; on a cluster `cluster_run.py` does all of it) and reads what it left (`result.py`); what happens to a
-failing job is the operator's decision alone.
+User code calls them. They check their arguments; `fitting.py` has the job run on this machine, `cluster_run.py` on a
+cluster. What happens to a failing job is the operator's decision alone.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trainjob.launch import job as jobs
 from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError, LaunchError
-from trainjob.launch.handover import payload
-from trainjob.launch.handover.callbacks import RunContext, follows_reports
+from trainjob.launch.fitting import Fit
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 from trainjob.launch.handover.validation import ValidationConfig
-from trainjob.launch.outcome import stored, verdict
-from trainjob.launch.outcome.reports import Follower
+from trainjob.launch.outcome import stored
 from trainjob.launch.outcome.stored import Settings
-from trainjob.screen import display as displays
-from trainjob.screen import wording
 from trainjob.session.arguments import told_of
 from trainjob.session.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from trainjob.launch.cluster.cluster_run import ClusterRun
     from trainjob.launch.cluster.kubernetes import Kubernetes
-    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
     from trainjob.launch.outcome.result import Result
-    from trainjob_api.v1alpha1 import Failure, TrainJob
-
-_POLL_S = 0.5
 
 TrainLoop = Callable[[], Any] | Callable[[dict[str, Any]], Any]
 
 
 @told_of(WAYS_OUT)
-class TorchTrainer:
-    """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster.
+class DataParallelTrainer:
+    """A function on several ranks, with recovery: on this machine, or with `backend` on a cluster. Nothing of torch is
+    imported, and there is no process group: for scikit-learn, XGBoost, LightGBM or whatever you bring.
 
     - `train_loop_per_worker`: `f()`, `f(config)`, or a class or object that is called like that; it runs in every
       rank.
     - `train_loop_config`: what `f` is called with; absent: an empty dict.
-    - `scaling_config`, `run_config`, `torch_config`: how many ranks, where they store and what they survive, and the
-      process group.
+    - `scaling_config`, `run_config`: how many ranks, where they store and what they survive.
     - `resume_from_checkpoint`: a stored checkpoint where the first attempt of a new run begins.
     - `validation_config`: a ValidationConfig: what checkpoints are validated with, beside the training.
     - `backend`: `Kubernetes(...)` for pods; absent: processes of this machine.
@@ -61,13 +50,7 @@ class TorchTrainer:
     Raises ConfigError (a ValueError) that names the argument.
 
     ```python
-    result = TorchTrainer(
-        train,
-        train_loop_config={"lr": 1e-3},
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(name="digits", failure_config=FailureConfig(max_failures=3)),
-    ).fit()
-    print(result.metrics["loss"], result.checkpoint.path)
+    result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=4)).fit()
     ```
     """
 
@@ -76,7 +59,6 @@ class TorchTrainer:
         train_loop_per_worker: TrainLoop,
         *,
         train_loop_config: Mapping[str, Any] | None = None,
-        torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
@@ -90,19 +72,15 @@ class TorchTrainer:
         if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
             raise ConfigError("train_loop_config", train_loop_config, "give a dict")
         if datasets:
-            raise ConfigError(
-                "datasets",
-                sorted(datasets),
-                "there is no Ray Data here: make the dataset in the training function and use "
-                "trainjob.torch.prepare_data_loader",
-            )
+            raise ConfigError("datasets", sorted(datasets), self._DATA)
         for name, given in (("dataset_config", dataset_config), ("metadata", metadata)):
             if given is not None:
-                warnings.warn(f"TorchTrainer({name}=...) has no effect", UserWarning, stacklevel=2)
+                warnings.warn(f"{type(self).__name__}({name}=...) has no effect", UserWarning, stacklevel=3)
         self._settings = Settings(
             loop=train_loop_per_worker,
             config=train_loop_config,
-            torch=_of(TorchConfig, "torch_config", torch_config),
+            torch=TorchConfig(),
+            group=False,
             scaling=_of(ScalingConfig, "scaling_config", scaling_config),
             run=_of(RunConfig, "run_config", run_config),
             resume_from=_resume_from(resume_from_checkpoint),
@@ -117,16 +95,18 @@ class TorchTrainer:
                 "ScalingConfig.num_workers", 0, "0 trains in this very process: give 1 or more for a job on a cluster"
             )
 
+    _DATA = "there is no Ray Data here: read the data in the training function, each rank its part"
+
     def fit(self) -> Result:
         """Train to the end. Raises TrainingFailedError with the first cause when the job failed.
 
         With num_workers=0 the function runs in this very process, and what it raises goes through as it is.
 
-        Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job goes on, and a line says
+        Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job continues, and a line says
         how to get back to it.
         """
         if self._backend is None:
-            return _Fit(self._settings).run()
+            return Fit(self._settings).run()
         from trainjob.launch.cluster import cluster_run
 
         return cluster_run.fit(self._settings, self._backend)
@@ -155,187 +135,131 @@ class TorchTrainer:
         torch_config: TorchConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
         backend: Kubernetes | None = None,
-    ) -> TorchTrainer:
-        """The trainer whose job stored in `path` (Result.path, or storage path and name as they were given), to go on
+    ) -> Self:
+        """The trainer whose job stored in `path` (Result.path, or storage path and name as they were given), to resume
         from its latest checkpoint, where it ran: on this machine, or on the cluster of its backend. Arguments replace
-        what was stored.
+        what was stored; `torch_config` is a TorchTrainer's.
 
         Unpickles a file of that folder: only for folders of your own. Name, storage and namespace are those of the
         folder. `backend` also says how to reach a bucket where this process's environment does not; it is needed
         where the one before set environment variables, whose values are not stored. Raises LaunchError.
         """
-        reached = _reached(backend)
-        folder = stored.found(path, reached)
-        if folder is None:
-            raise LaunchError(
-                f"{os.fspath(path)} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
-                f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>; a run on a cluster whose storage "
-                "this machine does not see goes on where its script is run again with the same name"
-            )
-        if stored.completed(folder, reached):
-            raise LaunchError(
-                f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as "
-                "resume_from_checkpoint to a new TorchTrainer"
-            )
-        before = stored.load(folder, reached)
-        if before.withheld and backend is None:
-            raise LaunchError(
-                f"the run in {folder} gave its pods the environment variables {', '.join(before.withheld)}, whose "
-                "values are not kept beside the checkpoints: give restore() the backend=trainjob.Kubernetes(...) again"
-            )
-        above, name = os.path.split(folder)
-        storage, namespace = os.path.split(above)
+        before, name, storage, namespace = _before(path, backend)
         return cls(
             train_loop_per_worker or before.loop,
             train_loop_config=before.config if train_loop_config is None else train_loop_config,
-            torch_config=torch_config or before.torch,
             scaling_config=scaling_config or before.scaling,
             run_config=replace(run_config or before.run, name=name, storage_path=storage),
             datasets=datasets,
             validation_config=before.validation,
             backend=_in_namespace(backend or before.backend, namespace),
+            **cls._of_torch(torch_config or before.torch),
         )
 
     @classmethod
+    def _of_torch(cls, config: TorchConfig) -> dict[str, Any]:
+        """The argument for it, where the class has it."""
+        return {}
+
+    @classmethod
     def can_restore(cls, path: str | os.PathLike[str], *, backend: Kubernetes | None = None) -> bool:
-        """Whether a TorchTrainer ran in that folder; `backend` as for restore()."""
+        """Whether a trainer ran in that folder; `backend` as for restore()."""
         return stored.found(path, _reached(backend)) is not None
 
 
-class _Fit:
-    """One `fit()`."""
+@told_of(WAYS_OUT)
+class TorchTrainer(DataParallelTrainer):
+    """Distributed PyTorch training of a function, with recovery: on this machine, or with `backend` on a cluster.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        run = settings.run
-        self._name = (
-            jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+    A DataParallelTrainer with torch's process group, which is up when the function begins.
+
+    - `train_loop_per_worker`: `f()`, `f(config)`, or a class or object that is called like that; it runs in every
+      rank.
+    - `train_loop_config`: what `f` is called with; absent: an empty dict.
+    - `scaling_config`, `run_config`, `torch_config`: how many ranks, where they store and what they survive, and the
+      process group.
+    - `resume_from_checkpoint`: a stored checkpoint where the first attempt of a new run begins.
+    - `validation_config`: a ValidationConfig: what checkpoints are validated with, beside the training.
+    - `backend`: `Kubernetes(...)` for pods; absent: processes of this machine.
+    - `datasets`, `dataset_config`, `metadata`: Ray Train's names; datasets are refused with the way out, the others
+      have no effect.
+
+    Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    result = TorchTrainer(
+        train,
+        train_loop_config={"lr": 1e-3},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="digits", failure_config=FailureConfig(max_failures=3)),
+    ).fit()
+    print(result.metrics["loss"], result.checkpoint.path)
+    ```
+    """
+
+    _DATA = (
+        "there is no Ray Data here: make the dataset in the training function and use "
+        "trainjob.torch.prepare_data_loader"
+    )
+
+    def __init__(
+        self,
+        train_loop_per_worker: TrainLoop,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        torch_config: TorchConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: ValidationConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        backend: Kubernetes | None = None,
+    ) -> None:
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            backend=backend,
         )
-        root = jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE)
-        self._folder = os.path.join(root, jobs.LOCAL_NAMESPACE, self._name)
-        self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
-        self._follower = Follower(self._folder)
-        self._polled = 0.0
-        self._failure: Failure | None = None
-        self._returned: bytes | None = None
+        self._settings = replace(self._settings, torch=_of(TorchConfig, "torch_config", torch_config), group=True)
 
-    def run(self) -> Result:
-        """Build, run, read."""
-        if self._settings.scaling.num_workers == 0:
-            from trainjob.launch.in_process import fit
+    @classmethod
+    def _of_torch(cls, config: TorchConfig) -> dict[str, Any]:
+        return {"torch_config": config}
 
-            return fit.fit(self._settings, self._context)
-        from trainjob.launch.local.backend import LocalOptions, run_job
 
-        content = payload.Payload(
-            train_loop=self._settings.loop,
-            config=self._settings.config,
-            stop=self._settings.run.stop,
-            validation=self._settings.validation,
+def _before(path: str | os.PathLike[str], backend: Kubernetes | None) -> tuple[Settings, str, str, str]:
+    """What a trainer left there, and its name, storage and namespace. Raises LaunchError."""
+    reached = _reached(backend)
+    folder = stored.found(path, reached)
+    if folder is None:
+        raise LaunchError(
+            f"{os.fspath(path)} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
+            f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>; a run on a cluster whose storage "
+            "this machine does not see resumes where its script is run again with the same name"
         )
-        body = payload.dumps(content)
-        options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
-        self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
-        try:
-            if self._settings.run.name and self._name != self._settings.run.name:
-                self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
-            self._display.note(opening(self._name, self._settings.scaling, self._folder))
-            # The last notes too: a display that was closed would begin anew.
-            return self._conclude(run_job(self._job(), options=options, listener=self._listen))
-        finally:
-            self._display.close()
-
-    def _job(self) -> TrainJob:
-        # -P: a module of the folder that the launcher was started in must not hide the launcher's own of that name.
-        command = (*jobs.escaped((sys.executable, "-P", "-m", "trainjob.launch.worker")), _PAYLOAD)
-        settings = self._settings
-        trainer = jobs.TrainerJob(
-            command=command,
-            name=self._name,
-            scaling=settings.scaling,
-            run=settings.run,
-            torch=settings.torch,
-            resume_from=settings.resume_from,
+    if stored.completed(folder, reached):
+        raise LaunchError(
+            f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as "
+            "resume_from_checkpoint to a new TorchTrainer"
         )
-        return jobs.from_trainer(trainer)
-
-    def _prepare(self, scratch: str, body: bytes) -> None:
-        """The payload for the ranks, and what `restore` needs."""
-        torch = self._settings.torch
-        header = payload.Header(
-            name=self._settings.run.name,
-            backend=torch.backend,
-            timeout_s=torch.timeout_s,
-            use_gpu=self._settings.scaling.use_gpu,
-            return_path=os.path.join(scratch, "returned"),
-            all_ranks=follows_reports(self._settings.run.callbacks),
-            sys_path=[os.path.abspath(entry) for entry in sys.path],
+    before = stored.load(folder, reached)
+    if before.withheld and backend is None:
+        raise LaunchError(
+            f"the run in {folder} gave its pods the environment variables {', '.join(before.withheld)}, whose "
+            "values are not kept beside the checkpoints: give restore() the backend=trainjob.Kubernetes(...) again"
         )
-        payload.write(os.path.join(scratch, "payload"), body, header)
-        stored.store(self._folder, self._settings)
-
-    def _collect(self, scratch: str) -> None:
-        try:
-            with open(os.path.join(scratch, "returned"), "rb") as file:
-                self._returned = file.read()
-        except FileNotFoundError:
-            pass
-
-    def _listen(self, event: LocalEvent) -> None:
-        if event.kind == "line":
-            self._display.line(event.text)
-        elif event.kind == "note":
-            self._display.note(event.text)
-        elif event.kind == "status" and event.job is not None:
-            self._display.status(event.job)
-            self._tell_of_failures(event.job)
-        if self._settings.run.callbacks and event.job is not None and time.monotonic() - self._polled > _POLL_S:
-            self._polled = time.monotonic()
-            self._report(event.job, final=False)
-
-    def _tell_of_failures(self, job: TrainJob) -> None:
-        """The callbacks hear of each failure once."""
-        status = job.status
-        if status.last_failure is not None and status.last_failure != self._failure:
-            self._failure = status.last_failure
-            error = verdict.failed_error(self._failure)
-            for callback in self._settings.run.callbacks:
-                callback.after_exception(
-                    self._context, {-1 if self._failure.rank is None else self._failure.rank: error}
-                )
-
-    def _report(self, job: TrainJob, *, final: bool) -> None:
-        attempt = job.status.attempt
-        if attempt is None:
-            return
-        for report in self._follower.poll(attempt.run, attempt.number, final=final):
-            for callback in self._settings.run.callbacks:
-                callback.after_report(self._context, report.by_rank, report.checkpoint)
-
-    def _conclude(self, outcome: LocalOutcome) -> Result:
-        status = outcome.job.status
-        if self._settings.run.callbacks:
-            self._report(outcome.job, final=True)
-        if outcome.interrupted:
-            self._display.note(f"stopped; a TorchTrainer with name={self._name!r} goes on from the latest checkpoint")
-            raise KeyboardInterrupt
-        from trainjob.launch.outcome import result as results
-
-        if status.holds("Complete"):
-            return results.read(self._folder, return_value=self._return_value(), status=status)
-        error = verdict.of_failed(outcome.job)
-        error.result = results.read(self._folder, error=error, status=status)
-        raise error
-
-    def _return_value(self) -> Any:
-        if self._returned is None:
-            return None
-        import cloudpickle
-
-        return cloudpickle.loads(self._returned)
-
-
-_PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
+    above, name = os.path.split(folder)
+    storage, namespace = os.path.split(above)
+    return before, name, storage, namespace
 
 
 def _of(kind: type[Any], name: str, given: Any) -> Any:
@@ -395,8 +319,3 @@ def _resume_from(checkpoint: Checkpoint | None) -> str:
         )
     path = checkpoint.path
     return checkpoint.uri or path  # of one whose files are elsewhere: what is stored of it
-
-
-def opening(name: str, scaling: ScalingConfig, folder: str) -> str:
-    """What is about to run, and where its results come to lie."""
-    return f"{name}: {wording.sizes(range(scaling.least, scaling.most + 1), 'rank')}, results in {folder}"

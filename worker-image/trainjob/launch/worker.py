@@ -101,7 +101,11 @@ def import_cloudpickle(archive: str) -> None:
 
 
 def start_process_group(header: payload.Header) -> None:
-    """torch.distributed, ready for use. Without a backend of the user's choice: nccl for GPU jobs, else gloo."""
+    """torch.distributed, ready for use, for a trainer that wants it: without that torch is not imported. Without a
+    backend of the user's choice: nccl for GPU jobs, else gloo.
+    """
+    if not header.group:
+        return
     import torch
 
     from trainjob.torch.group import init_process_group
@@ -119,10 +123,14 @@ def start_process_group(header: payload.Header) -> None:
 
 def stop_process_group() -> None:
     """Only after success: a rank that failed must not wait for its peers here."""
-    import torch.distributed as dist
+    if has_process_group():
+        sys.modules["torch.distributed"].destroy_process_group()
 
-    if dist.is_initialized():
-        dist.destroy_process_group()
+
+def has_process_group() -> bool:
+    """Whether there is one, ours or the function's own."""
+    dist = sys.modules.get("torch.distributed")
+    return dist is not None and bool(dist.is_initialized())
 
 
 def call(loop: Callable[..., Any], config: Mapping[str, Any] | None) -> Any:

@@ -114,7 +114,7 @@ def _began(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
         )
     same = before is not None and before.number == attempt.number and before.resumed_from == attempt.resumed_from
     if attempt.resumed_from and not same:
-        found.append(Change(Kind.STATE, f"attempt {attempt.number} goes on from checkpoint {attempt.resumed_from}"))
+        found.append(Change(Kind.STATE, f"attempt {attempt.number} resumes from checkpoint {attempt.resumed_from}"))
     return found
 
 

@@ -238,7 +238,7 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
         if failure is not None and reason in (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)
         else reason
     )
-    effect = "goes on from that checkpoint" if resumes else "starts again"
+    effect = "resumes from that checkpoint" if resumes else "starts again"
     said = advice(cause, failure, retry)
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{retry.command}` {effect}."]
 

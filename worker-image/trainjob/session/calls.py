@@ -41,7 +41,7 @@ class CheckpointUploadMode(str, Enum):
     """When report() with a checkpoint returns, and what it has promised by then."""
 
     ASYNC = contract.UPLOAD_ASYNC
-    """Once every rank's files are staged with its agent: they survive the ranks; the upload goes on in the
+    """Once every rank's files are staged with its agent: they survive the ranks; the upload continues in the
     background.
     """
     SYNC = contract.UPLOAD_SYNC

@@ -123,14 +123,16 @@ def _chain(error: BaseException, shorten: bool) -> str:
     for current in _raised_from(error):
         if below is not None:
             parts.append(_CONTEXT if below.__cause__ is None else _CAUSE)
-        parts.append(_one(current, shorten))
+        parts.append(_one(current, shorten, is_cause=below is not None))
         below = current
     return "".join(reversed(parts)).rstrip("\n")
 
 
-def _one(error: BaseException, shorten: bool) -> str:
+def _one(error: BaseException, shorten: bool, *, is_cause: bool) -> str:
     every = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in every if not _is_wrapper(frame.filename)] or list(every)
+    if is_cause and not any(_is_user(frame.filename) for frame in frames if not _is_wrapper(frame.filename)):
+        frames = []  # it happened inside of a library; the rank's log has where
     lines: List[str] = []
     if frames:
         lines.append("Traceback (most recent call last):\n")

@@ -10,22 +10,22 @@ A wait can also be left by an exception of the user's own (a signal handler that
 then known to the agent alone, so this rank makes no further calls: they are refused at once. One that was cut off while
 it was sent leaves half a frame behind: what is sent next goes over a new connection.
 
-Nor is the connection's descriptor ours for good: a program may close it (os.closerange, libraries that make daemons),
-and its number may then be another file's or socket's. So each use begins with a look whether it is still the same.
+Nor is the connection ours for good (`connection`): each use begins with a look whether it is still there. A thread that
+waits for its answer then waits on over the new one, whoever has made that; the agent repeats what was lost on the way
+(`Hello.heard`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
 
 from trainjob.session import context, errors
+from trainjob.session.connection import Connection
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
     FROM_RANK,
@@ -41,6 +41,7 @@ from trainjob_api.rank_messages import (
     Log,
     LogRow,
     Released,
+    Repeated,
     Reported,
     ReportedAre,
     Restore,
@@ -50,7 +51,6 @@ from trainjob_api.rank_messages import (
 )
 from trainjob_api.typed import BadMessage
 
-CONNECT_TIMEOUT_S = 30.0
 FLUSH_INTERVAL_S = 0.2
 EXIT_FLUSH_S = 2.0
 ROWS_PER_MESSAGE = 500
@@ -74,21 +74,23 @@ class Line:
         self._inside = False
         """That call is still being made."""
         self._collectives = 0
+        self._greeted = False
+        self._heard = 0
+        """Words of the agent, over all connections."""
         self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
         self._flusher: Optional[threading.Thread] = None
-        self._sock = self._greet()
-        self._file = _file_of(self._sock)
-        """Which file our descriptor is, so long as the program has not closed it."""
+        self._connection = self._greet()
 
-    def _greet(self) -> socket.socket:
-        sock, who = _connect(self.context.agent_socket), self.context
-        hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), self._collectives)
+    def _greet(self) -> Connection:
+        connection, who = Connection(self.context.agent_socket), self.context
+        hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), self._greeted, self._heard)
         try:
-            sock.sendall(FROM_RANK.encode(hello))
+            connection.sendall(FROM_RANK.encode(hello))
         except OSError as error:
-            sock.close()
+            connection.close()
             raise _lost(contract.OP_HELLO, error) from None
-        return sock
+        self._greeted = True
+        return connection
 
     def post(self, word: FromRank) -> None:
         """Send without an answer. Raises AgentLostError."""
@@ -99,23 +101,36 @@ class Line:
             self._renew()
             self._torn = True
             try:
-                self._sock.sendall(frame)
+                self._connection.sendall(frame)
             except OSError as error:
                 self._torn = False
                 raise _lost(operation, error) from None
             self._torn = False
 
     def _receive(self) -> ToRank:
-        if _file_of(self._sock) != self._file:
-            raise OSError(errno.EBADF, "the program closed its descriptor while it waited for the answer")
-        return TO_RANK.parse(*wire.receive(self._sock))
+        """The agent's next word, over whichever connection is ours by then."""
+        while True:
+            with self._sending:
+                self._renew()
+                connection = self._connection
+            try:
+                word = TO_RANK.parse(*wire.receive(connection))
+                if isinstance(word, Repeated):
+                    number, word = word.n, TO_RANK.parse(*wire.receive(connection))
+                    if number <= self._heard:
+                        continue
+            except OSError:
+                if connection.is_there() and self._connection is connection:
+                    raise
+                continue
+            self._heard += 1
+            return word
 
     def _renew(self) -> None:
         """A new connection where there is none any more for a whole frame."""
-        if self._torn or _file_of(self._sock) != self._file:
+        if self._torn or not self._connection.is_there():
             self.abandon()
-            self._sock = self._greet()
-            self._file = _file_of(self._sock)
+            self._connection = self._greet()
 
     def collective(self, call: Collective, state: Optional[Callable[[], bytes]] = None) -> Released:
         """One call that all ranks make together: sends it with its number, waits for the release. `state`: asked if
@@ -209,8 +224,12 @@ class Line:
     def _start_flusher(self) -> None:
         with self._sending:
             if self._flusher is None:
-                self._flusher = threading.Thread(target=self._flush_for_ever, name="trainjob-log", daemon=True)
-                self._flusher.start()
+                flusher = threading.Thread(target=self._flush_for_ever, name="trainjob-log", daemon=True)
+                # At a limit of processes there may be none for now: the rows leave with the next call, and the next
+                # row tries again.
+                with contextlib.suppress(RuntimeError):
+                    flusher.start()
+                    self._flusher = flusher
 
     def _flush_for_ever(self) -> None:
         while True:
@@ -227,7 +246,7 @@ class Line:
             self._sending.release()
             with contextlib.suppress(errors.AgentLostError, OSError):
                 self._renew()
-                self._sock.settimeout(EXIT_FLUSH_S)
+                self._connection.settimeout(EXIT_FLUSH_S)
                 self.flush()
                 self.post(Farewell(code))
         self.abandon()
@@ -242,19 +261,7 @@ class Line:
 
     def abandon(self) -> None:
         """Close without a word: in a forked child, whose parent goes on using the connection."""
-        if _file_of(self._sock) == self._file:
-            self._sock.close()
-        else:
-            self._sock.detach()
-
-
-def _file_of(sock: socket.socket) -> Optional[Tuple[int, int]]:
-    """Which one the descriptor is now; None: it is closed."""
-    try:
-        found = os.fstat(sock.fileno())
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        self._connection.close()
 
 
 def _is_of_one_before(reply: ToRank, n: Optional[int]) -> bool:
@@ -268,20 +275,6 @@ def _taken(n: int, state: Callable[[], bytes]) -> State:
         return State(n, blob=state())
     except Exception as error:  # a provider's own
         return State(n, f"{type(error).__name__}: {error}")
-
-
-def _connect(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(CONNECT_TIMEOUT_S)
-        sock.connect(path)
-        sock.settimeout(None)
-    except OSError as error:
-        sock.close()
-        raise errors.AgentLostError(
-            f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it."
-        ) from None
-    return sock
 
 
 def _lost(operation: str, error: Exception) -> errors.AgentLostError:

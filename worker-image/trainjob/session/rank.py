@@ -11,6 +11,7 @@ before any thread exists.
 from __future__ import annotations
 
 import builtins
+import errno
 import importlib.util
 import os
 import signal
@@ -24,6 +25,19 @@ from trainjob_api import contract, first_path
 
 _SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
 """-P or -I: Python then puts no folder of ours in front of sys.path, and neither do we."""
+
+
+_PASSING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EINTR,
+    errno.ETIMEDOUT,
+    errno.EBUSY,
+)
+"""Troubles of a volume or a machine, not of the command: another start may go well."""
 
 
 class StartError(Exception):
@@ -102,6 +116,8 @@ def _prepare_script(path: str, arguments: Sequence[str]) -> Tuple[types.CodeType
         with open(full, "rb") as file:
             source = file.read()
     except OSError as error:
+        if error.errno in _PASSING:
+            raise
         raise StartError(f"can't open file {full!r}: [Errno {error.errno}] {error.strerror}") from None
     try:
         code = compile(source, full, "exec", dont_inherit=True)

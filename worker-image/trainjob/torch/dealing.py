@@ -45,7 +45,7 @@ class Deal:
 
     length: int
     begin: int
-    """The cursor from which it goes on."""
+    """The cursor from which it continues."""
     world_size: int
     batch: int
     drop_last: bool = False

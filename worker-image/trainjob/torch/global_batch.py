@@ -42,7 +42,7 @@ class GlobalBatch:
             optimizer.zero_grad()
     ```
 
-    A checkpoint that is reported between two steps goes on with the next step; one inside a step begins that step
+    A checkpoint that is reported between two steps continues with the next step; one inside a step begins that step
     again. A rank that has no sample in a batch (fewer are left than ranks) gets one all the same, whose loss counts
     nothing.
     """

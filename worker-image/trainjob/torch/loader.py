@@ -40,7 +40,7 @@ def prepare_data_loader(
     even_batches: bool = True,
     global_batch: Optional[GlobalBatch] = None,
 ) -> DataLoader[Any]:
-    """A DataLoader that gives this rank its share, moves batches to its device, and goes on where a checkpoint left it.
+    """A DataLoader that gives this rank its share, moves batches to its device, and resumes where a checkpoint left it.
 
     `data_loader` itself is left as it is: use what is returned. `add_dist_sampler=False` gives each rank all the data
     (where the loader has a distributed sampler, that sampler's part of it). `move_to_device=False` leaves batches on
@@ -57,7 +57,7 @@ def prepare_data_loader(
     2, ...; a number that you set yourself wins. `global_batch`: see `GlobalBatch`.
 
     Resuming: each report() keeps the epoch and how many samples were handed out. After get_checkpoint(), the first
-    iteration goes on with the next ones, without loading those before (an IterableDataset has to read over them), if
+    iteration continues with the next ones, without loading those before (an IterableDataset has to read over them), if
     the checkpoint was reported inside the loop over this loader, in the epoch of that loop; so let your own loop
     start with that epoch again. If that was behind the last batch, the first iteration is empty. A checkpoint reported
     after the loop resumes with the next epoch from its first batch. `len()` is always that of a whole epoch.
@@ -240,7 +240,7 @@ class _Preparation:
         else:
             where = f"batch {run.skip}, sample {run.cursor} of {self._dealt.dealing.length}"
         print(
-            f"prepare_data_loader: epoch {run.epoch} goes on behind {where}, where the checkpoint was taken",
+            f"prepare_data_loader: epoch {run.epoch} continues after {where}, where the checkpoint was taken",
             file=sys.stderr,
             flush=True,
         )
@@ -355,7 +355,7 @@ def _generators(generator: Optional[torch.Generator]) -> Dict[str, Any]:
 
 @contextmanager
 def _generators_at(start: Dict[str, Any], generator: Optional[torch.Generator]) -> Iterator[None]:
-    """torch's generator as noted inside the block and as it was after it; the loader's own goes on from the noted
+    """torch's generator as noted inside the block and as it was after it; the loader's own resumes from the noted
     state.
     """
     kept = torch.get_rng_state()

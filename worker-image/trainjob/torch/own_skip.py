@@ -57,7 +57,7 @@ class OwnSkip:
             return
         idle, expected, self._idle, self._expects = self._idle, self._expects, 0, None
         if expected is not None and max(LEAST, expected + 1) <= idle and idle in (self._skip - 1, self._skip):
-            raise self._error(idle, "then went on with the next one")
+            raise self._error(idle, "then continued with the next one")
 
     def ended(self) -> None:
         """The pass has handed out all. Raises SkippedTwiceError."""

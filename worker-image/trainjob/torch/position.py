@@ -4,7 +4,7 @@ cursor: how many samples, on all ranks, at whatever sizes (see `dealing`). Pure;
 Used by `loader`, one `Position` per prepared loader. The rules, which `prepare_data_loader` documents for users:
 
 - An epoch ends when its iteration is exhausted or given up (a `break`); the next iteration is the next epoch.
-- A checkpoint that was reported while an iteration was going on resumes in that epoch, at the next batch (also when
+- A checkpoint that was reported while an iteration was continuing resumes in that epoch, at the next batch (also when
   the last batch had been handed out: the resumed iteration is then empty, and what follows the loop runs). One reported
   after the iteration had ended resumes with the next epoch.
 - An iteration given up after its first batch, without a report in between, was a look at the data
@@ -40,7 +40,7 @@ class Position:
     def __init__(self) -> None:
         self._epoch = 0
         self._dealing: Optional[Dealing] = None
-        """Of the iteration that goes on."""
+        """Of the iteration that continues."""
         self._open = False
         """The epoch has begun and not ended."""
         self._fresh = True
@@ -101,7 +101,7 @@ class Position:
 
     @property
     def resumed(self) -> bool:
-        """An iteration is going on that continues an epoch of before the checkpoint."""
+        """An iteration is continuing that continues an epoch of before the checkpoint."""
         return self._run is not None and self._run.skip > 0
 
     def save(self) -> Dict[str, Any]:

@@ -48,7 +48,7 @@ def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) ->
     its own (dropout, random batches), rank 0 as if it were alone. `same_on_all_ranks=True`: all draw the same for good.
 
     With it, a deterministic loop at a fixed number of ranks gives the same losses with failures as without, bit for
-    bit, when it resumes from get_checkpoint(). At another number of ranks, those that were there go on with their
+    bit, when it resumes from get_checkpoint(). At another number of ranks, those that were there continue with their
     random numbers, and new ones begin streams that nobody drew from before. Operations without a deterministic
     implementation raise. numpy Generators and torch.Generators of the user's own are the user's to save.
     """
@@ -91,7 +91,7 @@ def before_first_batch() -> None:
 
 
 def passed_first_batch() -> None:
-    """The pass went on: training has begun, the resumed states have done their work."""
+    """The pass continued: training has begun, the resumed states have done their work."""
     _state.pending = None
 
 
@@ -170,7 +170,7 @@ def _bring_back(saved: rank_state.Saved) -> None:
     if saved.world_size != here.world_size and here.rank == 0:
         warnings.warn(
             f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: its random "
-            "numbers go on, but losses will not repeat those of another number of ranks bit for bit.",
+            "numbers continue, but losses will not repeat those of another number of ranks bit for bit.",
             stacklevel=2,
         )
     if saved.rank != here.rank and not _state.alike:

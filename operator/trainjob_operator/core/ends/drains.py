@@ -29,10 +29,10 @@ def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
         return None
     disrupted = any(pod is not None and pod.disrupted for pod in pods)
     cause = contract.REASON_PREEMPTED if disrupted else contract.REASON_POD_LOST
-    hold = boundaries.wait(turn, cause, min(graces))
-    if hold is None or hold.until is None or hold.event is None:
+    found = boundaries.wait(turn, cause, min(graces))
+    if isinstance(found, boundaries.MayEnd):
         return None
-    return Undecided(hold.until, hold.why, hold.event, hold.bars_failure)
+    return Undecided(found.until, found.why, found.event, found.bars_failure)
 
 
 def _all_train(turn: Turn) -> bool:

@@ -65,7 +65,7 @@ def note(turn: Turn) -> None:
         stacks=report["stacks"] or None,
     )
     turn.change(hang=said)
-    if turn.spec.hang.action != contract.HANG_RESTART:
+    if turn.spec.hang.action != contract.HANG_RESTART or report["early"]:
         turn.tell("Warning", contract.REASON_HANG, said.message)
     turn.say(said.message)
 
@@ -76,6 +76,8 @@ def find_hang(turn: Turn) -> Incident | None:
     if found is None or running is None or turn.spec.hang.action != contract.HANG_RESTART:
         return None
     report = found.report
+    if report["early"]:
+        return None
     rank = report["ranks"][0] if report["ranks"] else None
     members = turn.members()
     each = max(1, running.world_size // len(members))

@@ -10,7 +10,7 @@ only if there is no record the verdict stands. One worker is enough, however man
 from __future__ import annotations
 
 from trainjob_api import contract, defaults
-from trainjob_api.v1alpha1 import Verdict
+from trainjob_api.v1alpha1 import Attempt, Verdict
 from trainjob_operator.core import make
 from trainjob_operator.core.answers import Answer, End, Waker
 from trainjob_operator.core.ends.incident import Incident
@@ -166,12 +166,30 @@ def judge(turn: Turn) -> Answer:
     looks = [view for pod in turn.kids.live.values() if (view := turn.kids.agent(pod)) is not None]
     looked = next((view for view in looks if view.checked == attempt.number), None)
     if looked is not None and not _may_still_write(turn, looks, attempt.number):
-        return _confirm(turn, verdict, looked.warning)
+        elsewhere = _looked_elsewhere(attempt, looked)
+        if elsewhere is None or not is_looked_into(turn):
+            return _confirm(turn, verdict, elsewhere or looked.warning)
+        # Only an edit can bring the place back; the job must not be over before anybody has read this.
+        turn.wait(elsewhere, event=Waker.EDIT)
+        return None
     if verdict.reason is None and not is_looked_into(turn):
         return _confirm(turn, verdict, f"no worker could look within {LOOK_WITHIN_S:.0f} s")
     if not turn.spec.suspend:
         turn.wait("a worker is to look whether training had completed", event=Waker.AGENT)
     return None
+
+
+def _looked_elsewhere(attempt: Attempt, looked: AgentView) -> str | None:
+    """Why a look is none: the run that the attempt belongs to is not where it looked. Storage is the attempt's, but a
+    volume that is mounted there is the template's, and an edit of that may have taken it away.
+    """
+    if attempt.run is None or looked.run is not None or looked.warning:
+        return None
+    return (
+        f"the worker that looked whether training had completed finds nothing of run {attempt.run} in "
+        f"{attempt.storage or 'storage'}: is the volume mounted there as it was? Suspend the job, put its template "
+        "right, and resume it"
+    )
 
 
 def _may_still_write(turn: Turn, looks: list[AgentView], attempt: int) -> bool:

@@ -25,7 +25,7 @@ def take_edits(turn: Turn) -> Answer:
     if make.template_of(running.make or "") != make.template_of(turn.make):
         # Only while it is suspended a job lets its template be changed: it was, between two looks.
         message = "the template was changed: the job was suspended and resumed, and starts again with new pods"
-        return boundaries.wait(turn, contract.REASON_SUSPENDED) or _end(turn, contract.REASON_SUSPENDED, message)
+        return boundaries.hold(turn, contract.REASON_SUSPENDED) or _end(turn, contract.REASON_SUSPENDED, message)
     if turn.kids.absent & (set(turn.members()) - turn.succeeded()):
         message = "the spec was edited while the pods of this start were made: all are made anew"
         return _end(turn, contract.REASON_SPEC_CHANGED, message)

@@ -62,7 +62,9 @@ def hold(turn: Turn, size: int, late: Sequence[int]) -> Hold | None:
     has_no_room = cause_of(last.end_cause).preemption and not any(_may_come(turn, slot) for slot in late)
     if turn.now >= until or has_no_room:
         return None
-    why = f"waiting until {until:%H:%M:%S} UTC for {names} (elastic.shrinkAfterSeconds), then training goes on smaller"
+    why = (
+        f"waiting until {until:%H:%M:%S} UTC for {names} (elastic.shrinkAfterSeconds), then training continues smaller"
+    )
     return Hold(why=why, until=until, event=Waker.AGENT)
 
 

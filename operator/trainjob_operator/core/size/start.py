@@ -64,10 +64,10 @@ def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer
     ready = [slot for slot in team if slot not in late.slots]
     at = elastic.grows_at(turn, members, ready, growth)
     if at is None:
-        why = f"training goes on with {len(members)} of {wished} workers while the others are missing"
+        why = f"training continues with {len(members)} of {wished} workers while the others are missing"
         return Hold(why=why, until=late.until, event=Waker.AGENT)
     if turn.now < at:
-        why = f"{len(ready)} of {wished} workers are up: training goes on with more of them from {at:%H:%M:%S} UTC on"
+        why = f"{len(ready)} of {wished} workers are up: training continues with more of them from {at:%H:%M:%S} UTC on"
         return Hold(why=why, until=at, event=Waker.AGENT)
     size = defaults.largest_size(turn.spec, len(ready))
     return _end_resized(turn, contract.REASON_RESIZED, f"{size} workers are up, the attempt had {len(members)}")
@@ -79,7 +79,7 @@ def _end_scaled(turn: Turn, members: tuple[int, ...]) -> Answer:
 
 
 def _end_resized(turn: Turn, cause: str, message: str) -> Answer:
-    hold = boundaries.wait(turn, cause)
+    hold = boundaries.hold(turn, cause)
     if hold is not None:
         return hold
     end_attempt(turn, cause)

@@ -23,7 +23,7 @@ from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.background import Background, explain, where
 from trainjob.agent.boot_notes import BootNotes
-from trainjob.agent.processes import rank_command
+from trainjob.agent.processes import open_files, rank_command
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import CannotRun
 from trainjob.agent.restoring.restore import Origin, Restore
@@ -216,6 +216,7 @@ class Attempt:
         self._site.saving.to_leader = self._to_leader
         shape = self._shape
         if shape.index == 0:
+            self._say_too_few(open_files.too_few(shape.workers, shape.processes))
             self.leader = Leader(self._site, self.number, shape.workers, shape.processes, self._member.take)
             self.leader.want_boundary(self._boundary)
             self.leader.hangs_after(self._hangs_after)
@@ -225,6 +226,11 @@ class Attempt:
             self._peers.know(self._secret, self.number, None)
             self._link = self._new_link()
             self._link.connect(self._leader_address)
+
+    def _say_too_few(self, files: Optional[str]) -> None:
+        if files is not None:
+            self._site.console.say(files)
+            self._site.warn(files)
 
     def _new_link(self) -> LeaderLink:
         caller = Caller(self._secret, self.number, self._shape.index)

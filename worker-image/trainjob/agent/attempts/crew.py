@@ -183,7 +183,7 @@ class Crew:
     # -- what they say -------------------------------------------------------------------------------------------------
 
     def _greeted(self, hello: Hello) -> None:
-        self.process_of(hello.rank).greet(hello.rank, is_new=not hello.made)
+        self.process_of(hello.rank).greet(hello.rank, is_new=not hello.again)
         if not self._shape.plain:
             self._member.launched(hello.world_size)
         self._site.changed(False)
@@ -258,6 +258,8 @@ class Crew:
     def _rank_changed(self, rank: Rank) -> None:
         if rank.state == contract.RANK_ENDED and rank.rank not in self._told:
             self._told[rank.rank] = True
+            if rank.kind == contract.END_OOM:
+                self._site.starter.spare_memory()
             self._member.ended(rank)
         # That they were started is said of all at once.
         self._site.changed(rank.state == contract.RANK_ENDED)

@@ -9,6 +9,7 @@ latter two, `run_end` ends the run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Callable, List, Mapping, Optional
 
 from trainjob.agent.attempts import join, master_port, start_point
@@ -228,6 +229,7 @@ class Leader:
         candidates = await self._notes.candidates(self._requests)
         try:
             settled = await start_point.settle(self._site, self._attempt, candidates)
+            await self._have_code()
             alone = not self._plain or self._workers * self._processes == 1
             store = self._store = await self._site.starter.stores.take(self._attempt, self._master_port, alone)
             store.on_end(self._store_ended)
@@ -255,6 +257,14 @@ class Leader:
         if not settled.completed:
             self._begin(answer)
         self._carry_out(self._join.settled(answer))
+
+    async def _have_code(self) -> None:
+        """The store is a fork of the warm parent, which is made for code that is there. What fails is told where the
+        ranks start.
+        """
+        with contextlib.suppress(StorageError):
+            await self._site.code.unpack()
+        self._site.starter.warm_up()
 
     def _master_port(self, attempt: int) -> MasterPort:
         config = self._site.config

@@ -17,6 +17,7 @@ from trainjob.agent.background import Background
 from trainjob.agent.processes.output import RankOutput
 from trainjob.agent.processes.rank import Rank, how_it_ended
 from trainjob.agent.processes.stacks import stacks_of
+from trainjob.agent.processes.vitals import Stillness
 from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
@@ -81,6 +82,7 @@ class Member:
         self._arrivals = Arrivals()
         self._steps = Steps(site.saving, send, self._reply, self._background)
         self._teller: Optional[asyncio.TimerHandle] = None
+        self._stillness = Stillness()
         self._asked: Dict[int, AskReported] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
         self._restoring: Set[int] = set()
@@ -275,15 +277,19 @@ class Member:
     async def _stacks(self, asked: from_leader.Stacks) -> None:
         texts: Dict[int, str] = {}
         pids: Dict[int, Optional[int]] = {}
+        loop = asyncio.get_running_loop()
         for number in asked.ranks:
             process = self._duties.process_of(number)
             if process.state == contract.RANK_ENDED:
                 texts[number] = how_it_ended(process.report())
             else:
                 pids[number] = None if self.server is None else self.server.pid_of(number)
+        there = {number: pid for number, pid in pids.items() if pid is not None}
+        quiet = self._stillness.since(loop.time(), there)
         texts.update(await stacks_of(pids, self._site.socket_folder))
+        self._stillness.settle(loop.time(), there)
         config = self._site.config
-        self._send(StacksAre(asked.request, texts, config.node or config.pod))
+        self._send(StacksAre(asked.request, texts, config.node or config.pod, quiet))
 
     def _missing(self, word: from_leader.Missing) -> None:
         """Said where somebody waits: in this agent's output, and in the logs of the ranks that wait."""

@@ -63,6 +63,7 @@ class Collectives:
         self._missing = Missing(self._tell_one, self.inquiry, site.on_fault)
         self.hangs = Watch(self.inquiry, self._is_excused, self.effort.checkpoint_s, site.on_fault)
         self.hangs.ranks = lambda: (self._barrier.world_size, self._ranks_each)
+        self.hangs.served = lambda: self._barrier.phase != barrier.ARRIVING
         self.hangs.changed = lambda: site.changed(True)
         self.unreached: Callable[[], bool] = lambda: False
         """Whether some member cannot be reached."""

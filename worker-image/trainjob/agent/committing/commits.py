@@ -1,7 +1,8 @@
-"""Rank 0's agent: what makes released checkpoints durable, and a run complete. The upload queue, the commit, retention,
-the end record.
+"""Rank 0's agent: what makes released checkpoints durable, and a run complete. The upload queue, the commit, the end
+record.
 
-Made by `leader` when the join is answered. The queue's rules are `uploads` (pure); this carries them out.
+Made by `leader` when the join is answered. The queue's rules are `uploads` (pure); this carries them out. What storage
+keeps is `keeping`'s.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from trainjob.agent.background import Background
 from trainjob.agent.committing import uploads
+from trainjob.agent.committing.keeping import Keeping
 from trainjob.agent.committing.uploads import Uploads
 from trainjob.agent.site import Site
 from trainjob.agent.storing.backoff import Backoff
@@ -39,20 +41,14 @@ class Commits:
         self._site = site
         self._tell = tell
         self._run = run
-        self._attempt = attempt
-        # For the whole attempt: what it resumed from is read lazily, perhaps late.
-        self._protected: Set[str] = set(protected)
         self._loop = asyncio.get_running_loop()
         self._uploads = Uploads(self._loop.time())
         self._background = Background(site.on_fault)
         self._timer: Optional[asyncio.TimerHandle] = None
         self._committing: Set[str] = set()
-        self._retaining = 0
-        self._validating: Set[str] = set()
-        self._validated: Set[str] = set()
-        """Whose validation is over, whatever storage shows: its end may be what could not be written."""
-        self._validates = False
-        """Checkpoints of this attempt are validated, so that their metrics are not those of their reports alone."""
+        self._keeping = Keeping(
+            site, run, attempt, protected, lambda: self._uploads.queue, self._kept, self._tell_drained
+        )
         self._drained = asyncio.Event()
         self._stored = asyncio.Event()
         """A checkpoint is on its way no more."""
@@ -78,7 +74,7 @@ class Commits:
     @property
     def drained(self) -> bool:
         """Nothing is on its way, and retention has been seen to."""
-        return not self._uploads.queue and not self._retaining
+        return not self._uploads.queue and not self._keeping.at_work
 
     @property
     def on_their_way(self) -> List[str]:
@@ -115,18 +111,19 @@ class Commits:
                 await asyncio.wait_for(self._stored.wait(), None if deadline is None else deadline - self._loop.time())
             except asyncio.TimeoutError:
                 break
-        wanted = {"run": self._run, "over": sorted(self._validated)}
+        wanted = {"run": self._run, "over": self._keeping.validated_ones}
         return list((await self._site.storage.call("reported", wanted))["checkpoints"])
 
     def waits_only_for(self, lost: Set[int]) -> bool:
         """Whatever is on its way lacks the share of one of these members."""
-        return not self._retaining and all(self._uploads.waiting_for(id_) & lost for id_ in self._uploads.queue)
+        return not self._keeping.at_work and all(self._uploads.waiting_for(id_) & lost for id_ in self._uploads.queue)
 
     def close(self) -> None:
         """Another attempt begins; what is unfinished is adopted by it."""
         if self._timer is not None:
             self._timer.cancel()
         self._background.cancel()
+        self._keeping.close()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
@@ -173,15 +170,7 @@ class Commits:
 
     def validated(self, id_: str, over: bool) -> None:
         """A checkpoint is validated, or (`over`) was: it may be the best now, or one too many."""
-        self._validates = True
-        if not over:
-            self._validated.discard(id_)
-            self._validating.add(id_)
-            return
-        self._validating.discard(id_)
-        self._validated.add(id_)
-        if self._site.storage is not None:
-            self._background.spawn(self._retain())
+        self._keeping.validated(id_, over)
 
     # -- outputs -------------------------------------------------------------------------------------------------------
 
@@ -264,7 +253,7 @@ class Commits:
             self.latest, self.count = _shown(note, self._site.uri(CheckpointId.parse(id_))), self.count + 1
             self.on_committed(id_)
             self._tell(None, Committed(id_))
-            self._background.spawn(self._retain())
+            self._keeping.look()
             self._carry_out(self._uploads.committed(now, id_))
             self._stored.set()
             return True
@@ -281,31 +270,9 @@ class Commits:
         self._tell(None, ShareAgain(id_))
         return False
 
-    async def _retain(self) -> None:
-        assert self._site.storage is not None
-        spec = self._site.config.spec
-        protect = sorted({*self._protected, *self._uploads.queue, *self._validating})
-        wanted: Dict[str, Any] = {
-            "run": self._run,
-            "attempt": self._attempt,
-            "protect": protect,
-            "keep": spec.keep,
-            "score_attribute": spec.score_attribute,
-            "score_order": spec.score_order,
-        }
-        if self._validates:
-            wanted["validates"], wanted["over"] = True, sorted(self._validated)
-        self._retaining += 1
-        try:
-            kept = await self._site.storage.call("retain", wanted)
-            self._validated.difference_update(kept.get("deleted") or ())
-            self.count, self.latest, self.best = int(kept["count"]), kept.get("latest") or self.latest, kept.get("best")
-            self._site.changed(False)
-        except StorageError as error:
-            self._site.warn(f"Old checkpoints cannot be removed: {error}")
-        finally:
-            self._retaining -= 1
-        self._tell_drained()
+    def _kept(self, kept: Mapping[str, Any]) -> None:
+        self.count, self.latest, self.best = int(kept["count"]), kept.get("latest") or self.latest, kept.get("best")
+        self._site.changed(False)
 
     def _tell_drained(self) -> None:
         if self.drained:

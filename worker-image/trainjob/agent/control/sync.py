@@ -217,4 +217,4 @@ class Sync:
         trouble = describe(error, self._config)
         if trouble.kind not in self._troubles:
             self._troubles.add(trouble.kind)
-            self._say(f"{trouble.sentence}; training goes on, trying again")
+            self._say(f"{trouble.sentence}; training continues, trying again")

@@ -54,7 +54,7 @@ def group(stacks: Mapping[int, str]) -> List[Group]:
     """The largest first. `stacks`: of each rank what faulthandler wrote, or a sentence why there is none."""
     together: Dict[str, List[int]] = {}
     for rank in sorted(stacks):
-        together.setdefault(_key(stacks[rank]), []).append(rank)
+        together.setdefault(key(stacks[rank]), []).append(rank)
     groups = [Group(tuple(ranks), _where(stacks[ranks[0]]), stacks[ranks[0]]) for ranks in together.values()]
     return sorted(groups, key=lambda each: (-len(each.ranks), each.ranks))
 
@@ -103,11 +103,18 @@ def told(frames: List[Frame]) -> List[Frame]:
     return frames[:first] + [frame for frame in frames[first:] if frame.is_users]
 
 
+def called(frames: List[Frame]) -> List[Frame]:
+    """What is above the user's own: what the user's line called; all, where nothing is the user's."""
+    mine = _users(frames)
+    return frames if mine is None else frames[: frames.index(mine)]
+
+
 def _users(frames: List[Frame]) -> Optional[Frame]:
     return next((frame for frame in frames if frame.is_users), None)
 
 
-def _key(text: str) -> str:
+def key(text: str) -> str:
+    """What two ranks have in common that stand together."""
     frames = main_thread(text)
     if not frames:
         return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Dict, NamedTuple, Sequence, Set
 
+from trainjob.agent.processes.vitals import Quiet
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
 from trainjob.agent.wire.from_member import StacksAre
@@ -24,6 +25,8 @@ class Answers(NamedTuple):
     stacks: Dict[int, str]
     places: Dict[int, str]
     """Node or pod."""
+    quiet: Dict[int, Quiet]
+    """Of those that were looked at before."""
 
 
 class Inquiry:
@@ -33,7 +36,7 @@ class Inquiry:
         self._tell = tell
         self._asking = asyncio.Lock()
         self._request = 0
-        self._answers = Answers({}, {})
+        self._answers = Answers({}, {}, {})
         self._owing: Set[int] = set()
         self._came = asyncio.Event()
 
@@ -42,6 +45,7 @@ class Inquiry:
         if word.request == self._request:
             self._answers.stacks.update(word.stacks)
             self._answers.places.update(dict.fromkeys(word.stacks, word.place))
+            self._answers.quiet.update(word.quiet)
             self._owing.discard(index)
             self._came.set()
 
@@ -49,7 +53,7 @@ class Inquiry:
         """Takes STACKS_WAIT_S at most; every rank has an entry."""
         async with self._asking:
             self._request += 1
-            self._answers = Answers(dict.fromkeys(ranks, NO_ANSWER), {})
+            self._answers = Answers(dict.fromkeys(ranks, NO_ANSWER), {}, {})
             self._owing = {rank // ranks_each for rank in ranks}
             loop = asyncio.get_running_loop()
             deadline = loop.time() + STACKS_WAIT_S

@@ -36,8 +36,8 @@ class Verdict(NamedTuple):
 def verdict(stacks: Mapping[int, str], places: Mapping[int, str], since: str) -> Verdict:
     """`stacks`: of each rank, or a sentence why there is none; `places`: its node or pod; `since`: as people say it."""
     groups = grouping.group(stacks)
-    waiting = [each for each in groups if _waits(each)]
-    suspects = [each for each in groups if not _waits(each)] if waiting else _minority(groups)
+    waiting = [each for each in groups if waits(each.text)]
+    suspects = [each for each in groups if not waits(each.text)] if waiting else _minority(groups)
     if waiting and not suspects:
         return _all_wait(waiting, len(stacks), since)
     ranks = tuple(sorted(rank for each in suspects for rank in each.ranks))
@@ -76,14 +76,10 @@ def _minority(groups: List[Group]) -> List[Group]:
     return [each for each in groups if odd.issuperset(each.ranks)] if odd else []
 
 
-def _waits(group: Group) -> bool:
-    frames = grouping.main_thread(group.text)
-    return any(_COLLECTIVE.search(frame.file) for frame in frames[: _depth(frames)])
-
-
-def _depth(frames: List[Frame]) -> int:
-    """How many frames are above the user's own: what the user's line called."""
-    return next((at for at, frame in enumerate(frames) if frame.is_users), len(frames))
+def waits(text: str) -> bool:
+    """Whether a rank with this stack waits for other ranks."""
+    frames = grouping.main_thread(text)
+    return any(_COLLECTIVE.search(frame.file) for frame in grouping.called(frames))
 
 
 def _stands(group: Group) -> str:
@@ -94,7 +90,7 @@ def _stands(group: Group) -> str:
         return group.where
     called, mine = _called(frames), _users(frames)
     place = "" if mine is None else f" ({mine.place})"
-    if _waits(group):
+    if waits(group.text):
         return f"{'waits' if one else 'wait'} in {called}{place}"
     where = f"{called}{place}" if mine is None or mine is not frames[0] else f"{mine.place} {mine.function}"
     return f"{'is' if one else 'are'} in {where}"
@@ -102,7 +98,7 @@ def _stands(group: Group) -> str:
 
 def _called(frames: List[Frame]) -> str:
     """The call that the user's line makes, as it is known: the outermost one that is no wrapper."""
-    above = frames[: _depth(frames)] or frames[:1]
+    above = grouping.called(frames) or frames[:1]
     return next((f.function for f in reversed(above) if not _WRAPPING.match(f.function)), above[-1].function)
 
 

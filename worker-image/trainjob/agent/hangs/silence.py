@@ -17,6 +17,12 @@ USUAL_TIMES = 12.0
 """Nor one that is not so many times the usual pause between two steps,"""
 LONGEST_TIMES = 3.0
 """nor so many times the longest that there was: what happens each epoch is known after the first."""
+EARLY_S = 15.0
+"""What is proven (`evidence`) is told sooner: after so long,"""
+EARLY_TIMES = 5.0
+"""and not before so many times the usual pause;"""
+ALONE_TIMES = 1.5
+"""of a rank that waits for something of its own, nor so many times the longest pause there was: it may come back."""
 INTERVALS, ENOUGH = 64, 5
 """How many pauses are known, and from how many on there is a usual one."""
 LATE_S = 2.5
@@ -73,6 +79,19 @@ class Silence:
         if len(self._intervals) < ENOUGH:
             return None
         return max(FLOOR_S, USUAL_TIMES * median(self._intervals), LONGEST_TIMES * self._longest)
+
+    @property
+    def early(self) -> Optional[float]:
+        """Seconds from which on what is proven is told; None: not before the limit. A limit that is given is meant."""
+        if self.after_s is not None or self._stepped_at is None or len(self._intervals) < ENOUGH:
+            return None
+        return max(EARLY_S, EARLY_TIMES * median(self._intervals))
+
+    @property
+    def alone(self) -> Optional[float]:
+        """The same, of ranks that wait for something of their own."""
+        early = self.early
+        return None if early is None else max(early, ALONE_TIMES * self._longest)
 
     @property
     def since(self) -> Optional[float]:

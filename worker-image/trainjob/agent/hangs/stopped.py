@@ -43,7 +43,7 @@ class Stopped:
                 self._since.pop(rank, None)
                 began = self._told.pop(rank, None)
                 if began is not None and states.get(rank) is not None:
-                    said[rank] = f"goes on, after {now - began:.0f} s"
+                    said[rank] = f"continues, after {now - began:.0f} s"
         for rank, state in states.items():
             if state in _STOPPED:
                 began = self._since.setdefault(rank, now)
@@ -73,6 +73,7 @@ def report(stopped: Mapping[int, float], now: float, place: str) -> Optional[con
         "message": f"{ranks_text(ranks)} ({place}): {said} stopped (SIGSTOP, or Ctrl-Z) since "
         f"{time.strftime('%H:%M UTC', time.gmtime(moment))}; the others wait. Look at {ranks_text(ranks)}.",
         "stacks": "",
+        "early": False,
     }
 
 
@@ -92,7 +93,7 @@ async def watch(
         there = pids()
         states = {rank: state_letter(pid) for rank, pid in there.items()}
         for rank, text in rule.look(loop.time(), states).items():
-            way = f"; `kill -CONT {there[rank]}` lets it go on" if states[rank] == "T" else ""
+            way = f"; `kill -CONT {there[rank]}` lets it continue" if states[rank] == "T" else ""
             say(rank, f"rank {rank}: its process {there[rank]} {text}{way}")
         if rule.since != known:
             known = rule.since

@@ -12,7 +12,8 @@ from typing import Callable, Optional, Tuple
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.hangs import grouping, sentence
-from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.hangs.early import Early
+from trainjob.agent.hangs.inquiry import Answers, Inquiry
 from trainjob.agent.hangs.silence import Silence
 from trainjob_api import contract
 
@@ -37,9 +38,12 @@ class Watch:
         self._judged: Tuple[Optional[float], float] = (None, 0.0)
         """The silence that was judged last: since when, and how long it was then."""
         self._judging: Optional[asyncio.Task[None]] = None
+        self._early = Early(self._silence)
         self.report: Optional[contract.HangReport] = None
         """What is told, while it is so."""
         self.changed: Callable[[], None] = lambda: None
+        self.served: Callable[[], bool] = lambda: False
+        """All ranks have called the same, and wait for what agents do for them."""
         self.ranks: Callable[[], tuple[int, int]] = lambda: (0, 1)
         """How many there are, and how many each worker has."""
         self._background.spawn(self._run())
@@ -54,6 +58,7 @@ class Watch:
             return
         self._silence.after_s = seconds
         self._judged = (None, 0.0)
+        self._early = Early(self._silence)
         if not self._is_hang():
             self._take_back()
 
@@ -69,8 +74,12 @@ class Watch:
         self._take_back()
 
     def _is_hang(self) -> bool:
-        now, limit = self._loop.time(), self._silence.limit
-        return limit is not None and self._silence.silent_s(now, self._excused(now)) > limit
+        limit = self._silence.limit
+        return limit is not None and self._silent_s() > limit
+
+    def _silent_s(self) -> float:
+        now = self._loop.time()
+        return self._silence.silent_s(now, self._excused(now))
 
     def _take_back(self) -> None:
         if self.report is not None:
@@ -84,23 +93,51 @@ class Watch:
             hangs = self._silence.look(now, self._excused(now))
             if self._busy():
                 self._silence.pardon(now)
-            elif hangs and self._is_due(now) and (self._judging is None or self._judging.done()):
-                # Beside the looks: it takes seconds where an agent does not answer.
+            elif self._judging is not None and not self._judging.done():
+                continue
+            # Beside the looks: it takes seconds where an agent does not answer.
+            elif hangs and self._is_due():
                 self._judging = self._background.task(self._judge())
+            elif not hangs and not self.served() and self._early.is_due(self._silent_s()):
+                self._judging = self._background.task(self._prove())
 
-    def _is_due(self, now: float) -> bool:
+    def _is_due(self) -> bool:
         """Again each time that the silence has doubled: ranks may have moved on to where they really stand still."""
         since, silent_s = self._judged
-        return since != self._silence.since or self._silence.silent_s(now, self._excused(now)) >= 2 * silent_s
+        return since != self._silence.since or self._silent_s() >= 2 * silent_s
 
     async def _judge(self) -> None:
-        since, now = self._silence.since, self._loop.time()
-        self._judged = since, self._silence.silent_s(now, self._excused(now))
-        total, each = self.ranks()
-        found = await self._inquiry.ask(range(total), each)
-        if since is None or self._silence.since != since or self._busy() or not self._is_hang():
+        since = self._silence.since
+        self._judged = since, self._silent_s()
+        found = await self._ask()
+        if not self._is_news(since) and self._is_hang():
+            self._tell(found)
+
+    async def _prove(self) -> None:
+        """Before the limit: whether two looks show that nothing can go on."""
+        since, silent_s = self._silence.since, self._silent_s()
+        found = await self._ask()
+        if self._is_news(since) or self.served() or self._is_hang():
             return
-        if sentence.is_debugged(found.stacks):
+        seen = self._early.looked(silent_s, found)
+        if seen is not None:
+            self._tell(found, early=not self._early.acts(seen, silent_s))
+        else:
+            self._take_back()
+
+    async def _ask(self) -> Answers:
+        total, each = self.ranks()
+        return await self._inquiry.ask(range(total), each)
+
+    def _is_news(self, since: Optional[float]) -> bool:
+        """Whether something was seen of the ranks meanwhile, or nobody knows what was."""
+        now = self._loop.time()
+        self._silence.look(now, self._excused(now))
+        return since is None or self._silence.since != since or self._busy()
+
+    def _tell(self, found: Answers, early: bool = False) -> None:
+        since = self._silence.since
+        if since is None or sentence.is_debugged(found.stacks):
             self._silence.pardon(self._loop.time())
             return
         moment = time.time() - (self._loop.time() - since)
@@ -110,5 +147,6 @@ class Watch:
             "ranks": list(said.ranks[: contract.HANG_RANKS_LIMIT]),
             "message": said.message[: contract.MESSAGE_LIMIT],
             "stacks": "\n".join(grouping.lines(found.stacks))[: contract.STACKS_LIMIT],
+            "early": early,
         }
         self.changed()

@@ -65,6 +65,17 @@ class OomKills:
         return 0 if self._group is None else _count(self._group) or 0
 
 
+def ends_one_alone() -> bool:
+    """Whether the kernel, where this container is out of memory, ends one process of it; else all of them, or nobody
+    can tell.
+    """
+    for group in _groups():
+        if _count(group) is not None:
+            one = _read(os.path.join(os.path.dirname(group.limit), "memory.oom.group")).strip() == "0"
+            return one or group.counter.endswith("memory.oom_control")
+    return False
+
+
 def room() -> Optional[int]:
     """What processes of this container can still get, in bytes, files that are read again left out; None: nobody can
     tell.

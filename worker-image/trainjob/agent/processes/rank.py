@@ -118,7 +118,7 @@ class Rank:
         if farewell is None:
             text = (
                 f"the process {pid} that spoke as rank {number} is gone without a farewell (killed by the kernel for "
-                "its memory? a fault of its own?), and what had started it went on"
+                "its memory? a fault of its own?), and what had started it continued"
             )
             self._broken[number] = contract.END_SIGNAL, None, {"type": "Killed", "message": text}
         elif code:

@@ -9,6 +9,7 @@ import errno
 import subprocess
 from typing import Dict, Protocol, Sequence
 
+from trainjob.agent.processes import open_files
 from trainjob.agent.processes.rank_command import CannotRun
 
 FORK_TRIES = 3
@@ -49,6 +50,8 @@ def forked(argv: Sequence[str], env: Dict[str, str], output: int, pass_fds: Sequ
                 stderr=output,
                 pass_fds=pass_fds,
                 start_new_session=True,
+                # In the child: from here it would be a race with what the program itself sets (`ulimit -n`).
+                preexec_fn=open_files.give_back if open_files.is_raised() else None,
             )
         except OSError as error:
             if error.errno in _NOT_A_PROGRAM:

@@ -1,31 +1,22 @@
 """Processes of an attempt that left its ranks' groups: helpers with a session of their own (a logger's service, a
 compile worker). None survives the attempt: it would hold GPU memory and ports of the next one.
 
-Called by `attempt` once its ranks are reaped. The agent is their sub-reaper, so that one that loses its parent becomes
-the agent's child and not that of the machine's first process.
+Called by `attempt` once its ranks are reaped. What earlier agents of the pod left is their container's, or the local
+backend's, to end.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import List
 
-from trainjob.agent.processes import trackers
+from trainjob.agent.processes import family, trackers
 from trainjob.agent.processes.reaper import signal_process
 from trainjob_api import contract
 
-_PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 WAIT_S = 5.0
-
-
-def adopt() -> None:
-    """Become the parent of what loses its own. Where the kernel refuses, it stays as it was."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end(pod_uid: str) -> List[int]:
@@ -50,16 +41,12 @@ def end(pod_uid: str) -> List[int]:
 def _living(pod_uid: str) -> List[int]:
     pod = f"{contract.ENV_POD_UID}={pod_uid}".encode()
     attempt = f"{contract.ENV_ATTEMPT}=".encode()
-    return [
-        int(name)
-        for name in os.listdir("/proc")
-        if name.isdigit() and int(name) != os.getpid() and _is_ours(name, pod, attempt)
-    ]
+    return [pid for pid in family.below() if _is_ours(pid, pod, attempt)]
 
 
-def _is_ours(name: str, pod: bytes, attempt: bytes) -> bool:
+def _is_ours(pid: int, pod: bytes, attempt: bytes) -> bool:
     try:
-        with open(f"/proc/{name}/environ", "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             # A zombie has none.
             variables = file.read().split(b"\0")
     except OSError:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import List, Set
+from typing import Set
+
+from trainjob.agent.processes import family
 
 SPARED_S = 2.0
 _MARK = b"resource_tracker import main"
@@ -35,7 +37,8 @@ def kill_others(group: int) -> bool:
     """SIGKILL to all of a process group but its trackers; False, and nothing was done, if it has none."""
     killed: Set[int] = set()
     for _ in range(_PASSES):
-        living = _living(group)
+        # What a process of the group starts is in it, or has left it for good.
+        living = family.below(lambda pid: _is_in(pid, group))
         others = [pid for pid in living if not is_tracker(pid)]
         if not killed and len(others) == len(living):
             return False
@@ -48,17 +51,9 @@ def kill_others(group: int) -> bool:
     return True
 
 
-def _living(group: int) -> List[int]:
+def _is_in(pid: int, group: int) -> bool:
     try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    return [int(name) for name in names if name.isdigit() and _is_in(name, group)]
-
-
-def _is_in(name: str, group: int) -> bool:
-    try:
-        with open(f"/proc/{name}/stat", "rb") as file:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return False

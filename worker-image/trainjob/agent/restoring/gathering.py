@@ -16,7 +16,7 @@ import os
 from concurrent.futures import Executor
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from trainjob.agent.restoring.files import (
+from trainjob.agent.restoring.fetching import (
     STREAMS,
     Fetcher,
     FetchError,

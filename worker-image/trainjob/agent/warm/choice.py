@@ -9,6 +9,7 @@ import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.processes import rank_command
+from trainjob.agent.warm import variables
 from trainjob_api import command, contract
 
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
@@ -17,34 +18,48 @@ AUTO = (*TORCH, "torch._dynamo")
 _AMONG = rb"torch|lightning|transformers|accelerate|diffusers|fastai|timm|deepspeed"
 _IMPORTS_TORCH = re.compile(rb"^[ \t]*(?:import|from)[ \t][^#\n]*(?:" + _AMONG + rb")", re.I | re.M)
 _TRAINS = re.compile(
-    rb"optim|parallel|prepare_model|compile|fsdp|trainer|lightning|transformers|accelerate|deepspeed", re.I
+    rb"optim|parallel|prepare_model|torch\s*\.\s*compile|fsdp|trainer|lightning|transformers|accelerate|deepspeed", re.I
 )
-_PREFIXES = b"OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|ATEN|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH"
-_NAME = rb"""[brf]*["']((?:""" + _PREFIXES + rb""")_\w+)["']"""
-_SETS = re.compile(
-    rb"environb?\s*\[\s*" + _NAME + rb"\s*\]\s*(?:\+|\|)?=(?!=)"
-    rb"|(?:environb?\s*\.\s*setdefault|putenv|setenv)\s*\(\s*" + _NAME + rb"|environb?\s*\.\s*update\s*\([^)]*?" + _NAME
+_HIDES = re.compile(
+    rb"sys\s*\.\s*path\s*(?:\.\s*(?:insert|reverse|sort)\s*\(|=(?!=)|\[[^\]\n]*\]\s*=(?!=))"
+    rb"|\bfrom\s+sys\s+import\s[^\n]*\bpath\b|\baddsitedir\b"
 )
-"""A script gives itself a variable that torch, or what it computes with, reads once: when it is imported."""
-_HIDES = re.compile(rb"sys\s*\.\s*path\s*(?:\.\s*insert\s*\(|=(?!=)|\[[^\]\n]*\]\s*=(?!=))")
 """It may bring modules that take the place of installed ones."""
+_SWAPS = re.compile(rb"sys\s*\.\s*(?:modules\s*\[[^\]\n]*\]\s*=(?!=)|(?:meta_path|path_hooks)\b)")
+"""It may put something else in a module's place before that is imported."""
 _SERVES = re.compile(rb"\bTCPStore\s*\(")
 """It may want the port on which the ranks' store is served beside them."""
+_FIRST = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:comet_ml|gevent|eventlet|unsloth|ddtrace)\b", re.M)
+"""Such a library changes others as they are imported, and must come before them."""
+_HOOKS = re.compile(rb"\b(?:install_import_hook|beartype\s*\.\s*claw)\b")
+_PINS = re.compile(rb"\bsched_setaffinity\b|\bcpu_affinity\s*\(|\blibnuma\b|\bnuma_(?:run_on|bind)")
+"""Torch counts the processors that it may use when it is imported."""
+_READ_BEFORE = (
+    ", which is read when torch is imported: a fork has imported it already. Give the variable to the job (--env, or "
+    "the template's env), and ranks are forks"
+)
 _DOUBTS = (
-    (
-        _SETS,
-        "the script sets {}, which is read when torch is imported: a fork has imported it already. Give the variable "
-        "to the job (--env, or the template's env), and ranks are forks",
-    ),
     (
         _HIDES,
         "the script puts folders in front of sys.path: what they hide may have been imported ahead. With "
         "sys.path.append(), or with PYTHONPATH given to the job (--env, or the template's env), ranks are forks",
     ),
+    (
+        _SWAPS,
+        "the script changes sys.modules or how modules are found (sys.meta_path, sys.path_hooks): what it means to "
+        "change may have been imported ahead",
+    ),
+    (
+        _FIRST,
+        "the script imports a library that must come before torch (comet_ml, gevent, eventlet, unsloth, ddtrace), and "
+        "torch would have been imported ahead",
+    ),
+    (_HOOKS, "the script changes modules as they are imported (an import hook), and some were imported ahead"),
+    (
+        _PINS,
+        "the script chooses its processors, which torch counts when it is imported: a fork has imported it already",
+    ),
     (_SERVES, "the script makes a TCPStore, and where ranks are forks theirs is served beside them"),
-)
-_SETS_ANY = re.compile(
-    rb"environb?\s*\[[^\]\n]*\]\s*[+|]?=(?!=)|environb?\s*\.\s*(?:setdefault|update)\s*\(|(?:put|set)env\s*\("
 )
 ROOM = 512 << 20
 """Bytes that a worker must have left: what the parent needs that imports torch, which its first rank would as well."""
@@ -87,20 +102,25 @@ def doubt(wish: str, texts: Sequence[bytes]) -> Optional[str]:
     """Why ranks of a script with these texts start in new interpreters; None: forks behave as those would."""
     if wish != contract.PREFORK_AUTO:
         return None
-    for pattern, why in _DOUBTS:
-        found = next((match for match in map(pattern.search, texts) if match is not None), None)
-        if found is not None:
-            return why.format(b"".join(filter(None, found.groups())).decode())
-    return None
+    sets, may_set = variables.sets_such(texts), variables.may_set_such(texts)
+    if sets is not None:
+        return f"the script sets {sets}{_READ_BEFORE}"
+    if may_set is not None:
+        return f"the script names {may_set} and may set it{_READ_BEFORE}"
+    if variables.sets_unknown(texts):
+        return f"the script sets variables whose names come from elsewhere, perhaps OMP_NUM_THREADS{_READ_BEFORE}"
+    return next((why for pattern, why in _DOUBTS if any(map(pattern.search, texts))), None)
 
 
 def plan(wish: Optional[Sequence[str]], texts: Sequence[bytes]) -> Plan:
-    """What to import. `wish`: spec.runtime.preload, None for `auto`: what a script needs that imports torch."""
+    """What to import. `wish`: spec.runtime.preload, None for `auto`: what a script needs that imports torch, and
+    nothing for one that nobody can read: it is learned what that needs, and whether it may be imported ahead.
+    """
     if wish is not None:
         return Plan(tuple(wish), False)
-    if texts and not any(map(_IMPORTS_TORCH.search, texts)):
+    if not any(map(_IMPORTS_TORCH.search, texts)):
         return Plan((), True)
-    return Plan(TORCH if texts and not any(map(_TRAINS.search, texts)) else AUTO, True)
+    return Plan(AUTO if any(map(_TRAINS.search, texts)) else TORCH, True)
 
 
 def why_not_learn(room: Optional[int]) -> Optional[str]:
@@ -108,11 +128,6 @@ def why_not_learn(room: Optional[int]) -> Optional[str]:
     if room is not None and room < ROOM_TO_LEARN:
         return f"this worker has {room >> 20} MiB of memory left, less than {ROOM_TO_LEARN >> 20}"
     return None
-
-
-def sets_variables(texts: Sequence[bytes]) -> bool:
-    """Whether the script changes its environment."""
-    return any(map(_SETS_ANY.search, texts))
 
 
 def differing(rank: Mapping[str, str], parent: Mapping[str, str]) -> Optional[str]:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from trainjob.agent.processes import starter
 from trainjob.agent.processes.output import LogFile
 from trainjob.agent.processes.reaper import Reaper, signal_group, was_killed
+from trainjob.agent.warm.choice import Plan
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.line import Line
 from trainjob_api import contract
@@ -56,6 +57,7 @@ class WarmParent:
         """Of those learned, which is to blame for that."""
         self.starved: Optional[str] = None
         """The kernel killed it for its memory: what to say of that."""
+        self._asked: Tuple[str, ...] = ()
         self.modules: Tuple[str, ...] = ()
         self.missing: Tuple[str, ...] = ()
 
@@ -63,6 +65,10 @@ class WarmParent:
     def lives(self) -> bool:
         """It is importing, or can be forked."""
         return self._line is not None
+
+    def lacks(self, plan: Plan) -> bool:
+        """Whether it was not asked to import all of that."""
+        return not {*plan.modules} <= {*self._asked}
 
     def start(self, argv: Sequence[str], environ: Dict[str, str], begin: Begin) -> None:
         """`argv`: of a plain rank. Raises CannotRun, OSError."""
@@ -85,6 +91,7 @@ class WarmParent:
             if self._output is not None:
                 self._output.close()
             raise
+        self._asked = begin.modules
         self.pid, self.environ, self._line = pid, environ, Line(ours, FROM_PARENT, self._heard)
         self._reaper.watch(pid, self._ended, group=True)
         self._line.send(packet(TO_PARENT, begin))

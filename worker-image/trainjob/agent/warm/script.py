@@ -1,17 +1,19 @@
 """The text of a script, and of the modules beside it that it imports: what is imported ahead, and whether it may be,
-can be read there before anything runs.
+can be read there before anything runs. Of a function its launcher has read that, and tells in the payload's header.
 
-Used by `choice`. Nothing is imported to find a module: files below the folder that Python puts in front of sys.path,
-as far as their names stand in import statements.
+Used by `making`, for `choice`, and by launchers. Nothing is imported to find a module: files below the folder that
+Python puts in front of sys.path, as far as their names stand in import statements.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from trainjob_api import command, first_path
+from trainjob_api import command, contract, first_path
+from trainjob_api.contract import FunctionCode
 
 FILES = 256
 BYTES = 8 << 20
@@ -40,6 +42,34 @@ class Script:
         self._words, self._cwd = words, cwd
         self._files: Dict[str, Optional[Tuple[int, int]]] = {}
         self._texts: List[bytes] = []
+        self._header: Mapping[str, Any] = {}
+        self._header_state: Optional[Tuple[int, int]] = None
+
+    def told(self) -> Optional[FunctionCode]:
+        """What a launcher has read of the function that this runs; None: it runs none, or that cannot be read."""
+        code = self._payload().get("code")
+        if not isinstance(code, dict) or not isinstance(code.get("modules"), list):
+            return None
+        modules = [name for name in code["modules"] if isinstance(name, str)]
+        doubt = code.get("doubt")
+        sets = bool(code.get("sets_variables", True))
+        return {"doubt": None if doubt is None else str(doubt), "modules": modules, "sets_variables": sets}
+
+    def front(self) -> Tuple[str, ...]:
+        """Folders that the program puts in front of sys.path before it imports anything."""
+        paths = self._payload().get("sys_path")
+        return tuple(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else ()
+
+    def _payload(self) -> Mapping[str, Any]:
+        """The header, where a function is run."""
+        parsed = command.parse_python(self._words)
+        if parsed is None or not parsed.is_module or parsed.target != contract.WORKER_MODULE or not parsed.arguments:
+            return {}
+        path = os.path.join(self._cwd, parsed.arguments[0])
+        state = _state(path)
+        if state is None or state != self._header_state:
+            self._header_state, self._header = state, _first_line(path)
+        return self._header
 
     def texts(self) -> List[bytes]:
         """Of all files as they are now. Empty: it is not there (yet), or is a module that only Python finds."""
@@ -85,6 +115,15 @@ class Script:
             return None
         self._files[path] = state
         return text
+
+
+def _first_line(path: str) -> Mapping[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _state(path: str) -> Optional[Tuple[int, int]]:

@@ -1,9 +1,9 @@
 """Starts ranks as forks of the warm parent, and plainly where that is not to be had. One per agent.
 
-The parent is begun as soon as the agent knows what it will run, while it still waits for the others; gates are made
-while the join goes on, and a moment after a start those of the next one, so that whatever breaks finds them there. What
-the ranks' script turns out to import is imported by another parent beside the training, which takes its place
-(`learning`). A start waits for the parent as long as it imports (the ranks would import the same, each for
+The parent is begun as soon as the code that the agent will run is there, while it still waits for the others; gates
+are made while the join goes on, and a moment after a start those of the next one, so that whatever breaks finds them
+there. What the ranks' script turns out to import is imported by another parent beside the training, which takes its
+place (`learning`). A start waits for the parent as long as it imports (the ranks would import the same, each for
 itself), but no longer than PATIENCE_S. A parent that died is made once more. Whatever else is in the way is said once,
 and the ranks start plainly.
 """
@@ -25,6 +25,7 @@ from trainjob.agent.warm.learning import SHOWN, Learner
 from trainjob.agent.warm.making import NOTHING, CannotMake, Maker
 from trainjob.agent.warm.parent import WarmParent
 from trainjob.agent.warm.stores import Stores
+from trainjob_api import contract
 from trainjob_api.contract import ForksReport
 from trainjob_api.warm_messages import Order
 
@@ -34,6 +35,8 @@ SPARE_S = 1.0
 """From a start until the forks of the next one are made: the first steps need the processor more."""
 GATE_S = 5.0
 """From the request: how long they wait for forks of it."""
+
+OUT_OF_MEMORY = "this job was out of memory, and the process that is forked from takes some"
 
 
 class WarmStarter:
@@ -61,7 +64,7 @@ class WarmStarter:
         self._wish = wish
         self._plain = PlainStarter()
         self._parent: Optional[WarmParent] = None
-        self._maker = Maker(reaper, self._words, modules, log, self._account.say)
+        self._maker = Maker(reaper, self._words, wish, modules, log, self._account.say)
         self._learner: Optional[Learner] = None
         if learn and modules is None:
             self._learner = Learner(
@@ -94,14 +97,19 @@ class WarmStarter:
 
     # -- before the ranks start ----------------------------------------------------------------------------------------
 
-    def begin(self, tmp: str = "") -> None:
+    def begin(self, tmp: str = "", code_is_here: bool = True) -> None:
         """Start the parent, if there is to be one. Called when the agent starts; never raises. `tmp`: TMPDIR of the
-        ranks, which is there; empty: the agent's own.
+        ranks, which is there; empty: the agent's own. `code_is_here`: else `warm_up` follows.
         """
         self._maker.tmp = tmp
         place = choice.Place(accelerators.found(accelerators.names(), os.environ), memory.room())
         self._account.standing = choice.why_not(self._wish, self._words, place)
-        if self._account.standing is None and choice.doubt(self._wish, self._maker.script.texts()) is None:
+        if code_is_here:
+            self.warm_up()
+
+    def warm_up(self) -> None:
+        """The code is there (now): have a parent, if there is to be one and there is none."""
+        if self._parent is None and self._account.standing is None and self._maker.doubt() is None:
             self._begin_parent()
 
     def expect(self, count: int, local_world_size: int) -> None:
@@ -130,9 +138,14 @@ class WarmStarter:
     async def prepare(self, count: int) -> None:
         """Wait for the parent and its gates, as long as that is worth while. May be cancelled."""
         # Now the code is there, and as it is going to run.
-        self._doubt = choice.doubt(self._wish, self._maker.script.texts())
+        self._doubt = self._maker.doubt()
+        if self._doubt is not None:
+            return
+        if self._parent is not None and self._parent.lacks(self._maker.plan()):
+            self._drop()
+        self.warm_up()
         parent = await self._awaited()
-        if parent is None or self._doubt is not None:
+        if parent is None:
             return
         self._have_gates(count, self._local_world_size)
         if self._parent is not parent and self._parent is not None:
@@ -146,7 +159,7 @@ class WarmStarter:
         """A fork for something else than a rank, of a parent that has imported this; None: there is none. May be
         cancelled.
         """
-        parent = await self._awaited()
+        parent = await self._awaited() if self._maker.doubt() is None else None
         if parent is None or not _is_true(parent.ready) or module not in parent.modules:
             return None
         gate = self._forked_from(parent)
@@ -203,13 +216,22 @@ class WarmStarter:
             self._account.say(f"{name} is another than the warm parent's, where it has been read")
             return None
         at = list(argv).index("--") + 1
-        order = Order(tuple(argv), tuple(argv[at:]), env)
+        order = Order(tuple(argv), tuple(argv[at:]), env, self._maker.script.front())
         while self._gates:
             gate = self._gates.pop(0)
             if gate.go(order, output):
                 return gate.pid
             gate.drop()
         return None
+
+    def spare_memory(self) -> None:
+        """The job was out of memory: what a parent and its forks take is the ranks' from now on, unless forks are
+        wanted always.
+        """
+        if self._wish == contract.PREFORK_AUTO and self._account.standing is None:
+            self._drop()
+            self.stores.close()
+            self._account.give_up(OUT_OF_MEMORY)
 
     def close(self) -> None:
         """No parent, no gate."""
@@ -295,8 +317,7 @@ class WarmStarter:
             self._learner.learn()
 
     def _may_learn(self) -> bool:
-        # A module that reads a variable at its import would have read it before a script that sets it.
-        return self._parent is not None and not choice.sets_variables(self._maker.script.texts())
+        return self._parent is not None and self._maker.may_learn()
 
     def _swap_in(self, parent: WarmParent) -> None:
         """It has learned: the next start is from it, but not one that has begun, for which all is there."""

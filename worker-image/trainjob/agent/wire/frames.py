@@ -176,6 +176,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._ending:
             self._transport.close()
 
+    def say_no_more(self) -> None:
+        """The other side reads an end, and what it still says is heard."""
+        self._queue.clear()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
     def abort(self) -> None:
         """Close now."""
         if self._transport is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
+from trainjob.agent.processes.vitals import Quiet
 from trainjob.agent.wire import arrive
 from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.packed import Held
@@ -120,6 +121,8 @@ class StacksAre(NamedTuple):
     stacks: Mapping[int, str]
     place: str = ""
     """The node that they are on, or the pod."""
+    quiet: Mapping[int, Quiet] = {}
+    """Of those that were looked at before: whether they did anything since."""
 
 
 class FoundDamaged(NamedTuple):

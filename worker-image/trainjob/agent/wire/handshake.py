@@ -1,6 +1,6 @@
 """How two agents come to trust each other: each proves that it knows the secret of this job's attempt, none shows it.
 
-Pure; used by `peers` (both sides) and `restoring.files` (a fetching thread). The caller says `Hello` with a nonce; the
+Pure; used by `peers` (both sides) and `restoring.fetching` (in threads). The caller says `Hello` with a nonce; the
 other side answers with a nonce of its own and its proof, which the caller checks before it says anything more; then
 the caller proves itself. A proof is an HMAC over what was said on this connection and the side that says it: neither a
 recorded nor a reflected one is worth anything. The coordinator derives the secret for each job and attempt, so an

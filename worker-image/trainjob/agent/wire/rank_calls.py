@@ -12,7 +12,7 @@ import glob
 import os
 import shutil
 import tempfile
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from trainjob.agent.processes.reaper import Process
 from trainjob.agent.wire.frames import FrameConnection
@@ -27,6 +27,7 @@ from trainjob_api.rank_messages import (
     FromRank,
     Hello,
     Released,
+    Repeated,
     State,
     ToRank,
 )
@@ -68,6 +69,13 @@ class SocketFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+class _Said(NamedTuple):
+    """To the program that speaks as a rank now."""
+
+    words: int = 0
+    last: bytes = b""
+
+
 class RankServer:
     """Connections of the ranks of one attempt."""
 
@@ -90,6 +98,7 @@ class RankServer:
         """Of them, those of programs before the one that speaks now (a shell may run several, one may become
         another): each counts its own from 1.
         """
+        self._said: Dict[int, _Said] = {}
         self._server: Optional[asyncio.AbstractServer] = None
 
     async def start(self) -> None:
@@ -99,12 +108,10 @@ class RankServer:
         os.chmod(self.path, 0o600)
 
     def send(self, rank: int, word: ToRank) -> None:
-        """To a rank, if it is still connected."""
-        connection = self._connections.get(rank)
-        if connection is not None:
-            if isinstance(word, (AskState, Released, Failed)) and word.n is not None:
-                word = word._replace(n=word.n - self._before.get(rank, 0))
-            connection.send_frame(TO_RANK.encode(word))
+        """To a rank, if it is still connected or connects anew."""
+        if isinstance(word, (AskState, Released, Failed)) and word.n is not None:
+            word = word._replace(n=word.n - self._before.get(rank, 0))
+        self.send_frame(rank, TO_RANK.encode(word))
 
     def pid_of(self, rank: int) -> Optional[int]:
         """The process that speaks as this rank, as the kernel saw it connect; None: nobody does."""
@@ -114,6 +121,7 @@ class RankServer:
     def send_frame(self, rank: int, frame: bytes) -> None:
         """The same of one that is encoded already: several ranks share it."""
         connection = self._connections.get(rank)
+        self._said[rank] = _Said(self._said.get(rank, _Said()).words + 1, frame)
         if connection is not None:
             connection.send_frame(frame)
 
@@ -164,15 +172,30 @@ class RankServer:
         if not isinstance(word, Hello) or word.attempt != self._attempt:
             raise ValueError("the first frame of a rank is its hello, with this attempt's number")
         rank = word.rank
+        if word.again:
+            self._has_lost(rank, connection.peer_pid)
         self._ranks[connection] = rank
         self._connections[rank] = connection
         if self._on_parted is not None and connection.peer_pid is not None:
             process = Process.of(connection.peer_pid)
             if process is not None:
                 self._processes[connection] = process
-        if not word.made:
+        if not word.again:
             self._before[rank] = self._made.get(rank, 0)
+            self._said.pop(rank, None)
         self._on_hello(word)
+        said = self._said.get(rank, _Said())
+        if said.words > word.heard:
+            connection.send_frame(TO_RANK.encode(Repeated(said.words)))
+            connection.send_frame(said.last)
+
+    def _has_lost(self, rank: int, pid: Optional[int]) -> None:
+        """A program's connections before: where one of its threads still waits at one for an answer, though its
+        descriptor is closed, it reads an end, and waits on at the new one.
+        """
+        for older, speaks_as in self._ranks.items():
+            if speaks_as == rank and older.peer_pid == pid:
+                older.say_no_more()
 
     def _lost(self, connection: FrameConnection) -> None:
         rank = self._ranks.pop(connection, None)

@@ -45,7 +45,7 @@ def settle(
     choice = choose(newer, _stored(store, uncommitted, warnings), None if committed is None else committed.note)
     completed = runs.ended(store, claimed.run)
     if choice is not None:
-        why = f"it goes on from checkpoint {choice.note.id}{choice.note.at_step}, {choice.source}"
+        why = f"the job resumes from checkpoint {choice.note.id}{choice.note.at_step}, {choice.source}"
         return Settled(claimed.run, completed, choice, store.uri(layout.folder(choice.note.id)), tuple(warnings), why)
     start = runs.origin(store, claimed, warnings)
     if start is None:

@@ -225,28 +225,28 @@ def _resumes(
     store: Store, resume_from: str, last: Optional[int], warnings: List[str]
 ) -> Tuple[Optional[CheckpointId], Optional[str], str]:
     if resume_from == NONE:
-        return None, None, "resumeFrom is none: it starts from the beginning"
+        return None, None, "resumeFrom is none: the job starts from the beginning"
     if resume_from != AUTO:
         uri = resume_from.rstrip("/") or resume_from
         manifest = open_checkpoint(uri)
         return manifest.id, uri, f"resumeFrom names {uri}{manifest.note.at_step}"
     if last is None:
-        return None, None, "there is no earlier run: it starts from the beginning"
+        return None, None, "no earlier run of this name: the job starts from the beginning"
     if ended(store, last):
-        return None, None, f"run {last} completed: it starts from the beginning"
+        return None, None, f"run {last} completed: the job starts from the beginning"
     found = stored.newest_good(store, last, warnings)
     if found is not None:
         return (
             found.id,
             None,
-            f"run {last} did not complete: it goes on from its checkpoint {found.id}{found.note.at_step}",
+            f"run {last} did not complete: the job resumes from its checkpoint {found.id}{found.note.at_step}",
         )
     before = read_claim(store, last)
     start = None if before is None else origin(store, before, warnings)
     if before is None or start is None:
-        return None, None, f"run {last} left no checkpoint: it starts from the beginning"
+        return None, None, f"run {last} left no checkpoint: the job starts from the beginning"
     why = (
-        f"run {last} left no checkpoint: it goes on from {start.manifest.id}{start.manifest.note.at_step}, as "
+        f"run {last} left no checkpoint: the job resumes from {start.manifest.id}{start.manifest.note.at_step}, as "
         "that run did"
     )
     return start.manifest.id, None if start.uri == store.uri(layout.folder(start.manifest.id)) else start.uri, why

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -56,6 +56,16 @@ def read(store: Store, run: int, known: Mapping[CheckpointId, Validation] = {}) 
     transfer.each([id_ for id_ in there if id_ not in over], one, store.at_once)
     found.update(over)
     return {id_: found[id_] for id_ in there if id_ in found}
+
+
+def given_up(store: Store, run: int) -> Iterator[CheckpointId]:
+    """Those of a run that nobody validates any more: each counts as failed from then on, for those who wait for it and
+    for retention.
+    """
+    for id_, found in sorted(read(store, run).items()):
+        if found.status == PENDING:
+            write(store, id_, found._replace(status=FAILED))
+            yield id_
 
 
 def merged(metrics: Mapping[str, Any], validation: Optional[Validation]) -> Dict[str, Any]:

@@ -130,6 +130,10 @@ def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
     return {"checkpoints": rows}
 
 
+def _give_up_validations(store: Store, fields: Fields, _progress: Progress) -> Fields:
+    return {"checkpoints": [str(id_) for id_ in validations.given_up(store, int(fields["run"]))]}
+
+
 def _history(store: Store, fields: Fields, _progress: Progress) -> Fields:
     store.put(
         layout.history_key(int(fields["run"]), int(fields["attempt"]), int(fields["segment"])),
@@ -212,6 +216,7 @@ OPERATIONS: Dict[str, Operation] = {
     "commit": Operation(SMALL, _commit),
     "retain": Operation(CHECK, _Retention()),
     "reported": Operation(CHECK, _reported),
+    "give_up_validations": Operation(SMALL, _give_up_validations),
     "history": Operation(SMALL, _history),
     "code": Operation(CHECK, _code),
     "end": Operation(SMALL, _end),

@@ -157,7 +157,7 @@ def _described(found: Found, entry: Entry, place: str | None) -> list[str]:
     if entry.manifest is None:
         return [
             *lines,
-            "  it has no manifest: it was not committed (its upload goes on, or was given up), and no reader takes it",
+            "  it has no manifest, so no restart takes it: its upload is under way, or was given up",
         ]
     note, files = entry.manifest.note, inventory.files(entry.manifest)
     step = (
@@ -169,10 +169,9 @@ def _described(found: Found, entry: Entry, place: str | None) -> list[str]:
     )
     lines += [
         f"  step        {step}" + ("" if note.epoch is None else f"   epoch {note.epoch}"),
-        f"  saved       {_stamp(entry.manifest)} by {wording.count(note.world_size, 'rank')}, report {note.position} "
-        "of its lineage",
+        f"  saved       {_stamp(entry.manifest)} by {wording.count(note.world_size, 'rank')}, report {note.position}",
         f"  metrics     {metrics(entry.manifest, found.policy, None) or 'none'}",
-        f"  goes back   {_lineage(found, entry)}",
+        f"  based on    {_lineage(found, entry)}",
         *([f"  metadata    {json.dumps(_plain(dict(note.metadata)))}"] if note.metadata else []),
     ]
     if place is not None:
@@ -199,7 +198,7 @@ def _lineage(found: Found, entry: Entry) -> str:
         chain.append(f"{parent}" if here is not None and here.manifest is not None else f"{parent} (no longer here)")
         parent = here.manifest.note.parent if here is not None and here.manifest is not None else None
     if not chain:
-        return "to nothing: the first of its lineage"
+        return "none: training began from nothing"
     return " <- ".join(chain) + (" <- ..." if parent is not None else "")
 
 

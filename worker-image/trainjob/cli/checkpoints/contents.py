@@ -98,7 +98,7 @@ def _verified(found: Found, entry: Entry) -> Verdict:
 
 
 def _removed(found: Found, entry: Entry) -> bool:
-    """Whether what lacks has been removed on purpose: the job goes on, and with it its retention."""
+    """Whether what lacks has been removed on purpose: the job continues, and with it its retention."""
     with troubles(found.place):
         return inventory.look_at(found.place.store, entry.prefix, entry.id).state in (
             inventory.UNFINISHED,
@@ -108,11 +108,11 @@ def _removed(found: Found, entry: Entry) -> bool:
 
 def _said(verdict: Verdict) -> str:
     if verdict.gone:
-        return "was removed while it was read, likely by retention"
+        return "was removed while it was read, probably by retention (keep)"
     if not verdict.damage:
         assert verdict.entry.manifest is not None
         return (
-            f"is whole: {wording.count(len(verdict.entry.manifest.entries), 'file')}, "
+            f"is intact: {wording.count(len(verdict.entry.manifest.entries), 'file')}, "
             f"{wording.size(verdict.entry.manifest.total_bytes)} as they were saved"
         )
     return "is damaged:" + "".join(f"\n  {line}" for line in verdict.damage)
@@ -122,7 +122,7 @@ def _advise(found: Found, damaged: Sequence[Verdict], *, marked: bool) -> None:
     unmarked = [str(v.entry.id) for v in damaged if v.entry.state == inventory.GOOD]
     if marked or not unmarked:
         step = (
-            "restarts pass what is marked over for the one before; "
+            "a restart passes over a marked checkpoint and takes the one before; "
             + f"`tj checkpoints rm {found.place.words} {damaged[0].entry.id}` removes one"
         )
     else:

@@ -48,7 +48,7 @@ def _refuse(found: Found, entry: Entry, args: argparse.Namespace) -> None:
     if entry.id in found.used:
         why = f"is in use: {_job(place)} started from it"
     elif entry.id == found.latest and not _is_over(found):
-        why = f"is the latest of {_job(place)}: a restart goes on from it"
+        why = f"is the latest of {_job(place)}: a restart resumes from it"
     elif entry.state == inventory.UNFINISHED and not _is_over(found):
         why = f"is not committed: {_job(place)} may still be uploading it"
     if why:
@@ -59,7 +59,7 @@ def _refuse(found: Found, entry: Entry, args: argparse.Namespace) -> None:
 
 
 def _is_over(found: Found) -> bool:
-    """Whether nobody will go on from the newest checkpoint by himself: the object says so, or its run has completed."""
+    """Whether nothing will resume from the newest checkpoint by itself: the object says so, or its run completed."""
     from trainjob.checkpoint.reading import runs
 
     if found.place.over is not None:

@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 CANCEL_DESCRIPTION = """Stop a job for good and keep everything.
 
 It is suspended (spec.suspend: true) and marked as cancelled: its pods end, its checkpoints stay, `tj status` still
-tells what it did, and whoever waits for it ends with exit code 11. `tj resume` takes it back; `tj delete` removes
-it."""
+shows what it did, and a command that waits for it ends with exit code 11. `tj resume` starts it again; `tj delete`
+removes it."""
 
 BOUNDARY = """A job that trains is stopped at the next report() that brings a checkpoint, so that no step is lost; at
 the latest after spec.boundaryTimeoutSeconds (60). One that has not reported yet is stopped at once."""
 
-SUSPEND_DESCRIPTION = f"""Give a job's pods back; it keeps its checkpoints, and `tj resume` lets it go on.
+SUSPEND_DESCRIPTION = f"""Give a job's pods back; it keeps its checkpoints, and `tj resume` lets it continue.
 
 {BOUNDARY}"""
 
-RESTART_DESCRIPTION = f"""Begin a new attempt in the pods that are there, from the newest checkpoint. Not counted as a
-failure.
+RESTART_DESCRIPTION = f"""Start all ranks again in the pods that are there, from the newest checkpoint. This is not
+counted as a failure.
 
 {BOUNDARY}"""
 
-SCALE_DESCRIPTION = f"""Change the number of workers; training goes on from the newest checkpoint. Of an elastic job the
-number lies between spec.elastic.minWorkers and maxWorkers.
+SCALE_DESCRIPTION = f"""Change the number of workers; training resumes from the newest checkpoint. For an
+elastic job, N lies between spec.elastic.minWorkers and maxWorkers.
 
-{BOUNDARY} For a larger size training goes on until the new workers are up."""
+{BOUNDARY} With more workers, training continues until the new ones are up."""
 
 DOCTOR_DESCRIPTION = """Check what a job needs.
 
-Of this machine: Python, torch, GPUs, cores, memory, shared memory, disk. Of the kubeconfig's cluster, if there is one:
-that it answers, the CRD, an operator that leads, its coordinator, your rights, storage, GPUs. With -n, --cluster,
---context or --kubeconfig the cluster alone.
+On this machine: Python, torch, GPUs, cores, memory, shared memory, disk. On the kubeconfig's cluster, if there is one:
+whether it answers, the CRD, the operator and its coordinator, your rights, storage, GPUs. With -n, --cluster, --context
+or --kubeconfig: the cluster alone.
 
-Each finding that needs something comes with the command that mends it. Ends with 1 if something is broken."""
+Each finding comes with the command that fixes it. Ends with 1 if something is broken."""
 
 WAITED_FOR = ("complete", "failed", "running", "suspended", "deleted")
 
@@ -106,23 +106,27 @@ def _add_controls(commands: Commands) -> None:
         commands,
         "resume",
         f"{control}:resume",
-        help="let a suspended or cancelled job go on from its newest checkpoint",
+        help="resume a suspended or cancelled job from its newest checkpoint",
     )
     restart = _command(
-        commands, "restart", f"{control}:restart", help="begin a new attempt", description=RESTART_DESCRIPTION
+        commands,
+        "restart",
+        f"{control}:restart",
+        help="start all ranks of a job again",
+        description=RESTART_DESCRIPTION,
     )
     scale = _command(
         commands,
         "scale",
         f"{control}:scale",
-        help="change the number of workers; training goes on from the newest checkpoint",
+        help="change the number of workers; training resumes from the newest checkpoint",
         description=SCALE_DESCRIPTION,
     )
     cancel = _command(
         commands,
         "cancel",
         f"{control}:cancel",
-        help="stop a job for good, keep its checkpoints",
+        help="stop a job for good; its checkpoints stay",
         description=CANCEL_DESCRIPTION,
     )
     delete = _command(
@@ -131,7 +135,7 @@ def _add_controls(commands: Commands) -> None:
     for parser in (suspend, resume, restart, scale, cancel, delete):
         _name(parser)
     scale.add_argument("workers", metavar="N", type=at_least(1), help="worker pods")
-    delete.add_argument("--wait", action="store_true", help="until the job and its pods are gone")
+    delete.add_argument("--wait", action="store_true", help="wait until the job and its pods are gone")
     for parser in (suspend, resume, restart, scale, cancel, delete):
         cluster_place(parser)
 
@@ -141,7 +145,7 @@ def _add_wait(commands: Commands) -> None:
         commands,
         "wait",
         "trainjob.cli.cluster.wait:wait",
-        help="wait for a state of a job, and tell by the exit code how it went",
+        help="wait until a job is in a state; the exit code says how it went",
     )
     _name(wait)
     wait.add_argument(
@@ -156,7 +160,7 @@ def _add_wait(commands: Commands) -> None:
         "--timeout",
         metavar="TIME",
         type=seconds,
-        help="at most this long, such as 90s, 10m or 1h30m (default: no limit)",
+        help="how long to wait at most: 90s, 10m or 1h30m (default: no limit)",
     )
     cluster_place(wait)
 

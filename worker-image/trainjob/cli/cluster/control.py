@@ -34,7 +34,7 @@ def suspend(args: argparse.Namespace) -> int:
         jobs_api.suspend(place.api, place.namespace, args.name)
     print(
         f"{args.name} is being suspended: its pods end{_when(job)}, {_kept(job)}; `tj resume "
-        f"{args.name}{place.flags}` lets it go on"
+        f"{args.name}{place.flags}` lets it continue"
     )
     return CLI_OK
 
@@ -51,10 +51,10 @@ def resume(args: argparse.Namespace) -> int:
         jobs_api.resume(place.api, place.namespace, args.name)
     waited = job.status.boundary
     if waited is not None and waited.cause == REASON_SUSPENDED:
-        print(f"{args.name} was not suspended yet: training goes on")
+        print(f"{args.name} was not suspended yet: training continues")
         return CLI_OK
     latest = job.status.checkpoint.latest
-    start = f"goes on from checkpoint {latest.id}" if latest and job.spec.checkpoint.storage else "starts"
+    start = f"resumes from checkpoint {latest.id}" if latest and job.spec.checkpoint.storage else "starts"
     print(f"{args.name} {start}; `tj logs {args.name}{place.flags} -f` follows it")
     return CLI_OK
 
@@ -184,8 +184,8 @@ def _instead(args: argparse.Namespace, verb: str) -> str:
     if verb == "scale":
         return f"{stop}, then the same command with --workers {args.workers}"
     return {
-        "suspend": f"{stop} ends it; the same command goes on from what it saved",
-        "resume": f"the command that started it goes on from what it saved: `tj status {args.name}` shows it",
+        "suspend": f"{stop} ends it; the same command resumes from what it saved",
+        "resume": f"the command that started it resumes from what it saved: `tj status {args.name}` shows it",
         "restart": f"{stop}, then the same command again",
         "cancel": f"{stop} ends it and keeps what it saved",
         "delete": f"`tj rm {args.name}` removes it with what it stored, {stop} ends one that runs",

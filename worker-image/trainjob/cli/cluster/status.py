@@ -161,7 +161,7 @@ def advice(place: connect.Place, manifest: Manifest, job: TrainJob) -> list[str]
     if job.status.holds("Complete"):
         return watch.completed(job)
     if job.spec.suspend:
-        return [f"next: `tj resume {name}{flags}` lets it go on"]
+        return [f"next: `tj resume {name}{flags}` lets it continue"]
     if job.status.phase is None:
         return ["no operator has looked at this job yet", "next: `tj doctor` says whether one runs"]
     running = job.status.attempt is not None and job.status.attempt.state == "Running"

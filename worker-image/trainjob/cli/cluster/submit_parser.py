@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 SUBMIT_DESCRIPTION = """Start a training job on a cluster.
 
-With -f the job comes from a manifest. With a script it is made of the options, and the code travels along: the files
-of this directory (in a git repository those that git does not ignore; .tjignore takes out more), packed, as long as
-they fit a ConfigMap (700 KiB), or more with --storage at s3://. Each pod unpacks them into /code and works there.
+With -f the job comes from a manifest. With a script, the options make the job, and your code travels along: the files
+of this directory, packed. In a git repository, files that git ignores stay out; .tjignore leaves out more. They may
+take 700 KiB in a ConfigMap, or more with --storage at s3://. Each pod unpacks them into /code and runs there.
 
-A job that has a name and storage goes on where an earlier one of that name stopped, unless that one completed."""
+A job that has a name and storage resumes where an earlier one of that name stopped, unless that one completed."""
 
 SUBMIT_EPILOG = """Arguments for the script go after --:
   tj submit train.py --image IMAGE --workers 2 --gpus 8 \\
       --volume my-claim:/data --storage /data/runs -- --epochs 20
 
-Ctrl-C while it is watched leaves the job running."""
+Ctrl-C stops watching and leaves the job running."""
 
 
 def add(commands: Commands) -> None:
@@ -58,9 +58,9 @@ def add(commands: Commands) -> None:
         "--code",
         metavar="DIR",
         default=".",
-        help="folder whose files travel; SCRIPT is relative to it (default: this directory)",
+        help="folder whose files are sent; SCRIPT is relative to it (default: this directory)",
     )
-    what.add_argument("--no-code", action="store_true", help="nothing travels: SCRIPT is a path in the image")
+    what.add_argument("--no-code", action="store_true", help="send no files: SCRIPT is a path in the image")
     size = submit.add_argument_group("how large")
     size.add_argument(
         "--workers",
@@ -115,7 +115,7 @@ def add(commands: Commands) -> None:
     after = submit.add_argument_group("and then")
     after.add_argument("--replace", action="store_true", help="delete a job of this name first; its checkpoints stay")
     after.add_argument("--wait", action="store_true", help="show the job until it ends, and end with its exit code")
-    after.add_argument("--logs", action="store_true", help="with the lines of its ranks (implies --wait)")
+    after.add_argument("--logs", action="store_true", help="show the lines of its ranks too (implies --wait)")
     after.add_argument("--plain", action="store_true", help="one line per change instead of the live panel")
     after.add_argument("--dry-run", action="store_true", help="print what would be created, and create nothing")
     cluster_place(submit)
@@ -147,19 +147,23 @@ def _pods(group: argparse._ArgumentGroup) -> None:
         "--label", metavar="K=V", type=label, help="label of the job and its pods; may be given again", **many
     )
     group.add_argument(
-        "--node-selector", metavar="K=V", type=label, help="only nodes with this label; may be given again", **many
+        "--node-selector",
+        metavar="K=V",
+        type=label,
+        help="run only on nodes with this label; may be given again",
+        **many,
     )
     group.add_argument(
         "--toleration",
         metavar="KEY[=VALUE][:EFFECT]",
         type=toleration,
-        help="also nodes with this taint, such as nvidia.com/gpu or team=ml:NoSchedule; may be given again",
+        help="run also on nodes with this taint, such as nvidia.com/gpu or team=ml:NoSchedule; may be given again",
         **many,
     )
     group.add_argument(
         "--pull-secret", metavar="NAME", help="Secret that the image is pulled with; may be given again", **many
     )
-    group.add_argument("--service-account", metavar="NAME", help="whose rights the pods have (default: default)")
+    group.add_argument("--service-account", metavar="NAME", help="service account of the pods (default: default)")
     group.add_argument(
         "--restricted",
         action="store_true",

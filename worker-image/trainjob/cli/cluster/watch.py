@@ -82,7 +82,7 @@ def watch(place: connect.Place, wanted: follow.Wanted, display: Display) -> Outc
                     return Outcome("cancelled", job)
     except CommandError:
         if job is not None and not job.status.finished:
-            display.note(f"{wanted.name} goes on: `tj logs {wanted.name}{place.flags} -f` looks again")
+            display.note(f"{wanted.name} continues: `tj logs {wanted.name}{place.flags} -f` looks again")
         raise
     except KeyboardInterrupt:
         return Outcome("interrupted", job)
@@ -95,13 +95,13 @@ def conclude(place: connect.Place, name: str, outcome: Outcome) -> int:
     """Say how it ended, on standard error, and return the exit code."""
     if outcome.how == "interrupted":
         lines = [
-            f"{name} goes on without being watched",
+            f"{name} continues without being watched",
             f"next: `tj logs {name}{place.flags} -f` looks again, `tj cancel {name}{place.flags}` stops it",
         ]
         code = contract.CLI_INTERRUPTED
     elif outcome.how == "cancelled":
         lines, code = (
-            [f"{name} was cancelled", f"next: `tj resume {name}{place.flags}` lets it go on"],
+            [f"{name} was cancelled", f"next: `tj resume {name}{place.flags}` lets it continue"],
             contract.CLI_STOPPED,
         )
     elif outcome.how == "gone" or outcome.job is None:

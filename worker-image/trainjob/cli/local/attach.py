@@ -39,7 +39,7 @@ def show(record: Record, *, plain: bool, lines: bool) -> int:
         display.close()
         name = record.name
         print(
-            f"{name} goes on",
+            f"{name} continues",
             f"next: `tj attach {name}` shows it again, `tj stop {name}` stops it",
             sep="\n",
             file=sys.stderr,
@@ -67,7 +67,7 @@ def conclude(record: Record) -> int:
         how = {"Stopped": f"was stopped{took}", "Killed": "ended with its launcher, which was killed"}
         lines = [
             f"{record.name} {how.get(state, f'is {state}')}",
-            f"next: `{listing.command(record)}` goes on from its newest checkpoint",
+            f"next: `{listing.command(record)}` {find.continuing(job)}",
         ]
         code = CLI_STOPPED if state == "Stopped" else CLI_ERROR
     print(*lines, sep="\n", file=sys.stderr, flush=True)

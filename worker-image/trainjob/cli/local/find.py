@@ -85,3 +85,13 @@ def size(folder: str | None) -> int | None:
 
 def _root(record: Record) -> str:
     return "(none)" if record.folder is None else record.folder.rsplit("/", 2)[0]
+
+
+def continuing(job: TrainJob | None) -> str:
+    """What the same command does with a job that did not end by itself."""
+    return "resumes from its newest checkpoint" if saved(job) else "starts it again"
+
+
+def saved(job: TrainJob | None) -> bool:
+    """Whether it has a checkpoint, as far as its record tells."""
+    return job is not None and job.status.checkpoint.latest is not None

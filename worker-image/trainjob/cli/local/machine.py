@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 
-from trainjob.agent.processes import accelerators, cores, memory
+from trainjob.agent.processes import accelerators, cores, memory, open_files
 from trainjob.agent.warm import choice
 from trainjob.cli.finding import Finding, Level
 from trainjob.launch.job import DEFAULT_STORAGE
@@ -24,6 +24,8 @@ SHM_LEAST = GIB
 """Below it DataLoader workers of a usual job end with a bus error."""
 DISK_LEAST = 5 * GIB
 MEMORY_LEAST = 2 * GIB
+FEW_WORKERS = 64
+"""More than that no machine trains; where open files allow fewer, something limits them that was not meant to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,8 @@ class Machine:
     disk: int | None
     """Free where jobs store."""
     writable: bool
+    files: int
+    """That an agent may have open."""
     accelerators: bool
     """By the devices that there are, of whatever kind."""
 
@@ -71,6 +75,7 @@ def look(environ: Mapping[str, str] = os.environ) -> Machine:
         storage=storage,
         disk=_free(there),
         writable=os.access(there, os.W_OK),
+        files=open_files.within_reach(),
         accelerators=accelerators.found(accelerators.names(), environ),
     )
 
@@ -86,6 +91,7 @@ def judge(seen: Machine) -> list[Finding]:
         _starts(seen),
         _shm(seen),
         _disk(seen),
+        _files(seen),
     ]
 
 
@@ -150,10 +156,10 @@ def _memory_of(seen: Machine) -> Finding:
 def _starts(seen: Machine) -> Finding:
     place = choice.Place(seen.accelerators, seen.memory)
     why = choice.why_not(contract.PREFORK_AUTO, [seen.executable, "train.py"], place)
-    auto = "`--prefork auto` would fork them from a process that has imported torch: a killed one is sooner back"
+    how = "ranks are forks of a process that has imported torch, so that a killed rank restarts faster"
     if why is not None:
-        auto = f"`--prefork auto` would not fork them: {why}"
-    return Finding("starts", Level.OK, f"ranks start in new interpreters; {auto}")
+        how = f"ranks start in new interpreters: {why}"
+    return Finding("starts", Level.OK, how)
 
 
 def _shm(seen: Machine) -> Finding:
@@ -174,6 +180,19 @@ def _disk(seen: Machine) -> Finding:
     if seen.disk is not None and seen.disk < DISK_LEAST:
         return Finding("disk", Level.WARN, text, "`tj list -o wide` shows sizes, `tj rm --older-than 30d` makes room")
     return Finding("disk", Level.OK, text)
+
+
+def _files(seen: Machine) -> Finding:
+    enough = open_files.workers_for(seen.files, 1)
+    text = f"a process may open {seen.files}: enough for {enough} workers of one process each"
+    if enough < FEW_WORKERS:
+        return Finding(
+            "files",
+            Level.WARN,
+            text,
+            f"raise the hard limit: ulimit -Hn (as root), or fewer than {enough + 1} --workers",
+        )
+    return Finding("files", Level.OK, text)
 
 
 def _are(count: int) -> str:

@@ -64,17 +64,19 @@ def advice(record: Record, state: str) -> list[str]:
     if state == records.ENDING:
         return ["its launcher is gone; its workers store what they hold and end by themselves"]
     if state == "Complete":
+        if not find.saved(job):
+            return [f"next: `tj history {name}` has its metrics, `{again}` starts it again"]
         return [
-            f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` its metrics, "
-            f"`--resume-from {name}` goes on from it"
+            f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` has its metrics, "
+            f"`--resume-from {name}` trains on from it"
         ]
     if state == "Failed" and job is not None and job.status.last_failure is not None:
         where = job.status.condition("Failed")
         retry = failure.Retry(command=again, script=again, storage=record.folder or "the storage path")
         reason = where.reason if where else job.status.last_failure.reason
-        resumes = job.status.checkpoint.latest is not None
+        resumes = find.saved(job)
         return [
             *failure.next_steps(reason, job.status.last_failure, retry, resumes=resumes),
             f"      `tj logs {name}` has its ranks' lines",
         ]
-    return [f"next: `{again}` goes on from its newest checkpoint, `tj logs {name}` has its ranks' lines"]
+    return [f"next: `{again}` {find.continuing(job)}, `tj logs {name}` has its ranks' lines"]

@@ -39,7 +39,7 @@ AUTO = "auto"
 
 
 def prepare_trainer(trainer: Any) -> Any:
-    """The same trainer, checked, whose `fit(ckpt_path="auto")` goes on from the job's newest checkpoint.
+    """The same trainer, checked, whose `fit(ckpt_path="auto")` resumes from the job's newest checkpoint.
 
     Raises TrainJobError where Lightning would train each rank alone, or on other ranks than the job's.
     """

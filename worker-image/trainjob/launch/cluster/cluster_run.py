@@ -21,12 +21,12 @@ from trainjob.launch.cluster import bucket, follow, jobs_api, kubernetes
 from trainjob.launch.cluster.api import Api, ApiError, Manifest
 from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
-from trainjob.launch.handover import carry, payload, returned
+from trainjob.launch.handover import carry, payload, returned, source
 from trainjob.launch.handover.callbacks import RunContext, follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
-from trainjob_api import defaults
+from trainjob_api import contract, defaults
 from trainjob_api.validation import parse_trainjob
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ KEEP_S = 5.0
 
 
 class ClusterRun:
-    """A job on a cluster. It goes on whether this object lives or not."""
+    """A job on a cluster. It continues whether this object lives or not."""
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
@@ -106,7 +106,7 @@ class ClusterRun:
             return None
 
     def cancel(self) -> None:
-        """Stop it for good, keep its checkpoints; `tj resume` would let it go on."""
+        """Stop it for good, keep its checkpoints; `tj resume` would let it continue."""
         jobs_api.suspend(self._api, self.namespace, self.name, cancelled=True)
 
     def delete(self) -> None:
@@ -121,13 +121,13 @@ class ClusterRun:
                 raise LaunchError(f"{update.text}: its checkpoints stay on storage")
             if update.cancelled:
                 raise LaunchError(
-                    f"{self.name} was cancelled: `tj resume {self.name} -n {self.namespace}` lets it go on"
+                    f"{self.name} was cancelled: `tj resume {self.name} -n {self.namespace}` lets it continue"
                 )
 
 
 def submit(settings: Settings, backend: Kubernetes) -> ClusterRun:
     """Pack the function, create the TrainJob, return its handle. A finished job of that name makes room: the new one
-    goes on from its checkpoints.
+    resumes from its checkpoints.
     """
     api = Api.connect(kubeconfig=backend.kubeconfig, context=backend.context)
     namespace = backend.namespace or api.namespace
@@ -176,15 +176,17 @@ def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -
         body = payload.dumps(content, limit=carry.LIMIT_BYTES)
     header = payload.Header(
         name=settings.run.name,
+        group=settings.group,
         backend=settings.torch.backend,
         timeout_s=settings.torch.timeout_s,
         use_gpu=settings.scaling.use_gpu,
         return_key=returned.new_key(),
         all_ranks=follows_reports(settings.run.callbacks),
+        code=source.read(settings.loop, group=settings.group),
     )
     files = {carry.PAYLOAD: payload.header_line(header) + body, worker.CLOUDPICKLE: kubernetes.cloudpickle_archive()}
     trainer = jobs.TrainerJob(
-        command=(*jobs.escaped((backend.python, "-m", "trainjob.launch.worker")), kubernetes.payload_path()),
+        command=(*jobs.escaped((backend.python, "-m", contract.WORKER_MODULE)), kubernetes.payload_path()),
         name=name,
         scaling=settings.scaling,
         run=settings.run,
@@ -249,7 +251,7 @@ def fit(settings: Settings, backend: Kubernetes) -> results.Result:
             narrator.tell(update)
     except (KeyboardInterrupt, ApiError):
         _say(
-            f"{run.name} goes on: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
+            f"{run.name} continues: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
             "it, .cancel() stops it"
         )
         raise

@@ -166,7 +166,7 @@ def create(api: Api, document: Manifest, carried: Manifest | None = None) -> Man
             raise
         raise ApiError(
             f"there is a TrainJob {name} in namespace {namespace} already",
-            next_step="give --replace to put this one in its place (it goes on from its checkpoints), or another "
+            next_step="give --replace to put this one in its place (it resumes from its checkpoints), or another "
             f"name; `tj status {name} -n {namespace}` shows it",
             status=409,
             reason=error.reason,

@@ -220,7 +220,7 @@ class CheckpointConfig:
     else the lowest rank's counts, with a warning.
     """
     on_upload_failure: str = "Continue"
-    """Continue | Fail: whether training goes on when a checkpoint cannot be stored, or report() raises StorageError
+    """Continue | Fail: whether training continues when a checkpoint cannot be stored, or report() raises StorageError
     on every rank.
     """
 
@@ -264,7 +264,7 @@ class RunConfig:
     """The run's name, where it stores, and what it survives."""
 
     name: str | None = None
-    """Identity of the run on storage: the same name goes on where a failed or interrupted run stopped. None: a new
+    """Identity of the run on storage: the same name resumes where a failed or interrupted run stopped. None: a new
     name.
     """
     storage_path: str | os.PathLike[str] | None = None

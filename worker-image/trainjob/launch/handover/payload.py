@@ -22,6 +22,7 @@ from typing import Any
 
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover.validation import ValidationConfig
+from trainjob_api.contract import FunctionCode
 
 MIB = 1024 * 1024
 WARN_BYTES = 16 * MIB
@@ -35,6 +36,8 @@ class Header:
 
     name: str | None = None
     """Of the run, as the user gave it; None: it was given none."""
+    group: bool = True
+    """Whether torch's process group is brought up."""
     backend: str | None = None
     """gloo | nccl | None (by `use_gpu`)."""
     timeout_s: int = 1800
@@ -48,6 +51,8 @@ class Header:
     """The callbacks want the metrics of each rank."""
     sys_path: list[str] = field(default_factory=list)
     """Import paths of the launcher."""
+    code: FunctionCode | None = None
+    """For agents; None: the function's source cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +156,17 @@ def carry_by_value(loop: Callable[..., Any]) -> None:
     """
     import cloudpickle
 
-    name = (
-        getattr(inspect.unwrap(loop) if not isinstance(loop, functools.partial) else loop.func, "__module__", None)
-        or type(loop).__module__
-    )
+    name = module_of(loop)
     module = sys.modules.get(name)
     if module is None or name == "__main__" or name in sys.builtin_module_names or _importable(name):
         return
     cloudpickle.register_pickle_by_value(module)
+
+
+def module_of(loop: Callable[..., Any]) -> str:
+    """The name of the module that a training function comes from."""
+    function = loop.func if isinstance(loop, functools.partial) else inspect.unwrap(loop)
+    return getattr(function, "__module__", None) or type(loop).__module__
 
 
 def _importable(name: str) -> bool:

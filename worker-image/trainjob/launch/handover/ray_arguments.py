@@ -10,6 +10,18 @@ from collections.abc import Mapping
 _SHOWN = "fit() shows what happens by itself, and UserCallback.after_report hears of each report"
 _ELASTIC = "give num_workers=(least, most)"
 
+_TRAINER: Mapping[str, str] = {
+    "preprocessor": "transform the data in the training function, or in the DataLoader's dataset",
+    "num_workers": "give scaling_config=ScalingConfig(num_workers=...)",
+    "use_gpu": "give scaling_config=ScalingConfig(use_gpu=True)",
+    "resources_per_worker": "give scaling_config=ScalingConfig(resources_per_worker=...)",
+    "callbacks": "give run_config=RunConfig(callbacks=[...])",
+    "name": "give run_config=RunConfig(name=...)",
+    "storage_path": "give run_config=RunConfig(storage_path=...)",
+    "trainer_init_per_worker": "build what you need in train_loop_per_worker",
+    "max_failures": "give run_config=RunConfig(failure_config=FailureConfig(max_failures=...))",
+}
+
 WAYS_OUT: Mapping[str, Mapping[str, str]] = {
     "ScalingConfig": {
         "elastic_resize_monitor_interval_s": "workers that have been up for a minute join at the next checkpoint: "
@@ -44,17 +56,11 @@ WAYS_OUT: Mapping[str, Mapping[str, str]] = {
     "TorchConfig": {
         "nccl_options": "set NCCL's environment variables: RunConfig(worker_runtime_env=...)",
     },
-    "TorchTrainer": {
-        "preprocessor": "transform the data in the training function, or in the DataLoader's dataset",
-        "backend_config": "it is torch_config",
-        "num_workers": "give scaling_config=ScalingConfig(num_workers=...)",
-        "use_gpu": "give scaling_config=ScalingConfig(use_gpu=True)",
-        "resources_per_worker": "give scaling_config=ScalingConfig(resources_per_worker=...)",
-        "callbacks": "give run_config=RunConfig(callbacks=[...])",
-        "name": "give run_config=RunConfig(name=...)",
-        "storage_path": "give run_config=RunConfig(storage_path=...)",
-        "trainer_init_per_worker": "build what you need in train_loop_per_worker",
-        "max_failures": "give run_config=RunConfig(failure_config=FailureConfig(max_failures=...))",
+    "TorchTrainer": {**_TRAINER, "backend_config": "it is torch_config"},
+    "DataParallelTrainer": {
+        **_TRAINER,
+        "backend_config": "the function sets up what it needs; TorchTrainer brings torch's process group",
+        "torch_config": "use TorchTrainer, which brings torch's process group",
     },
 }
 """The class -> its argument -> what to do instead."""

@@ -34,14 +34,14 @@ class ValidationTaskConfig:
 class ValidationConfig:
     """The function that validates checkpoints for which `report(validation=True)` asks.
 
-    It runs in a process of its own on rank 0's worker, one checkpoint after the other, while the training goes on;
+    It runs in a process of its own on rank 0's worker, one checkpoint after the other, while the training continues;
     without GPUs unless `ray_remote_kwargs={"num_gpus": ...}` says that it shares rank 0's. `fit()` waits for it at the
     end. What it returns joins the checkpoint's metrics, by which the best are then kept. It needs storage that rank 0
     reaches.
     """
 
     fn: Callable[..., Mapping[str, Any]]
-    """`fn(checkpoint, **fn_kwargs)` returns a dict of metrics. When it raises, the training goes on."""
+    """`fn(checkpoint, **fn_kwargs)` returns a dict of metrics. When it raises, the training continues."""
     task_config: ValidationTaskConfig | None = None
     """For checkpoints whose report() gives none of their own; what it gives is put over this."""
     ray_remote_kwargs: Mapping[str, Any] = field(default_factory=dict)

@@ -148,7 +148,9 @@ class Validations:
                 _say(f"the validation of checkpoint {id_} took longer than its {task['timeout_s']:g} s and was ended")
                 return Validation(validations.TIMEOUT, {}, task)
             if ended.returncode or not os.path.exists(result):
-                _say(f"the validation of checkpoint {id_} failed (exit code {ended.returncode}); the training goes on")
+                _say(
+                    f"the validation of checkpoint {id_} failed (exit code {ended.returncode}); the training continues"
+                )
                 return Validation(validations.FAILED, {}, task)
             with open(result, encoding="utf-8") as file:
                 return Validation(validations.VALIDATED, nonfinite.numbers(json.load(file)), task)
@@ -169,14 +171,11 @@ def give_up(storage: str | Store, run: int, tell: Callable[[Validated], None] = 
     """
     try:
         store = open_store(storage) if isinstance(storage, str) else storage
-        for id_, found in sorted(validations.read(store, run).items()):
-            if found.status != validations.PENDING:
-                continue
+        for id_ in validations.given_up(store, run):
             _say(
                 f"checkpoint {id_} was to be validated, and its attempt ended before that. This attempt has no "
                 "validation_config, so it counts as failed"
             )
-            validations.write(store, id_, found._replace(status=validations.FAILED))
             tell(Validated(str(id_), over=True))
     except (StoreError, OSError, errors.AgentLostError) as error:
         _say(f"what earlier attempts left to be validated cannot be given up: {error}")

@@ -61,7 +61,7 @@ class _InProcess:
         except BaseException as error:
             end = guest.close(error)
             if isinstance(error, KeyboardInterrupt):
-                self._say(f"stopped; a TorchTrainer with name={self._context.name!r} goes on from its checkpoint")
+                self._say(f"stopped; a TorchTrainer with name={self._context.name!r} resumes from its checkpoint")
             elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
                 return self._conclude(end, None)
             elif isinstance(error, Exception):
@@ -80,6 +80,7 @@ class _InProcess:
         worker.install_stop(settings.run.stop)
         header = payload.Header(
             name=settings.run.name,
+            group=settings.group,
             backend=settings.torch.backend,
             timeout_s=settings.torch.timeout_s,
             use_gpu=settings.scaling.use_gpu,
@@ -87,9 +88,7 @@ class _InProcess:
             all_ranks=follows_reports(settings.run.callbacks),
             sys_path=[],
         )
-        import torch.distributed as dist
-
-        theirs = dist.is_initialized()
+        theirs = worker.has_process_group()
         worker.tell_session(header)
         worker.start_process_group(header)
         try:

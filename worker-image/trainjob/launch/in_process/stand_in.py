@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if guest is None:
         print(
             "the loop runs inside the process that started it and cannot be started again from here: run it once more, "
-            "it goes on from its newest checkpoint",
+            "it resumes from its newest checkpoint",
             file=sys.stderr,
         )
         return 1

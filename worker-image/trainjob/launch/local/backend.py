@@ -204,14 +204,20 @@ class _Session:
 
     def _listen(self, *, mute: bool) -> bool:
         """Hand events on until the driver ended (False)."""
-        while (event := self._events.get()) is not None:
+        while True:
+            try:
+                event = self._events.get(timeout=self._recorder.due_s)
+            except queue.Empty:
+                self._recorder.catch_up()
+                continue
+            if event is None:
+                return False
             if event.kind == "line":
                 self._recorder.line(event.text)
             elif event.kind == "status" and event.job is not None:
                 self._recorder.status(event.job)
             if not mute:
                 self._tell(event)
-        return False
 
     def _drive(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What `fit()` leaves in the job's folder so that `TorchTrainer.restore` can go on: the training function and the
+"""What `fit()` leaves in the job's folder so that `TorchTrainer.restore` can continue: the training function and the
 settings.
 
 Only `trainer.py` calls this. The file is a pickle: it is read from folders of the user's own alone.
@@ -30,6 +30,8 @@ class Settings:
     torch: TorchConfig
     scaling: ScalingConfig
     run: RunConfig
+    group: bool = True
+    """Whether torch's process group is brought up before the function."""
     resume_from: str = "auto"
     validation: ValidationConfig | None = None
     backend: Any = None

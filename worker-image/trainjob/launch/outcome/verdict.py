@@ -59,7 +59,7 @@ def failed_error(failure: Failure) -> TrainingFailedError:
 
 
 def of_failed(job: TrainJob) -> TrainingFailedError:
-    """The error for a job that has failed: the first cause, its traceback, then what kept it from going on."""
+    """The error for a job that has failed: the first cause, its traceback, then what kept it from continuing."""
     failed, failure = job.status.condition("Failed"), job.status.last_failure
     said = failed.message if failed is not None else "it ended without a word"
     reason = f"{failed.reason}: " if failed is not None else ""

@@ -27,7 +27,7 @@ from typing import (
 )
 
 from trainjob.session import imported
-from trainjob.session.warm import title
+from trainjob.session.warm import places, title
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
@@ -54,13 +54,16 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     os.close(output)
     os.environ.clear()
     os.environ.update(order.environ)
-    hidden = None if folder is None else _hidden_by(_first_path(order.command, folder), ahead.modules)
+    own = () if folder is None else (_first_path(order.command, folder),)
+    front = (*own, *(path for path in order.front if path not in sys.path))
+    hidden = next(filter(None, (_hidden_by(path, ahead.modules) for path in front)), None)
     if hidden is not None:
         line.send(packet(FROM_GATE, Plain(hidden)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
     for name, value in ahead.environ.items():
         os.environ.setdefault(name, value)
+    places.renew(order.environ)
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(order.argv)

@@ -9,7 +9,7 @@ import socket
 from typing import Tuple
 
 from trainjob.session import tie
-from trainjob.session.warm import store
+from trainjob.session.warm import memory, store
 from trainjob_api.warm_messages import (
     FROM_GATE,
     ORDERS,
@@ -40,6 +40,7 @@ def wait(line: socket.socket, agent: int) -> Tuple[Order, int]:
     except OSError:
         os._exit(1)
     word = parse(TO_GATE, data) if data else None
+    memory.stay()
     if isinstance(word, Host):
         store.serve(line, word.port)
     if not isinstance(word, Go) or len(fds) != 2:

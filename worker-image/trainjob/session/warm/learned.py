@@ -14,7 +14,7 @@ import sys
 import time
 from typing import AbstractSet, Iterator, List
 
-from trainjob.session.warm import fitness, preload
+from trainjob.session.warm import fitness, places, preload
 
 WORK_S, REST_S = 0.02, 0.06
 
@@ -46,7 +46,12 @@ def bring(path: str, without: AbstractSet[str], folder: str, before: fitness.Bef
 
 def _bring(name: str) -> None:
     try:
-        importlib.import_module(name)
+        with places.watched() as read:
+            importlib.import_module(name)
+        if read:
+            raise Unfit(_package(name), f"{name} reads {read[0]} while it is imported, which each rank has its own of")
+    except Unfit:
+        raise
     except ImportError:
         pass  # a module that is made up as its package runs, or one that the script has come to by another way
     except BaseException as error:  # a module may raise anything, SystemExit included

@@ -14,7 +14,7 @@ import warnings
 from typing import AbstractSet, List, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, tie
-from trainjob.session.warm import becoming, fitness, gate, learned, preload
+from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
 from trainjob_api.warm_messages import (
     FROM_PARENT,
     PACKET_LIMIT,
@@ -38,6 +38,8 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
         os._exit(2)
     tie.tie_to(begin.agent)
     becoming.forget_room()
+    if begin.first_to_go:
+        memory.go_first()
     if begin.tmp:
         # Here, not in what it is started with: of that each rank shows its own (`title`).
         os.environ["TMPDIR"] = begin.tmp

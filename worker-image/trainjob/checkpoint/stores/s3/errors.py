@@ -185,7 +185,7 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
         return (
             unusable,
             "the credentials have expired. Renew them (`aws sts get-caller-identity` tells whose they are); the job "
-            "goes on once they are valid.",
+            "continues once they are valid.",
         )
     if code in _WRONG:
         return (

@@ -53,6 +53,8 @@ class Recorder:
             job=job.to_json(),
         )
         self._written = 0.0
+        self._stale = False
+        """The record on disk is older than the one here."""
         records.take_back_stop(self.record.id)
         self._write()
         self._keeper = Keeper(output, self.record.started)
@@ -72,7 +74,20 @@ class Recorder:
         """The job changed."""
         self._attempt = job.status.attempt.number if job.status.attempt else self._attempt
         self.record = replace(self.record, job=job.to_json())
-        if time.monotonic() - self._written > WRITE_EVERY_S or job.status.finished:
+        self._stale = True
+        if job.status.finished:
+            self._write()
+        else:
+            self.catch_up()
+
+    @property
+    def due_s(self) -> float | None:
+        """Seconds until `catch_up` has something to write; None: the record says all that is known."""
+        return max(0.0, self._written + WRITE_EVERY_S - time.monotonic()) if self._stale else None
+
+    def catch_up(self) -> None:
+        """Writes what `status` held back, once it is due: nothing else may come of a job that stands still."""
+        if self.due_s == 0.0:
             self._write()
 
     def end(self, job: TrainJob | None) -> None:
@@ -93,6 +108,7 @@ class Recorder:
 
     def _write(self) -> None:
         self._written = time.monotonic()
+        self._stale = False
         try:
             records.write(self.record)
         except OSError as error:

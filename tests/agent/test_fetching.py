@@ -18,8 +18,8 @@ import pytest
 
 from support.background import no_fault
 from support.cut_proxy import CutProxy
-from trainjob.agent.restoring import files
-from trainjob.agent.restoring.files import (
+from trainjob.agent.restoring import fetching
+from trainjob.agent.restoring.fetching import (
     Fetcher,
     FetchError,
     NotThere,
@@ -29,8 +29,8 @@ from trainjob.agent.restoring.files import (
     joined,
     make_room,
     pieces_of,
-    say,
 )
+from trainjob.agent.restoring.serving import FileServer, say, serve
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.for_files import FROM_FETCHER, FROM_SERVER, End, File, FromServer, Refused
 from trainjob.agent.wire.frames import FrameConnection
@@ -46,7 +46,7 @@ Answer = Callable[[FrameConnection, wire.Message], None]
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PAUSE_S", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
 
 
 def serving(answer: Answer, test: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ def giving(source: Path, asked: list[int] | None = None) -> Answer:
     def answer(connection: FrameConnection, message: wire.Message) -> None:
         if asked is not None:
             asked.append(int(message["offset"]))
-        tasks.append(asyncio.ensure_future(files.serve(connection, str(source), FROM_FETCHER.parse(message))))
+        tasks.append(asyncio.ensure_future(serve(connection, str(source), FROM_FETCHER.parse(message))))
 
     return answer
 
@@ -152,19 +152,19 @@ class Tearing(CutProxy):
 
 def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path) -> None:
     source, asked = tmp_path / "source", []
-    source.write_bytes(os.urandom(6 * files.CHUNK))
+    source.write_bytes(os.urandom(6 * fetching.CHUNK))
 
     def test(address: str) -> None:
-        proxy = Tearing(address, 5 * files.CHUNK // 2)
+        proxy = Tearing(address, 5 * fetching.CHUNK // 2)
         try:
-            fetch(proxy.address, tmp_path / "got", 6 * files.CHUNK)
+            fetch(proxy.address, tmp_path / "got", 6 * fetching.CHUNK)
         finally:
             proxy.close()
 
     serving(giving(source, asked), test)
     assert (tmp_path / "got").read_bytes() == source.read_bytes()
     assert asked[0] == 0 and len(asked) == 3, "each connection gave two and a half blocks"
-    assert all(2 * files.CHUNK < later - earlier < 5 * files.CHUNK // 2 for earlier, later in pairwise(asked))
+    assert all(2 * fetching.CHUNK < later - earlier < 5 * fetching.CHUNK // 2 for earlier, later in pairwise(asked))
 
 
 def test_a_peer_that_gives_no_byte_is_given_up(tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_a_peer_that_gives_no_byte_is_given_up(tmp_path: Path) -> None:
             fetch(address, tmp_path / "got", 100)
 
     serving(answer, test)
-    assert asked == [0] * files.TRIES
+    assert asked == [0] * fetching.TRIES
 
 
 def test_pieces_over_several_connections_make_the_file(tmp_path: Path) -> None:
-    source, size = tmp_path / "source", 5 * files.PIECE + 17
+    source, size = tmp_path / "source", 5 * fetching.PIECE + 17
     source.write_bytes(os.urandom(size))
     pieces = pieces_of("path", size)
-    assert len(pieces) == files.STREAMS
+    assert len(pieces) == fetching.STREAMS
     make_room(str(tmp_path / "got"))
     sums = []
 
@@ -206,10 +206,10 @@ def test_pieces_over_several_connections_make_the_file(tmp_path: Path) -> None:
     assert joined(sums, digest.best()) == digest.update(digest.best(), source.read_bytes())
 
 
-@pytest.mark.parametrize("size", [0, 1, files.PIECE, files.PIECE + 1, 4 * files.PIECE, 400 * files.PIECE])
+@pytest.mark.parametrize("size", [0, 1, fetching.PIECE, fetching.PIECE + 1, 4 * fetching.PIECE, 400 * fetching.PIECE])
 def test_pieces_cover_a_file_once(size: int) -> None:
     pieces = pieces_of("path", size)
-    assert len(pieces) <= files.STREAMS
+    assert len(pieces) <= fetching.STREAMS
     assert [p.start for p in pieces] == [sum(q.length for q in pieces[:n]) for n in range(len(pieces))]
     assert sum(p.length for p in pieces) == size
 
@@ -324,7 +324,7 @@ def test_only_what_is_released_and_held_here_is_served(tmp_path: Path) -> None:
             CheckpointId(1, 1, 1), None, 1, None, None, {}, 0.0, 1, 1, (NoteFile("part", 4, 0), NoteFile("other", 4, 1))
         )
         await saving.persist(note.to_json())
-        server, tasks = files.FileServer(saving), []
+        server, tasks = FileServer(saving), []
         peers = PeerServer(
             lambda connection, message: tasks.append(asyncio.ensure_future(server.give(connection, message)))
         )
@@ -364,7 +364,7 @@ def test_a_request_that_makes_no_sense_is_refused_and_no_fault_of_ours(
     async def run() -> None:
         saving = Saving(Staging(str(tmp_path / "staging")), None, lambda urgent: None, no_fault)
         connection: Any = Connection()
-        await files.FileServer(saving).give(connection, {"op": "get", "start": 0, "length": 1, "offset": 0, **nonsense})
+        await FileServer(saving).give(connection, {"op": "get", "start": 0, "length": 1, "offset": 0, **nonsense})
         saving.close()
 
     asyncio.run(run())

@@ -1,0 +1,58 @@
+"""Modules that read a rank's place while a warm parent imports them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob.session.warm import places
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Modules that are imported from there are forgotten."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    before = dict(sys.modules)
+    yield tmp_path
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("os.environ.get('LOCAL_RANK', 0)", ["LOCAL_RANK"]),
+        ("os.getenv('WORLD_SIZE')", ["WORLD_SIZE"]),
+        ("'RANK' in os.environ", ["RANK"]),
+        ("os.environ.get('HOME'), os.environ.get('OMP_NUM_THREADS')", []),
+    ],
+)
+def test_what_a_module_reads_is_seen(folder: Path, line: str, read: list[str]) -> None:
+    (folder / "reads.py").write_text(f"import os\nfound = {line}\n")
+    plain = type(os.environ)
+    with places.watched() as seen:
+        importlib.import_module("reads")
+    assert seen == read and type(os.environ) is plain
+
+
+def test_of_known_modules_a_fork_has_its_own(folder: Path) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "torchmetrics":
+            del sys.modules[name]
+    (folder / "torchmetrics" / "utilities").mkdir(parents=True)
+    (folder / "torchmetrics" / "utilities" / "prints.py").write_text(
+        "import os\ndef rank_zero_only(): ...\nrank_zero_only.rank = int(os.environ.get('LOCAL_RANK', 0))\n"
+    )
+    with places.watched() as seen:
+        module = importlib.import_module("torchmetrics.utilities.prints")
+    assert seen == [] and module.rank_zero_only.rank == 0
+    places.renew({"LOCAL_RANK": "3"})
+    assert module.rank_zero_only.rank == 3
+    places.renew({})
+    assert module.rank_zero_only.rank == 3

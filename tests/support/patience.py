@@ -1,0 +1,6 @@
+"""How long a test waits for what comes within seconds where nobody else wants the machine."""
+
+from __future__ import annotations
+
+HANG_S = 240.0
+"""Seconds that only a hang reaches; below the time limit of a test (`timeout` in pyproject.toml)."""

@@ -1,0 +1,58 @@
+"""What two looks at all ranks, some seconds apart, prove long before the limit: that they can only wait for each other.
+Pure.
+
+Asked by `watch`. Nothing is proven while one rank does anything: it uses processor time, reads or writes, is somewhere
+else than before, or waits for what is known to take its time (a checkpoint, a compile, an import).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Optional, Tuple
+
+from trainjob.agent.hangs import grouping, sentence
+from trainjob.agent.hangs.inquiry import Answers
+from trainjob.agent.processes.vitals import NOT_QUIET
+
+APART_S = 5.0
+"""Between two looks, at least."""
+QUIET_S = 3.0
+"""As an agent sees it: each needs its time for the stacks."""
+_TAKES_ITS_TIME = re.compile(
+    r"/torch/(_dynamo|_inductor|_functorch|export|onnx|utils/cpp_extension|distributed/(checkpoint|elastic|rpc|autograd))\b"
+    r"|/triton/|^<frozen importlib|/subprocess\.py$"
+    r"|/trainjob/(checkpoint|agent)/|/trainjob/torch/shard"
+    r"|/trainjob/session/(checkpoint|contents|own_folder|elsewhere|reported|apart|filesystems|dict_file)\.py$"
+)
+
+
+class Proof(NamedTuple):
+    """What is seen."""
+
+    asleep: Tuple[int, ...]
+    """Ranks that wait for something else than the others do; empty: all wait in collectives."""
+    rests: bool = True
+    """No thread or process of any rank does anything either: none works for its main thread."""
+
+
+def proof(before: Answers, now: Answers) -> Optional[Proof]:
+    """None: ranks may be at work."""
+    asleep: List[int] = []
+    waiting, rests = 0, True
+    for rank, text in now.stacks.items():
+        frames = grouping.main_thread(text)
+        if not frames or any(_TAKES_ITS_TIME.search(frame.file) for frame in grouping.called(frames)):
+            return None
+        if grouping.key(before.stacks.get(rank, "")) != grouping.key(text):
+            return None
+        quiet = now.quiet.get(rank, NOT_QUIET)
+        rests = rests and quiet.all_s >= QUIET_S
+        if sentence.waits(text):
+            waiting += 1
+            if quiet.main_s < QUIET_S:
+                return None
+        else:
+            asleep.append(rank)
+            if quiet.all_s < QUIET_S:
+                return None
+    return Proof(tuple(asleep), rests) if waiting > 0 and len(now.stacks) > 1 else None

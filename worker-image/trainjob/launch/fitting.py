@@ -1,0 +1,170 @@
+"""One `fit()` on this machine: builds the TrainJob, has the local backend run it, reads what it left.
+
+`trainer.py` calls it. With num_workers=0 the function runs in this very process (`in_process/fit.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainjob.launch import job as jobs
+from trainjob.launch.handover import payload, source
+from trainjob.launch.handover.callbacks import RunContext, follows_reports
+from trainjob.launch.handover.config import ScalingConfig
+from trainjob.launch.outcome import stored, verdict
+from trainjob.launch.outcome.reports import Follower
+from trainjob.launch.outcome.stored import Settings
+from trainjob.screen import display as displays
+from trainjob.screen import wording
+from trainjob_api import contract
+
+if TYPE_CHECKING:
+    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+    from trainjob.launch.outcome.result import Result
+    from trainjob_api.v1alpha1 import Failure, TrainJob
+
+_POLL_S = 0.5
+_PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
+
+
+class Fit:
+    """One `fit()`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        run = settings.run
+        self._name = (
+            jobs.job_name(run.name) if run.name else jobs.unique_name(getattr(settings.loop, "__name__", "train"))
+        )
+        root = jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE)
+        self._folder = os.path.join(root, jobs.LOCAL_NAMESPACE, self._name)
+        self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
+        self._follower = Follower(self._folder)
+        self._polled = 0.0
+        self._failure: Failure | None = None
+        self._returned: bytes | None = None
+
+    def run(self) -> Result:
+        """Build, run, read."""
+        if self._settings.scaling.num_workers == 0:
+            from trainjob.launch.in_process import fit
+
+            return fit.fit(self._settings, self._context)
+        from trainjob.launch.local.backend import LocalOptions, run_job
+
+        content = payload.Payload(
+            train_loop=self._settings.loop,
+            config=self._settings.config,
+            stop=self._settings.run.stop,
+            validation=self._settings.validation,
+        )
+        body = payload.dumps(content)
+        options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
+        self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
+        try:
+            if self._settings.run.name and self._name != self._settings.run.name:
+                self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
+            self._display.note(opening(self._name, self._settings.scaling, self._folder))
+            # The last notes too: a display that was closed would begin anew.
+            return self._conclude(run_job(self._job(), options=options, listener=self._listen))
+        finally:
+            self._display.close()
+
+    def _job(self) -> TrainJob:
+        # -P: a module of the folder that the launcher was started in must not hide the launcher's own of that name.
+        command = (*jobs.escaped((sys.executable, "-P", "-m", contract.WORKER_MODULE)), _PAYLOAD)
+        settings = self._settings
+        trainer = jobs.TrainerJob(
+            command=command,
+            name=self._name,
+            scaling=settings.scaling,
+            run=settings.run,
+            torch=settings.torch,
+            resume_from=settings.resume_from,
+        )
+        return jobs.from_trainer(trainer)
+
+    def _prepare(self, scratch: str, body: bytes) -> None:
+        """The payload for the ranks, and what `restore` needs."""
+        torch = self._settings.torch
+        header = payload.Header(
+            name=self._settings.run.name,
+            group=self._settings.group,
+            backend=torch.backend,
+            timeout_s=torch.timeout_s,
+            use_gpu=self._settings.scaling.use_gpu,
+            return_path=os.path.join(scratch, "returned"),
+            all_ranks=follows_reports(self._settings.run.callbacks),
+            sys_path=[os.path.abspath(entry) for entry in sys.path],
+            code=source.read(self._settings.loop, group=self._settings.group),
+        )
+        payload.write(os.path.join(scratch, "payload"), body, header)
+        stored.store(self._folder, self._settings)
+
+    def _collect(self, scratch: str) -> None:
+        try:
+            with open(os.path.join(scratch, "returned"), "rb") as file:
+                self._returned = file.read()
+        except FileNotFoundError:
+            pass
+
+    def _listen(self, event: LocalEvent) -> None:
+        if event.kind == "line":
+            self._display.line(event.text)
+        elif event.kind == "note":
+            self._display.note(event.text)
+        elif event.kind == "status" and event.job is not None:
+            self._display.status(event.job)
+            self._tell_of_failures(event.job)
+        if self._settings.run.callbacks and event.job is not None and time.monotonic() - self._polled > _POLL_S:
+            self._polled = time.monotonic()
+            self._report(event.job, final=False)
+
+    def _tell_of_failures(self, job: TrainJob) -> None:
+        """The callbacks hear of each failure once."""
+        status = job.status
+        if status.last_failure is not None and status.last_failure != self._failure:
+            self._failure = status.last_failure
+            error = verdict.failed_error(self._failure)
+            for callback in self._settings.run.callbacks:
+                callback.after_exception(
+                    self._context, {-1 if self._failure.rank is None else self._failure.rank: error}
+                )
+
+    def _report(self, job: TrainJob, *, final: bool) -> None:
+        attempt = job.status.attempt
+        if attempt is None:
+            return
+        for report in self._follower.poll(attempt.run, attempt.number, final=final):
+            for callback in self._settings.run.callbacks:
+                callback.after_report(self._context, report.by_rank, report.checkpoint)
+
+    def _conclude(self, outcome: LocalOutcome) -> Result:
+        status = outcome.job.status
+        if self._settings.run.callbacks:
+            self._report(outcome.job, final=True)
+        if outcome.interrupted:
+            self._display.note(f"stopped; a trainer with name={self._name!r} resumes from the latest checkpoint")
+            raise KeyboardInterrupt
+        from trainjob.launch.outcome import result as results
+
+        if status.holds("Complete"):
+            return results.read(self._folder, return_value=self._return_value(), status=status)
+        error = verdict.of_failed(outcome.job)
+        error.result = results.read(self._folder, error=error, status=status)
+        raise error
+
+    def _return_value(self) -> Any:
+        if self._returned is None:
+            return None
+        import cloudpickle
+
+        return cloudpickle.loads(self._returned)
+
+
+def opening(name: str, scaling: ScalingConfig, folder: str) -> str:
+    """What is about to run, and where its results come to lie."""
+    return f"{name}: {wording.sizes(range(scaling.least, scaling.most + 1), 'rank')}, results in {folder}"

@@ -1,0 +1,70 @@
+"""Modules that read a rank's place (RANK, LOCAL_RANK, ...) while they are imported: in a warm parent, which has none,
+they would keep what is true of no rank.
+
+Called by `learned` around each import, and by `becoming` for those of which it is known what they keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from typing import Any, Iterator, List, Mapping, Optional
+
+from trainjob_api import contract
+
+NAMES = frozenset(
+    (
+        contract.ENV_RANK,
+        contract.ENV_LOCAL_RANK,
+        contract.ENV_WORLD_SIZE,
+        contract.ENV_LOCAL_WORLD_SIZE,
+        contract.ENV_NODE_RANK,
+        contract.ENV_MASTER_ADDR,
+        contract.ENV_MASTER_PORT,
+    )
+)
+KNOWN = {
+    "lightning_fabric.utilities.rank_zero": contract.ENV_RANK,
+    "lightning.fabric.utilities.rank_zero": contract.ENV_RANK,
+    "torchmetrics.utilities.prints": contract.ENV_LOCAL_RANK,
+}
+"""Modules that keep this variable as `rank_zero_only.rank`, and nothing else of the kind."""
+_BETWEEN = ("os", "_collections_abc", "collections.abc", __name__)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[List[str]]:
+    """Which of these are looked for meanwhile, but by KNOWN, through os.environ: get(), `in` and the rest end there."""
+    read: List[str] = []
+    plain = type(os.environ)
+
+    class Watched(plain):  # type: ignore[misc, valid-type]
+        def __getitem__(self, name: Any) -> Any:
+            if name in NAMES and _reader() not in KNOWN:
+                read.append(name)
+            return super().__getitem__(name)
+
+    os.environ.__class__ = Watched
+    try:
+        yield read
+    finally:
+        os.environ.__class__ = plain
+
+
+def renew(environ: Mapping[str, str]) -> None:
+    """In a rank with this environment: what KNOWN keep is its own."""
+    for name, variable in KNOWN.items():
+        only = getattr(sys.modules.get(name), "rank_zero_only", None)
+        own = environ.get(variable, "")
+        if only is not None and own.isdigit():
+            only.rank = int(own)
+
+
+def _reader() -> str:
+    """The module that has asked."""
+    frame: Optional[types.FrameType] = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") in _BETWEEN:
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__"))
