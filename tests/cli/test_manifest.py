@@ -71,7 +71,7 @@ def test_a_script_after_f_is_told_what_it_is(
     [
         ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", True),
         ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob", True),
-        ("apiVersion: kubeflow.org/v1\nkind: MPIJob", False),
+        ("apiVersion: kubeflow.org/v1\nkind: MPIJob", True),
         ("apiVersion: kubeflow.org/v1\nkind: Notebook", False),
         ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime", False),
     ],
