@@ -15,6 +15,7 @@ from trainjob.agent.hangs.evidence import APART_S
 from trainjob.agent.hangs.inquiry import Inquiry
 from trainjob.agent.hangs.silence import EARLY_S, FLOOR_S
 from trainjob.agent.hangs.watch import Watch
+from trainjob.agent.processes.stacks import CUT
 from trainjob.agent.processes.vitals import NOT_QUIET, Quiet
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import FromLeader
@@ -103,6 +104,12 @@ def test_a_rank_that_waits_for_something_of_its_own_is_named() -> None:
     job = after(20, (REDUCES, WAITS), (REDUCES, WAITS), (LOADS, RESTS))
     ((moment, told),) = job.told
     assert moment <= EARLY_S + 2 and told is not None and told["ranks"] == [2] and told["early"]
+
+
+def test_nothing_is_proven_by_a_stack_of_which_a_part_is_missing() -> None:
+    """What is taken for its main thread may be another."""
+    for cut in (f"[900{CUT}\n{REPORTS}", f"{REPORTS}\n..."):
+        assert after(FLOOR_S - 10, (REDUCES, RESTS), (cut, RESTS)).told == []
 
 
 def test_nothing_ends_an_attempt_early_but_ranks_that_all_wait_for_each_other_for_a_minute() -> None:

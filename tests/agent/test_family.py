@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
+
+from trainjob.agent.processes import strays
 
 HEAD = """
 import json, os, signal, subprocess, sys, time
@@ -55,9 +58,42 @@ def test_of_a_group_what_its_leader_left_is_killed_and_a_tracker_is_spared() -> 
     assert found == [True, True, True, False]
 
 
+LEAVES_ITS_GROUP = """
+import os, subprocess, sys, time
+tracker = ["-c", "import time; time.sleep(60)", "resource_tracker " + "import main"]
+subprocess.Popen([sys.executable, *tracker], stdout=subprocess.DEVNULL)
+group = os.getpgid(0)
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        os.setpgid(0, group)
+        print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_of_a_group_what_one_that_left_it_has_started_is_killed_too() -> None:
+    found = told(
+        f"family.adopt()\nwords = [sys.executable, '-c', {LEAVES_ITS_GROUP!r}]\n"
+        "leader = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)\n"
+        "hidden = int(leader.stdout.readline())\nkilled = trackers.kill_others(leader.pid)\nleader.wait()\n"
+        "state = lambda: open(f'/proc/{hidden}/stat').read().rpartition(')')[2].split()[0]\nuntil = time.monotonic() + 20\n"
+        "while state() not in 'ZX' and time.monotonic() < until: time.sleep(0.01)\n"
+        "print(json.dumps([killed, state()]))\nend(*family.below())\n"
+    )
+    assert found == [True, "Z"]
+
+
 def test_where_orphans_go_elsewhere_all_processes_are_looked_at() -> None:
     found = told(
-        "own = subprocess.Popen(['sleep', '60'])\nfound = family.below(lambda pid: pid in (own.pid, os.getppid()))\n"
-        "print(json.dumps([sorted(found) == sorted([own.pid, os.getppid()]), '/proc' in seen]))\nown.kill()\n"
+        "own = subprocess.Popen(['sleep', '60'])\nfound = family.below()\n"
+        "print(json.dumps([{own.pid, os.getppid()} <= {*found}, '/proc' in seen]))\nown.kill()\n"
     )
     assert found == [True, True]
+
+
+def test_a_stray_that_the_first_look_misses_is_killed_all_the_same() -> None:
+    with subprocess.Popen(["sleep", "60"]) as missed:
+        looks = iter([[], [missed.pid], [], []])
+        assert strays.end_found(lambda: next(looks)) == [missed.pid] and next(looks, "all were made") == "all were made"
+        assert missed.wait() == -signal.SIGKILL

@@ -16,24 +16,33 @@ from pathlib import Path
 import pytest
 
 from support.scenario import wait_until
-from trainjob.agent.processes.stacks import stack_of, state_letter
+from trainjob.agent.hangs import grouping
+from trainjob.agent.processes.stacks import TEXT_LIMIT, stack_of, state_letter
 from trainjob.cli.local import stack
 from trainjob.launch.local.ranks import RankProcess
 from trainjob_api import contract
 
+PATIENCE_S = 30.0
 RANK = """
 import faulthandler, signal, sys
 faulthandler.register(getattr(signal, sys.argv[2]), open(sys.argv[1], "a"))
 print("ready", flush=True)
 sys.stdin.read()
 """
+MANY_THREADS = """
+import threading
+def waits_in_a_thread(depth, forever=threading.Event()):
+    waits_in_a_thread(depth - 1) if depth else forever.wait()
+for _ in range({count}):
+    threading.Thread(target=waits_in_a_thread, args=(20,), daemon=True).start()
+"""
 
 
 @contextmanager
-def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(tmp_path: Path, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """Stands where it waits for its end of input, and gives its stack on the signal."""
     path = tmp_path / contract.STACK_FILE.format(rank=0)
-    words = [sys.executable, "-c", RANK, str(path), contract.STACK_SIGNAL_NAME]
+    words = [sys.executable, "-c", before + RANK, str(path), contract.STACK_SIGNAL_NAME]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as found:
         try:
             assert found.stdout is not None and found.stdout.readline() == b"ready\n"
@@ -52,6 +61,22 @@ def test_a_person_gets_the_stack_of_a_rank_that_is_late(tmp_path: Path) -> None:
         finally:
             late.join()
     assert "in <module>" in texts[0]
+
+
+@pytest.mark.parametrize("threads", [40, 120])
+def test_of_many_threads_the_main_one_is_shown_or_it_is_known_to_be_missing(tmp_path: Path, threads: int) -> None:
+    """It is written last; faulthandler leaves out what is beyond its hundred."""
+    with process(tmp_path, MANY_THREADS.format(count=threads)) as rank:
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+    main = grouping.main_thread(text)
+    assert grouping.is_cut(text) and len(text) < TEXT_LIMIT + 100
+    assert (main[-1].function == "<module>") == (threads < 100)
+
+
+def test_a_short_stack_is_whole(tmp_path: Path) -> None:
+    with process(tmp_path) as rank:
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+    assert text and not grouping.is_cut(text)
 
 
 def test_a_rank_that_a_debugger_holds_is_told_with_it(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def proof(before: Answers, now: Answers) -> Optional[Proof]:
     waiting, rests = 0, True
     for rank, text in now.stacks.items():
         frames = grouping.main_thread(text)
-        if not frames or any(_TAKES_ITS_TIME.search(frame.file) for frame in grouping.called(frames)):
+        if not frames or grouping.is_cut(text):
+            return None
+        if any(_TAKES_ITS_TIME.search(frame.file) for frame in grouping.called(frames)):
             return None
         if grouping.key(before.stacks.get(rank, "")) != grouping.key(text):
             return None

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from trainjob.agent.processes.stacks import CUT
 from trainjob.agent.rank_names import ranks_text
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.+)$')
+_MORE_THREADS = "..."
+"""What faulthandler writes last where a process has more than it shows."""
 _LIBRARY = re.compile(
     r"^<|/lib(64)?/python[0-9.]+/|/(site|dist)-packages/|/trainjob_api/"
     r"|/trainjob/(agent|launch|session|torch|compat|collective)\b"
@@ -94,6 +97,12 @@ def main_thread(text: str) -> List[Frame]:
         if found is not None:
             frames.append(Frame(found["file"], found["line"], found["function"]))
     return frames
+
+
+def is_cut(text: str) -> bool:
+    """Whether there is more of this stack: it may be the main thread that is missing."""
+    lines = text.splitlines()
+    return bool(lines) and (lines[0].endswith(CUT) or lines[-1] == _MORE_THREADS)
 
 
 def told(frames: List[Frame]) -> List[Frame]:

@@ -1,16 +1,15 @@
 """The processes below this agent, found from it downwards: a look at all of the machine's costs more the more others
 there are.
 
-Called by `trackers` and `strays`. The agent is the sub-reaper of what it starts (`adopt`), so that one that loses its
-parent becomes the agent's child and not that of the machine's first process. Where the kernel refuses that, or lists no
-children, all processes are looked at.
+Called by `trackers` and `strays`; `vitals` looks at what a rank has started. The agent is the sub-reaper of what it
+starts (`adopt`), so that one that loses its parent becomes the agent's child and not that of the machine's first
+process. Where the kernel refuses that, or lists no children, all processes are looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from typing import Callable, List
+from typing import Iterator, List
 
 _PR_SET_CHILD_SUBREAPER = 36
 _adopts = os.getpid() == 1
@@ -24,27 +23,38 @@ def adopt() -> None:
     _adopts = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0 or _adopts
 
 
-def below(goes_on: Callable[[int], bool] = lambda pid: True) -> List[int]:
-    """All descendants of this process. `goes_on`: whether one of them counts, with what is below it."""
+def below() -> List[int]:
+    """All descendants of this process."""
     if not _adopts or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        return [pid for pid in _all() if pid != os.getpid() and goes_on(pid)]
+        return [pid for pid in _all() if pid != os.getpid()]
     found: List[int] = []
     parents = [os.getpid()]
     while parents:
-        children = [pid for pid in _children(parents.pop()) if goes_on(pid)]
+        children = [pid for of_thread in children_by_thread(parents.pop(), whole=False) for pid in of_thread]
         found += children
         parents += children
     return found
 
 
-def _children(pid: int) -> List[int]:
-    """Of all its threads; of one that ends meanwhile some may be missing."""
-    found: List[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
-    return found
+def children_by_thread(pid: int, whole: bool) -> Iterator[List[int]]:
+    """What each thread of a process has started. Of one that ends meanwhile some may be missing; `whole`: raises
+    OSError then.
+    """
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        if whole:
+            raise
+        return
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children = [int(child) for child in file.read().split()]
+        except OSError:
+            if whole:
+                raise
+            continue
+        yield children
 
 
 def _all() -> List[int]:

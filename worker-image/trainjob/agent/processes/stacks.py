@@ -17,13 +17,15 @@ from trainjob_api import contract
 
 WAIT_S = 1.0
 POLL_S = 0.02
-TEXT_LIMIT = 6000
+TEXT_LIMIT = 16_000
+CUT = " bytes before this are not shown]"
+"""How the first line ends of a text that is longer."""
 _SIGNAL = getattr(signal, contract.STACK_SIGNAL_NAME)
 
 
 async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT_LIMIT, wait_s: float = WAIT_S) -> str:
-    """The stack of one rank (`limit` bytes at most), or why there is none; `pid`: of the process that has said hello as
-    this rank. Takes `wait_s` at most.
+    """The stack of one rank (the last `limit` bytes at most), or why there is none; `pid`: of the process that has said
+    hello as this rank. Takes `wait_s` at most.
     """
     if pid is None:
         return "has not reached the training library yet (Python is starting), or has left it"
@@ -65,10 +67,13 @@ def _size(path: str) -> int:
 def _read(path: str, start: int, limit: int) -> str:
     try:
         with open(path, "rb") as file:
-            file.seek(start)
-            return file.read(limit).decode("utf-8", "replace").rstrip()
+            # The end: faulthandler writes the main thread last.
+            cut = max(0, file.seek(0, os.SEEK_END) - start - limit)
+            file.seek(start + cut)
+            text = file.read(limit).decode("utf-8", "replace").rstrip()
     except OSError as error:
         return f"its stack cannot be read: {error}"
+    return text if not cut else f"[{cut}{CUT}\n{text}"
 
 
 def state_letter(pid: int) -> Optional[str]:

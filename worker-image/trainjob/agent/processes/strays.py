@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import List
+from typing import Callable, List
 
 from trainjob.agent.processes import family, trackers
 from trainjob.agent.processes.reaper import signal_process
@@ -17,17 +17,26 @@ from trainjob_api import contract
 
 POLL_S = 0.02
 WAIT_S = 5.0
+EMPTY_LOOKS = 2
+"""A look misses a process whose parent ends meanwhile: it becomes the agent's child after those were read."""
 
 
 def end(pod_uid: str) -> List[int]:
     """Kill all that an attempt of this pod has started; they are known by their environment. Those that were killed,
     once they are gone. Blocking.
     """
+    return end_found(lambda: _living(pod_uid))
+
+
+def end_found(look: Callable[[], List[int]]) -> List[int]:
+    """Kill what looks find, until EMPTY_LOOKS in a row find nothing, for WAIT_S at most."""
     found: List[int] = []
     began = time.monotonic()
+    empty = 0
     while time.monotonic() < began + WAIT_S:
-        left = _living(pod_uid)
-        if not left:
+        left = look()
+        empty = 0 if left else empty + 1
+        if empty == EMPTY_LOOKS:
             break
         spared = time.monotonic() < began + trackers.SPARED_S
         living = [pid for pid in left if not (spared and trackers.is_tracker(pid))]

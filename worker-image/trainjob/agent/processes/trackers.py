@@ -37,8 +37,8 @@ def kill_others(group: int) -> bool:
     """SIGKILL to all of a process group but its trackers; False, and nothing was done, if it has none."""
     killed: Set[int] = set()
     for _ in range(_PASSES):
-        # What a process of the group starts is in it, or has left it for good.
-        living = family.below(lambda pid: _is_in(pid, group))
+        # One that has left the group may have children that are in it.
+        living = [pid for pid in family.below() if _is_in(pid, group)]
         others = [pid for pid in living if not is_tracker(pid)]
         if not killed and len(others) == len(living):
             return False

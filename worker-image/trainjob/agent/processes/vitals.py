@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from trainjob.agent.processes import family
+
 _SELF_ENDING = b"nanosleep"
 """Where the kernel says a thread waits whose sleep ends by itself."""
 _TASKS_LIMIT = 20_000
@@ -54,11 +56,11 @@ def _tree(pid: int) -> List[int]:
     """The process and its descendants. Raises OSError where the kernel does not tell, or one ends meanwhile."""
     found, at, tasks = [pid], 0, 0
     while at < len(found):
-        for thread in os.listdir(f"/proc/{found[at]}/task"):
+        for of_thread in family.children_by_thread(found[at], whole=True):
             tasks += 1
             if tasks > _TASKS_LIMIT:
                 raise OSError("too many threads")
-            found += [int(child) for child in _read(f"/proc/{found[at]}/task/{thread}/children").split()]
+            found += of_thread
         at += 1
     return found
 
