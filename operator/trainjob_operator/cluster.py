@@ -19,6 +19,9 @@ JobKey = tuple[str, str]
 class ClusterError(Exception):
     """The API refused or could not be reached."""
 
+    retry_after_s = 0.0
+    """The API server asks not to be asked again before then; 0: it says nothing of it."""
+
 
 class NotFound(ClusterError):
     """404: the object is not there."""
@@ -38,7 +41,6 @@ class Unavailable(ClusterError):
     def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
-        """The API server asks not to be asked again before then."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import asyncio
 
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_operator.loop.allowance import Allowance
+from trainjob_operator.loop.workqueue import Share
 
 Key = tuple[str, int]
 
 
-def allowance(rate: float = 10.0, burst: float = 5.0) -> Allowance[Key]:
-    return Allowance(VirtualClock(), lambda key: key[0], rate, burst)
+def allowance(rate: float = 10.0, burst: float = 5.0, most: int = 1000) -> Allowance[Key]:
+    return Allowance(VirtualClock(), Share(group=lambda key: key[0], most=most), rate, burst)
 
 
 def test_so_many_at_once_and_so_many_a_second() -> None:
@@ -66,5 +67,41 @@ def test_what_was_not_needed_is_another_keys() -> None:
         assert loop.time() == 0.0
         await line.next()
         assert loop.time() > 0.0
+
+    run_virtual(main())
+
+
+def test_a_group_that_is_under_way_lets_those_that_wait_go_first() -> None:
+    async def main() -> None:
+        line = allowance()
+        for key in [("hangs", 0), ("hangs", 1), ("well", 0), ("well", 1), ("other", 0)]:
+            line.put(key)
+        assert await line.next() == ("hangs", 0)
+        for key in [("well", 0), ("other", 0), ("well", 1)]:
+            assert await line.next() == key
+            line.done(key)
+        assert await line.next() == ("hangs", 1), "nobody else waits"
+        for key in [("hangs", 0), ("hangs", 1)]:
+            line.done(key)
+        assert not line._under_way and not line._lines
+
+    run_virtual(main())
+
+
+def test_no_group_has_more_than_its_share_under_way() -> None:
+    async def main() -> None:
+        line = allowance(most=2)
+        for number in range(4):
+            line.put(("hangs", number))
+        assert [await line.next() for _ in range(2)] == [("hangs", 0), ("hangs", 1)]
+        asking = asyncio.ensure_future(line.next())
+        await asyncio.sleep(100.0)
+        assert not asking.done()
+        line.put(("well", 0))
+        assert await asking == ("well", 0)
+        asking = asyncio.ensure_future(line.next())
+        await asyncio.sleep(100.0)
+        line.done(("hangs", 1))
+        assert await asking == ("hangs", 2)
 
     run_virtual(main())

@@ -296,6 +296,42 @@ def test_a_job_that_a_fresh_read_finds_is_waited_for_and_enqueued() -> None:
     on_bench(test)
 
 
+@pytest.mark.parametrize("state", ["there", "gone", "silent"])
+def test_agents_that_come_at_once_share_one_look_for_their_job(state: str) -> None:
+    """After a change of leadership all come before any turn has seen their job."""
+
+    async def test(bench: Bench) -> None:
+        bench.owner, bench.api_fails = None if state == "gone" else "job-uid", state == "silent"
+        await asyncio.sleep(START_GRACE_S)
+        polls = [bench.waiting(slot) for slot in range(8)]
+        await asyncio.sleep(0.005)
+        polls[0].cancel()
+        words = await asyncio.gather(*polls[1:])
+        assert {word["do"] for word in words} == {contract.DO_EXIT if state == "gone" else contract.DO_WAIT}
+        assert bench.looks == 1
+        await bench.told(seq=2)
+        assert bench.looks == (1 if state == "gone" else 2), "nothing of it is kept"
+
+    on_bench(test)
+
+
+def test_a_look_that_was_begun_for_another_job_of_that_name_sends_nobody_home() -> None:
+    """The job may have been made again after the API server answered, and before the answer came."""
+
+    async def test(bench: Bench) -> None:
+        bench.owner = None
+        await asyncio.sleep(START_GRACE_S)
+        older = bench.waiting(0)
+        await asyncio.sleep(0.005)
+        polls = [bench.waiting(slot, job_uid="second-uid") for slot in (1, 2)]
+        await asyncio.sleep(0.007)
+        bench.owner = "second-uid"
+        assert (await older)["do"] == contract.DO_EXIT
+        assert {(await poll)["do"] for poll in polls} == {contract.DO_WAIT} and bench.looks == 2
+
+    on_bench(test)
+
+
 def test_agents_of_a_deleted_job_are_sent_home_at_once() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(1), pods(0, 1))

@@ -20,6 +20,7 @@ from trainjob_api import contract
 from trainjob_api.contract import SyncReply
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, Read, refusal
+from trainjob_operator.agents.owners import FindOwner, Owners
 from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.agents.reports import Asker, BadReport, Report, parse_report
 from trainjob_operator.agents.roster import News, Outdated, Roster
@@ -35,7 +36,6 @@ RECHECK_S = 0.005
 """Reports that change what others are told (the leader's address) are gathered for so long before open polls are
 looked through.
 """
-OWNER_TIMEOUT_S = 10.0
 TOKEN_RETRY_S = 5.0
 """An agent whose token cannot be checked now is asked to wait so long."""
 FAREWELL_S = 0.05
@@ -80,8 +80,6 @@ Authenticate = Callable[[str], Awaitable[Caller | None]]
 looked at.
 
 Raises ClusterError when that cannot be found out now; the agent is then asked to come again."""
-FindOwner = Callable[[JobKey], Awaitable[str | None]]
-"""A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
 EnqueueAfter = Callable[[JobKey, float], None]
 """Ask for a turn of a job in so many seconds."""
 
@@ -148,7 +146,7 @@ class Coordinator:
         """Requests, refused ones included."""
         self._clock = clock
         self._authenticate = authenticate
-        self._find_owner = find_owner
+        self._owners = Owners(find_owner)
         self._transition = transition
         self._roster = Roster(master_key)
         self._limit = RateLimit[tuple[JobKey, str]]()
@@ -340,8 +338,7 @@ class Coordinator:
         if self._clock.monotonic() < self._grace_ends:
             return
         try:
-            async with asyncio.timeout(OWNER_TIMEOUT_S):
-                uid = await self._find_owner(asker.key)
+            uid = await self._owners.find(asker.key, asker.job_uid)
         except (ClusterError, TimeoutError):
             return  # silence of the API is no verdict
         if uid == asker.job_uid:

@@ -1,4 +1,5 @@
-"""Keys that share one allowance of so many a second, and take turns by group: no namespace waits for a larger one.
+"""Keys that share one allowance of so many a second, and take turns by group: no namespace waits for a larger one, nor
+for one whose writes hang.
 
 Used by the progress writer. It is told the time by a clock, and does not know what a key is admitted to.
 """
@@ -6,34 +7,38 @@ Used by the progress writer. It is told the time by a clock, and does not know w
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.clock import Clock
+from trainjob_operator.loop.workqueue import Share
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Allowance(Generic[K]):
-    """`put` a key, `await next()` for the one whose turn it is; a key waits once, however often it is put."""
+    """`put` a key, `await next()` for the one whose turn it is, and say `done`; a key waits once, however often it is
+    put. Of a group that has a key under way no other is begun while other groups wait, and never more than `most`.
+    """
 
-    def __init__(self, clock: Clock, group: Callable[[K], Hashable], rate: float, burst: float) -> None:
+    def __init__(self, clock: Clock, share: Share[K], rate: float, burst: float) -> None:
         self._clock = clock
-        self._group = group
+        self._group, self._most = share.group, share.most
         self._bucket: RateLimit[None] = RateLimit(rate, burst)
-        self._lines: OrderedDict[Hashable, deque[K]] = OrderedDict()
+        self._lines: dict[Hashable, deque[K]] = {}
         """Of each group that has keys waiting, in the order in which the groups have their turns."""
         self._waiting: set[K] = set()
-        self._arrived = asyncio.Event()
+        self._under_way: Counter[Hashable] = Counter()
+        self._changed = asyncio.Event()
 
     def put(self, key: K) -> None:
         """It waits, behind those of its own group."""
         if key not in self._waiting:
             self._waiting.add(key)
             self._lines.setdefault(self._group(key), deque()).append(key)
-            self._arrived.set()
+            self._changed.set()
 
     def __contains__(self, key: K) -> bool:
         return key in self._waiting
@@ -41,23 +46,35 @@ class Allowance(Generic[K]):
     async def next(self) -> K:
         """The key whose turn it is, once the allowance has room."""
         while True:
-            pause_s = self._bucket.admit(None, self._clock.monotonic()) if self._waiting else None
+            group = self._next_group()
+            if group is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            pause_s = self._bucket.admit(None, self._clock.monotonic())
             if pause_s == 0.0:
-                return self._take()
-            if pause_s is None:
-                self._arrived.clear()
-                await self._arrived.wait()
-            else:
-                await self._clock.sleep_until(self._clock.monotonic() + pause_s)
+                return self._take(group)
+            await self._clock.sleep_until(self._clock.monotonic() + pause_s)
+
+    def done(self, key: K) -> None:
+        """What the key was admitted to is over."""
+        self._under_way -= Counter([self._group(key)])
+        self._changed.set()
 
     def give_back(self) -> None:
         """What a key was admitted to was not needed."""
         self._bucket.give_back(None)
 
-    def _take(self) -> K:
-        group, line = self._lines.popitem(last=False)
+    def _next_group(self) -> Hashable | None:
+        """The first of those that have least under way; None: all have their share."""
+        group = min(self._lines, key=self._under_way.__getitem__, default=None)
+        return None if group is None or self._under_way[group] >= self._most else group
+
+    def _take(self, group: Hashable) -> K:
+        line = self._lines.pop(group)
         key = line.popleft()
         if line:
             self._lines[group] = line  # behind the others
         self._waiting.discard(key)
+        self._under_way[group] += 1
         return key

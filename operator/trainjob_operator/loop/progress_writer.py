@@ -22,7 +22,7 @@ from trainjob_operator.loop.known import Known
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import heard_since
 from trainjob_operator.loop.shown import only_progress
-from trainjob_operator.loop.workqueue import WorkQueue
+from trainjob_operator.loop.workqueue import Share, WorkQueue
 
 WITHIN_S = 120.0
 """A write that takes longer is given up and left to a turn."""
@@ -30,8 +30,8 @@ WRITES_A_SECOND, WRITES_AT_ONCE = 25.0, 25.0
 """Of all jobs together: each write costs the operator a decision, a call and its echo in the watch, and an API server
 its share; 250 jobs that report all the time are written every PROGRESS_EVERY_S, 1,000 every 40 s.
 """
-WRITERS = 2
-"""Writes at once: one that hangs keeps not all others waiting."""
+WRITERS = 3
+"""Writes at once; one of them is always left to other namespaces: one whose writes hang keeps no other waiting."""
 PROGRESS_LOOK_S = 1.0
 """Progress of a job that was not looked at yet asks for a turn after so long."""
 
@@ -60,7 +60,8 @@ class ProgressWriter:
         self._log = means.log
         self._known, self._turns, self._hears = known, turns, hears
         self._queue: WorkQueue[JobKey] = WorkQueue(means.clock, means.rng)
-        self._due: Allowance[JobKey] = Allowance(means.clock, lambda key: key[0], WRITES_A_SECOND, WRITES_AT_ONCE)
+        share = Share[JobKey](group=lambda key: key[0], most=WRITERS - 1)
+        self._due: Allowance[JobKey] = Allowance(means.clock, share, WRITES_A_SECOND, WRITES_AT_ONCE)
         self._seen: dict[JobKey, Observed] = {}
         """The last look at each job that runs, as committed; all that writing its progress takes."""
 
@@ -120,6 +121,7 @@ class ProgressWriter:
                 self._turns.ask(key, 0.0)
             finally:
                 self._queue.done(key)
+                self._due.done(key)
             if not written:
                 self._due.give_back()
 

@@ -135,7 +135,7 @@ class Reconciler:
                     before = self._hear(news, before)
             except ClusterError as error:
                 failures += 1
-                wished_s = getattr(error, "retry_after_s", 0.0)
+                wished_s = error.retry_after_s
                 self._log.warning("watch failed, opening it again: %s", error)
             rest = max(wished_s, WATCH_BACKOFF.delay(max(1, failures), self._rng))
             await self._clock.sleep_until(self._clock.monotonic() + rest)
@@ -180,7 +180,8 @@ class Reconciler:
                 self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error, extra=_about(key))
             except (ClusterError, TimeoutError) as error:
                 self._known.doubt(key)
-                rest = self._queue.retry(key, getattr(error, "retry_after_s", 0.0))
+                wished_s = error.retry_after_s if isinstance(error, ClusterError) else 0.0
+                rest = self._queue.retry(key, wished_s)
                 self._log.warning(
                     "%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long", extra=_about(key)
                 )
