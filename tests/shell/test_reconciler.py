@@ -258,3 +258,29 @@ def test_the_service_of_the_job_is_made_once() -> None:
             assert calls.verbs.count("create_service") == 1
 
     run_virtual(main())
+
+
+class LateWatch(MemoryCluster):
+    """Its watch tells of everything a second late: after the turn that did it."""
+
+    async def watch(self) -> Any:
+        async for news in super().watch():
+            await asyncio.sleep(1.0)
+            yield news
+
+
+def test_what_a_turn_has_created_is_shown_though_nothing_else_happens() -> None:
+    """The answers to the creates were known before the watch told of them, so that what it told was no news."""
+
+    async def main() -> None:
+        async with Simulation(cluster_type=LateWatch) as sim:
+            sim.world.pace.schedule = (10**6, 10**6)
+            sim.cluster.create_job(manifest(workers=2))
+            await asyncio.sleep(10.0)
+            created = sim.job().status.condition("ResourcesCreated")
+            assert created is not None and created.status == "True", created
+            sim.calls.clear()
+            await asyncio.sleep(600.0)
+            assert sim.writes == []
+
+    run_virtual(main())

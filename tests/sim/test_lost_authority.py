@@ -15,7 +15,7 @@ from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.core.make import is_strange
 from trainjob_operator.core.model import Installation, Observed, PodPhase, PodView
-from trainjob_operator.loop.authority import TOLD_AT_ONCE, Authority
+from trainjob_operator.loop.authority import REFUSED_REST_S, TOLD_AT_ONCE, Authority
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 
 KUBELET_S = 75.0
@@ -179,6 +179,32 @@ def test_of_many_that_may_not_be_told_each_is_tried_once() -> None:
         assert asked == [pod.name for pod in pods]
         found = authority.with_strangers(observed.job.key, pods, "our CA")
         assert all(is_strange(pod.make) for pod in found)
+
+    run_virtual(main())
+
+
+def test_one_that_can_be_told_after_all_asks_for_a_turn() -> None:
+    """Its job is said to trust another CA no longer; the watch's word of our own patch is no news."""
+
+    async def main() -> None:
+        async def refuse(call: Call, moment: Moment) -> None:
+            raise Rejected("403: pods is forbidden")
+
+        cluster = MemoryCluster(VirtualClock(), faults=refuse)
+        pod = cluster.add_pod({"metadata": {"name": "digits-0", "namespace": "ml"}, "spec": {}})
+        view = PodView(
+            slot=0,
+            name="digits-0",
+            uid=pod["metadata"]["uid"],
+            phase=PodPhase.RUNNING,
+            authority="another",
+            authority_follows=True,
+        )
+        observed, authority = Observed(job=make_job(workers=1), pods=(view,)), Authority()
+        assert await authority.tell(cluster, observed, "our CA", 0.0) == ([], 0.0)
+        cluster.faults = None
+        told, again_s = await authority.tell(cluster, observed, "our CA", REFUSED_REST_S + 1.0)
+        assert len(told) == 1 and again_s == 0.0
 
     run_virtual(main())
 

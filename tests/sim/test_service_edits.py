@@ -59,6 +59,8 @@ def test_a_deleted_service_is_made_again() -> None:
             await asyncio.sleep(READ_AGAIN_S + 600.0)
             assert service(sim)["spec"]["selector"]
             assert told(sim) == ["the Service digits was deleted and is made again: workers find each other by it"]
+            created = sim.job().status.condition("ResourcesCreated")
+            assert created is not None and created.status == "True", created
 
     run_virtual(main())
 

@@ -28,6 +28,7 @@ from trainjob_operator.core.model import (
     Event,
     Installation,
     Observed,
+    ServiceView,
 )
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.pods.objects import worker_pod
@@ -69,6 +70,8 @@ class Applied:
     """Names that creates found taken: by somebody else's pod, or by one of ours that no list shows."""
     created: tuple[Manifest, ...] = ()
     """Pods, as the API server answered."""
+    service: ServiceView | None = None
+    """The Service that was made or put right, as the API server answered."""
     refused_deletes: tuple[str, ...] = ()
     error: ClusterError | None = None
     """The first that failed of everything else: the next turn looks afresh."""
@@ -115,6 +118,7 @@ async def apply(
         creates=creates,
         taken=frozenset(writer.taken),
         created=tuple(writer.created),
+        service=writer.service,
         refused_deletes=refused,
         error=next(iter(others), None),
     )
@@ -222,6 +226,7 @@ class _Writer:
         self.taken: set[str] = set()
         """Names of ours that pods bear already."""
         self.created: list[Manifest] = []
+        self.service: ServiceView | None = None
         self.events: list[Event] = []
         """What was done about what others did."""
 
@@ -239,7 +244,7 @@ class _Writer:
                 assert_never(action)
 
     async def _ensure_service(self) -> None:
-        await ensure_service(self._cluster, self._job, self.events.append)
+        self.service = await ensure_service(self._cluster, self._job, self.events.append)
 
     async def _create_pod(self, action: CreatePod) -> None:
         manifest = worker_pod(as_made(self._job), action.slot, self._installation, action.avoid_nodes)

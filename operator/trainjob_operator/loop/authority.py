@@ -69,7 +69,7 @@ class Authority:
             patch = {"metadata": {"annotations": {contract.ANNOTATION_AUTHORITY: ca}}}
             try:
                 told.append(await cluster.patch_pod(key[0], pod.name, pod.uid, patch))
-                deaf.pop(pod.uid, None)
+                news = deaf.pop(pod.uid, None) is not None or news
             except (NotFound, Conflict):
                 continue  # it is gone
             except Rejected:

@@ -338,10 +338,13 @@ class Reconciler:
         """What our own writes changed is known without the watch, and asks for a turn if there is more to do."""
         if done.creates is not None or done.error is not None:
             self._known.doubt(key)
-        if any(isinstance(action, EnsureService) for action in decision.actions):
-            self._known.served(key, None, None)
+        if done.service is not None:
+            self._known.served(key, done.service, self._clock.monotonic())
         self._known.written(done.job)
         self._known.created(key, done.created)
+        if done.created or done.service is not None:
+            # The watch's word of them will be no news, and what they change is to be shown.
+            self._queue.add(key)
         if done.job is observed.job:
             return
         again = decide(replace(observed, job=done.job), self._clock.steady())

@@ -26,35 +26,42 @@ async def read_service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
         manifest = await cluster.get_service(*job.key)
     except NotFound:
         return None
-    name, uid = job.metadata.name, job.metadata.uid
-    if owned_by(manifest, uid) and _changed(manifest, job):
-        return None
-    return ServiceView(name=name, owned=serves(manifest, name, uid))
+    return _view(manifest, job)
 
 
-async def ensure_service(cluster: Cluster, job: TrainJob, tell: Tell) -> None:
-    """Make it, or put it right; what others did to it is told. Raises any ClusterError but that it is there."""
+async def ensure_service(cluster: Cluster, job: TrainJob, tell: Tell) -> ServiceView | None:
+    """Make it, or put it right: as `read_service`, as the API server answered. What others did to it is told. Raises
+    any ClusterError but that it is there.
+    """
     namespace, name = job.metadata.namespace, job.metadata.name
     try:
-        await cluster.create_service(namespace, headless_service(job))
+        made = await cluster.create_service(namespace, headless_service(job))
     except Conflict:
-        await _put_right(cluster, job, tell)
-        return
+        return _view(await _put_right(cluster, job, tell), job)
     if job.status.attempt is not None:
         tell(_restored(f"the Service {name} was deleted and is made again: workers find each other by it"))
+    return _view(made, job)
 
 
-async def _put_right(cluster: Cluster, job: TrainJob, tell: Tell) -> None:
-    """Ours alone: of somebody else's the next turn tells."""
+async def _put_right(cluster: Cluster, job: TrainJob, tell: Tell) -> Manifest:
+    """Ours alone: of somebody else's the next turn tells. As it is then."""
     namespace, name = job.metadata.namespace, job.metadata.name
     manifest = await cluster.get_service(namespace, name)
     changed = _changed(manifest, job)
     if not changed or not owned_by(manifest, job.metadata.uid):
-        return
+        return manifest
     version = {"resourceVersion": manifest["metadata"]["resourceVersion"]}
-    await cluster.patch_service(namespace, name, {"metadata": version, "spec": changed})
+    right = await cluster.patch_service(namespace, name, {"metadata": version, "spec": changed})
     fields = " and ".join(f"spec.{field}" for field in changed)
     tell(_restored(f"{fields} of the Service {name} was changed and is put right: workers find each other by it"))
+    return right
+
+
+def _view(manifest: Manifest, job: TrainJob) -> ServiceView | None:
+    name, uid = job.metadata.name, job.metadata.uid
+    if owned_by(manifest, uid) and _changed(manifest, job):
+        return None
+    return ServiceView(name=name, owned=serves(manifest, name, uid))
 
 
 def _changed(manifest: Manifest, job: TrainJob) -> Manifest:
