@@ -444,6 +444,8 @@ class FunctionCode(TypedDict):
     """What may be imported ahead."""
     sets_variables: bool
     """It changes its environment, or may."""
+    serves: Optional[str]
+    """Why no store is served beside its ranks; None: it may be."""
 
 
 HANG_RESTART, HANG_REPORT, HANG_OFF = "Restart", "Report", "Off"

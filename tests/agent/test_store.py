@@ -32,7 +32,9 @@ if rank == 0:
     sys.exit(0)
 while os.getppid() and not os.path.exists("rank 0 is gone"):
     time.sleep(0.01)
-store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=timedelta(seconds=60))
+# In words that nobody who looks for a server in this text finds.
+port = int(os.environ["MASTER" + "_PORT"])
+store = getattr(dist, "TCP" + "Store")(os.environ["MASTER_ADDR"], port, timeout=timedelta(seconds=60))
 store.set("by", "rank 1")
 print("the store knows", store.get("by").decode(), flush=True)
 os._exit(0)
@@ -68,6 +70,27 @@ if dist.get_rank() == 0:
     subprocess.run([sys.executable, "child.py"])
 time.sleep(600)
 """
+SERVES = {
+    "a store": """
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, rank == 0)
+store.set(str(rank), "x")
+store.wait([str(1 - rank)])
+""",
+    "an HTTP server": """
+import http.server, time, urllib.request
+url = f"http://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}/"
+if rank == 0:
+    server = http.server.HTTPServer(("", int(os.environ["MASTER_PORT"])), http.server.SimpleHTTPRequestHandler)
+    server.handle_request()
+for _ in range(600 * rank):
+    try:
+        urllib.request.urlopen(url)
+        break
+    except OSError:
+        time.sleep(0.1)
+""",
+}
+"""On the ranks' port."""
 ONE_GROUP = """
 import os, time
 import torch.distributed as dist
@@ -101,6 +124,20 @@ def test_what_a_rank_starts_serves_a_store_of_its_own(tmp_path: Path) -> None:
         (rig.work / "child.py").write_text(OF_ITS_OWN % free_port())
         rig.run(1)
         rig.wait_text(0, "a child has a group of its own")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", SERVES)
+@pytest.mark.parametrize("wish", [contract.PREFORK_AUTO, contract.PREFORK_ALWAYS])
+def test_a_script_may_serve_something_else_on_the_ranks_port(tmp_path: Path, what: str, wish: str) -> None:
+    head = "import os, sys\nhow = 'a fork' if 'torch' in sys.modules else 'no fork'\nimport torch.distributed as dist\n"
+    script = f"{head}rank = int(os.environ['RANK'])\n{SERVES[what]}\nprint('served,', how, flush=True)\n"
+    env = {contract.ENV_VERBOSE: "1"}
+    with Rig(tmp_path, script=script, agents=1, processes=2, spec={"prefork": wish}, env=env) as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "completed")
+        rig.wait(lambda: rig.text(0).count("served, a fork") == 2)
+        rig.wait_text(0, "and may serve something on that port")
 
 
 @pytest.mark.slow

@@ -49,7 +49,6 @@ def test_why_not(wish: str, words: list[str], devices: bool, why: str | None) ->
         ("sys.path.append('src')", None),
         ("first = sys.path[0]", None),
         ("if sys.path == []: pass", None),
-        ("store = dist.TCPStore('localhost', 29500, 2, True)", "makes a TCPStore"),
         ("# no store of TCP", None),
         ("sys.modules['triton'] = None", "changes sys.modules"),
         ("sys.meta_path.insert(0, Finder())", "how modules are found"),
@@ -61,6 +60,29 @@ def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str
     found = choice.doubt("auto", texts)
     assert found is None if why is None else why in (found or "")
     assert choice.doubt("Always", texts) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("store = dist.TCPStore('localhost', 29500, 2, True)", "names TCPStore"),
+        ("from torch.distributed import TCPStore as Store", "names TCPStore"),
+        ("# no store of TCP", None),
+        ("jax.distributed.initialize()", "names jax.distributed"),
+        ("from jax import numpy, distributed", "names jax.distributed"),
+        ("import torch.distributed, jax", None),
+        ("HTTPServer(('', int(os.environ['MASTER_PORT'])), Handler)", "reads MASTER_PORT"),
+        ("os.environ['MASTER_PORT'] = '12355'", None),
+        ("os.environ.setdefault('MASTER_PORT', '12355')", None),
+        ("os.environ['MASTER_PORT'] = port or os.environ['MASTER_PORT']", "reads MASTER_PORT"),
+        ("os.environ['MASTER_PORT'] == '12355'", "reads MASTER_PORT"),
+    ],
+)
+def test_a_script_that_may_serve_on_the_ranks_port_has_no_store_there(line: str, why: str | None) -> None:
+    texts = [b"import helper\n", f"import sys\n{line}\n".encode()]
+    found = choice.serves(texts)
+    assert found is None if why is None else why in (found or "")
+    assert choice.doubt("auto", [b"import torch.distributed as dist\n"]) is None
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_script_that_comes_later_is_read_then(tmp_path: Path) -> None:
 
 
 FUNCTION = ["python", "-P", "-m", contract.WORKER_MODULE, "payload"]
-TOLD = {"doubt": None, "modules": ["torch"], "sets_variables": False}
+TOLD = {"doubt": None, "modules": ["torch"], "sets_variables": False, "serves": None}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ TOLD = {"doubt": None, "modules": ["torch"], "sets_variables": False}
     [
         ({"code": TOLD}, TOLD),
         ({"code": {**TOLD, "doubt": "it does"}}, {**TOLD, "doubt": "it does"}),
-        ({"code": {"modules": ["a", 3]}}, {"doubt": None, "modules": ["a"], "sets_variables": True}),
+        ({"code": {"modules": ["a", 3]}}, {"doubt": None, "modules": ["a"], "sets_variables": True, "serves": None}),
         ({"code": None}, None),
         ({"code": {"modules": 3}}, None),
         (["code"], None),

@@ -41,7 +41,7 @@ TRAIN = "def train():\n    from torch import optim\n"
 
 def test_of_a_function_its_module_is_read(folder: Path) -> None:
     train = loop(folder, "mine", mine=TRAIN)
-    expected = {"doubt": None, "modules": [*choice.AUTO], "sets_variables": False}
+    expected = {"doubt": None, "modules": [*choice.AUTO], "sets_variables": False, "serves": None}
     assert source.read(train, group=True) == source.read(functools.partial(train), group=True) == expected
 
 

@@ -12,9 +12,10 @@ from trainjob_api.contract import ForksReport
 class Account:
     """One per agent."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """`say`: a line of the worker's log."""
+    def __init__(self, say: Callable[[str], None], verbose: bool = False) -> None:
+        """`say`: a line of the worker's log. `verbose`: remarks are wanted too."""
         self._print = say
+        self._verbose = verbose
         self._said: List[str] = []
         self.standing: Optional[str] = None
         """Why no rank is forked, now and later."""
@@ -39,6 +40,12 @@ class Account:
         if why not in self._said:
             self._said.append(why)
             self._print(f"{what}: {why}")
+
+    def remark(self, text: str) -> None:
+        """What changes nothing for a user: once, where the log is verbose."""
+        if self._verbose and text not in self._said:
+            self._said.append(text)
+            self._print(text)
 
     def give_up(self, why: str) -> None:
         """No rank is forked from now on."""

@@ -27,7 +27,12 @@ _HIDES = re.compile(
 """It may bring modules that take the place of installed ones."""
 _SWAPS = re.compile(rb"sys\s*\.\s*(?:modules\s*\[[^\]\n]*\]\s*=(?!=)|(?:meta_path|path_hooks)\b)")
 """It may put something else in a module's place before that is imported."""
-_SERVES = re.compile(rb"\bTCPStore\s*\(")
+_SETS_PORT = re.compile(rb"""\[\s*["']MASTER_PORT["']\s*\]\s*=(?!=)|\bsetdefault\(\s*["']MASTER_PORT["']""")
+_SERVES = (
+    (re.compile(rb"\bTCPStore\b"), "names TCPStore"),
+    (re.compile(rb"\bjax\s*\.\s*distributed\b|\bfrom\s+jax\s+import\s[^\n]*\bdistributed\b"), "names jax.distributed"),
+    (re.compile(rb"\bMASTER_PORT\b"), "reads MASTER_PORT"),
+)
 """It may want the port on which the ranks' store is served beside them."""
 _FIRST = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:comet_ml|gevent|eventlet|unsloth|ddtrace)\b", re.M)
 """Such a library changes others as they are imported, and must come before them."""
@@ -59,7 +64,6 @@ _DOUBTS = (
         _PINS,
         "the script chooses its processors, which torch counts when it is imported: a fork has imported it already",
     ),
-    (_SERVES, "the script makes a TCPStore, and where ranks are forks theirs is served beside them"),
 )
 ROOM = 512 << 20
 """Bytes that a worker must have left: what the parent needs that imports torch, which its first rank would as well."""
@@ -110,6 +114,13 @@ def doubt(wish: str, texts: Sequence[bytes]) -> Optional[str]:
     if variables.sets_unknown(texts):
         return f"the script sets variables whose names come from elsewhere, perhaps OMP_NUM_THREADS{_READ_BEFORE}"
     return next((why for pattern, why in _DOUBTS if any(map(pattern.search, texts))), None)
+
+
+def serves(texts: Sequence[bytes]) -> Optional[str]:
+    """Why no store is served beside the ranks of a script with these texts; None: nobody else wants its port."""
+    read = [_SETS_PORT.sub(b"", text) for text in texts]
+    found = next((what for pattern, what in _SERVES if any(map(pattern.search, read))), None)
+    return None if found is None else f"the script {found}, and may serve something on that port"
 
 
 def plan(wish: Optional[Sequence[str]], texts: Sequence[bytes]) -> Plan:

@@ -70,6 +70,11 @@ class Maker:
             return choice.Plan(tuple(told["modules"]), True)
         return choice.plan(self._modules, self.script.texts())
 
+    def serves(self) -> Optional[str]:
+        """Why no store is served beside the ranks of the code as it is now; None: it may be."""
+        told = self.script.told()
+        return told["serves"] if told is not None else choice.serves(self.script.texts())
+
     def may_learn(self) -> bool:
         """Whether what the code imports may be imported ahead. A module that reads a variable at its import would have
         read it before code that sets it: of code that nobody can read, who knows.

@@ -51,9 +51,14 @@ class Script:
         if not isinstance(code, dict) or not isinstance(code.get("modules"), list):
             return None
         modules = [name for name in code["modules"] if isinstance(name, str)]
-        doubt = code.get("doubt")
+        doubt, serves = code.get("doubt"), code.get("serves")
         sets = bool(code.get("sets_variables", True))
-        return {"doubt": None if doubt is None else str(doubt), "modules": modules, "sets_variables": sets}
+        return {
+            "doubt": None if doubt is None else str(doubt),
+            "modules": modules,
+            "sets_variables": sets,
+            "serves": None if serves is None else str(serves),
+        }
 
     def front(self) -> Tuple[str, ...]:
         """Folders that the program puts in front of sys.path before it imports anything."""

@@ -58,7 +58,7 @@ class WarmStarter:
         empty: nothing is learned.
         """
         self._console = console
-        self._account = Account(console.say)
+        self._account = Account(console.say, console.verbose)
         self._words = tuple(words)
         self._local_world_size = local_world_size
         self._wish = wish
@@ -83,7 +83,9 @@ class WarmStarter:
         """Ranks of an attempt here."""
         self._next: Optional[asyncio.TimerHandle] = None
         """Makes the forks of the next start."""
-        self.stores = Stores(self.single, lambda why: self._account.say(why, "rank 0 serves the ranks' store itself"))
+        self.stores = Stores(
+            self._for_store, lambda why: self._account.say(why, "rank 0 serves the ranks' store itself")
+        )
 
     @property
     def parent(self) -> Optional[WarmParent]:
@@ -171,6 +173,13 @@ class WarmStarter:
             if not gate.stands:
                 gate.drop()
         return gate if gate.stands else None
+
+    async def _for_store(self, module: str) -> Optional[Gate]:
+        why = self._maker.serves()
+        if why is None:
+            return await self.single(module)
+        self._account.remark(f"rank 0 serves the ranks' store itself: {why}")
+        return None
 
     async def _awaited(self) -> Optional[WarmParent]:
         """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""

@@ -36,6 +36,7 @@ def read(loop: Callable[..., Any], *, group: bool) -> FunctionCode | None:
         "doubt": choice.doubt(contract.PREFORK_AUTO, texts),
         "modules": list(choice.plan(None, texts).modules),
         "sets_variables": variables.sets_any(texts),
+        "serves": choice.serves(own),
     }
 
 
