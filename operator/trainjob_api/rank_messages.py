@@ -22,8 +22,10 @@ class Hello(NamedTuple):
     world_size: int
     local_rank: int = 0
     pid: int = 0
-    again: bool = False
-    """This program has greeted before, over a connection that it has lost."""
+    n: int = 0
+    """Of this greeting: a later one of the machine has a higher number. They may be read in another order."""
+    first: int = 0
+    """That of this program's first one. It has lost the connections before this."""
     heard: int = 0
     """Words of its agent that it has read over those before. The agent says its last one again if that is not among
     them: the program may have lost it, and waits for it.

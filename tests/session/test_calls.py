@@ -63,6 +63,8 @@ def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
     )
     assert context.get_storage() == str(agent.root)
     agent.wait_for("hello", lambda: agent.hellos)
+    (hello,) = agent.hellos
+    assert hello["n"] > 0
     assert agent.hellos == [
         {
             "op": "hello",
@@ -71,7 +73,8 @@ def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
             "world_size": 2,
             "attempt": 3,
             "pid": os.getpid(),
-            "again": False,
+            "n": hello["n"],
+            "first": hello["n"],
             "heard": 0,
         }
     ]

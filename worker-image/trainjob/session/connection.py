@@ -17,16 +17,36 @@ from trainjob.session import errors
 CONNECT_TIMEOUT_S = 30.0
 
 
+class Vanished(Exception):
+    """The program has closed the descriptor before it was connected."""
+
+
 class Connection:
-    """To the agent's socket at `path`. Raises AgentLostError."""
+    """To the agent's socket at `path`. Raises AgentLostError, and Vanished."""
 
     def __init__(self, path: str) -> None:
-        self._sock = _connect(path)
+        try:
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # this process's own trouble
+            raise errors.AgentLostError(f"No connection to the agent of this worker can be made: {error}") from None
         self._file = self._now()
+        try:
+            self._sock.settimeout(CONNECT_TIMEOUT_S)
+            self._sock.connect(path)
+            self._sock.settimeout(None)
+        except OSError as error:
+            vanished = not self.is_there()
+            self.close()
+            if vanished:
+                raise Vanished from None
+            raise errors.AgentLostError(
+                f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process "
+                "outlived it."
+            ) from None
 
     def is_there(self) -> bool:
         """Whether the descriptor is still ours."""
-        return self._now() == self._file
+        return self._file is not None and self._now() == self._file
 
     def recv(self, count: int) -> bytes:
         """As a socket's."""
@@ -56,20 +76,3 @@ class Connection:
         except OSError:
             return None
         return found.st_dev, found.st_ino
-
-
-def _connect(path: str) -> socket.socket:
-    try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    except OSError as error:  # this process's own trouble
-        raise errors.AgentLostError(f"No connection to the agent of this worker can be made: {error}") from None
-    try:
-        sock.settimeout(CONNECT_TIMEOUT_S)
-        sock.connect(path)
-        sock.settimeout(None)
-    except OSError as error:
-        sock.close()
-        raise errors.AgentLostError(
-            f"The agent of this worker does not answer on {path}: {error}. It was stopped, or this process outlived it."
-        ) from None
-    return sock

@@ -25,7 +25,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
 
 from trainjob.session import context, errors
-from trainjob.session.connection import Connection
+from trainjob.session.connection import Connection, Vanished
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
     FROM_RANK,
@@ -54,6 +54,9 @@ from trainjob_api.typed import BadMessage
 FLUSH_INTERVAL_S = 0.2
 EXIT_FLUSH_S = 2.0
 ROWS_PER_MESSAGE = 500
+TRIES = 1000
+"""To send a frame, where the program closes all descriptors again and again."""
+_CLOSED_AT_ONCE = "the program has closed the descriptor of every new one at once"
 LOG_ROWS_KEPT = 65536
 """Rows that wait for a slow agent; beyond it the oldest go, since a step must never wait for its own log."""
 
@@ -74,7 +77,8 @@ class Line:
         self._inside = False
         """That call is still being made."""
         self._collectives = 0
-        self._greeted = False
+        self._first = 0
+        """Number of this program's first greeting; 0: there was none."""
         self._heard = 0
         """Words of the agent, over all connections."""
         self._rows: Deque[LogRow] = deque(maxlen=LOG_ROWS_KEPT)
@@ -82,15 +86,27 @@ class Line:
         self._connection = self._greet()
 
     def _greet(self) -> Connection:
-        connection, who = Connection(self.context.agent_socket), self.context
-        hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), self._greeted, self._heard)
-        try:
-            connection.sendall(FROM_RANK.encode(hello))
-        except OSError as error:
-            connection.close()
-            raise _lost(contract.OP_HELLO, error) from None
-        self._greeted = True
-        return connection
+        who = self.context
+        for _ in range(TRIES):
+            # Of all programs on this machine: a shell may run several as this rank, and one may become another.
+            n = time.monotonic_ns()
+            hello = Hello(who.rank, who.attempt, who.world_size, who.local_rank, os.getpid(), n, self._first or n)
+            frame = FROM_RANK.encode(hello._replace(heard=self._heard))
+            try:
+                connection = Connection(who.agent_socket)
+            except Vanished:
+                continue
+            try:
+                connection.sendall(frame)
+            except OSError as error:
+                vanished = not connection.is_there()
+                connection.close()
+                if vanished:
+                    continue
+                raise _lost(contract.OP_HELLO, error) from None
+            self._first = hello.first
+            return connection
+        raise _lost(contract.OP_HELLO, OSError(_CLOSED_AT_ONCE))
 
     def post(self, word: FromRank) -> None:
         """Send without an answer. Raises AgentLostError."""
@@ -98,14 +114,20 @@ class Line:
 
     def _send(self, frame: bytes, operation: str) -> None:
         with self._sending:
-            self._renew()
-            self._torn = True
-            try:
-                self._connection.sendall(frame)
-            except OSError as error:
+            for _ in range(TRIES):
+                self._renew()
+                self._torn = True
+                try:
+                    self._connection.sendall(frame)
+                except OSError as error:
+                    self._torn = False
+                    if self._connection.is_there():
+                        raise _lost(operation, error) from None
+                    # What is there of the frame is no frame, so it is not heard: once more, over another connection.
+                    continue
                 self._torn = False
-                raise _lost(operation, error) from None
-            self._torn = False
+                return
+            raise _lost(operation, OSError(_CLOSED_AT_ONCE))
 
     def _receive(self) -> ToRank:
         """The agent's next word, over whichever connection is ours by then."""
@@ -115,6 +137,7 @@ class Line:
                 connection = self._connection
             try:
                 word = TO_RANK.parse(*wire.receive(connection))
+                number = self._heard + 1
                 if isinstance(word, Repeated):
                     number, word = word.n, TO_RANK.parse(*wire.receive(connection))
                     if number <= self._heard:
@@ -123,7 +146,7 @@ class Line:
                 if connection.is_there() and self._connection is connection:
                     raise
                 continue
-            self._heard += 1
+            self._heard = number
             return word
 
     def _renew(self) -> None:

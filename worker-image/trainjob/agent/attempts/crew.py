@@ -182,8 +182,8 @@ class Crew:
 
     # -- what they say -------------------------------------------------------------------------------------------------
 
-    def _greeted(self, hello: Hello) -> None:
-        self.process_of(hello.rank).greet(hello.rank, is_new=not hello.again)
+    def _greeted(self, hello: Hello, is_new: bool) -> None:
+        self.process_of(hello.rank).greet(hello.rank, is_new)
         if not self._shape.plain:
             self._member.launched(hello.world_size)
         self._site.changed(False)

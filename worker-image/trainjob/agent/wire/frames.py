@@ -51,6 +51,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """What the transport would have to copy: of a frame for many receivers there is one in this process."""
         self._full = False
         self._ending = False
+        self._mute = False
         self._writable: Optional[asyncio.Future[None]] = None
         self._now = asyncio.get_running_loop().time
         self.heard_at = self._sent_at = self._now()
@@ -134,7 +135,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def send_frame(self, frame: bytes) -> None:
         """The same of one that is encoded already: many receivers share it."""
-        if self._transport is None or self._ending:
+        if self._transport is None or self._ending or self._mute:
             return
         self._sent_at = self._now()
         if self._full or self._queue:
@@ -179,6 +180,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def say_no_more(self) -> None:
         """The other side reads an end, and what it still says is heard."""
         self._queue.clear()
+        self._mute = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 

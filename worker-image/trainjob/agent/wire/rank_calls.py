@@ -12,7 +12,7 @@ import glob
 import os
 import shutil
 import tempfile
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.agent.processes.reaper import Process
 from trainjob.agent.wire.frames import FrameConnection
@@ -40,7 +40,8 @@ multiprocessing listens on when it hands tensors over, each name marked as their
 """
 SHORT_PREFIX = "/tmp/trainjob-"
 OnCall = Callable[[int, FromRank], None]
-OnHello = Callable[[Hello], None]
+OnHello = Callable[[Hello, bool], None]
+"""And whether it is the first that is read of its program."""
 OnParted = Callable[[int, Process, Optional[Farewell]], None]
 """A rank's last connection is gone: whose it was, and its farewell."""
 
@@ -69,6 +70,15 @@ class SocketFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+class _Speaker(NamedTuple):
+    """Of one connection."""
+
+    rank: int
+    pid: Optional[int]
+    n: int
+    """Of its greeting."""
+
+
 class _Said(NamedTuple):
     """To the program that speaks as a rank now."""
 
@@ -88,9 +98,12 @@ class RankServer:
         self._on_call = on_call
         self._on_parted = on_parted
         self._processes: Dict[FrameConnection, Process] = {}
-        self._farewells: Dict[FrameConnection, Farewell] = {}
+        self._farewells: Dict[FrameConnection, Tuple[int, Farewell]] = {}
+        """With the number of the greeting after which it was said."""
         self._connections: Dict[int, FrameConnection] = {}
-        self._ranks: Dict[FrameConnection, int] = {}
+        self._speakers: Dict[FrameConnection, _Speaker] = {}
+        self._programs: Dict[int, int] = {}
+        """The number of the first greeting of the program that speaks as a rank now."""
         self._closed: Dict[int, asyncio.Future[None]] = {}
         self._made: Dict[int, int] = {}
         """Calls of each rank that all ranks make together, over all its programs."""
@@ -156,59 +169,73 @@ class RankServer:
             os.unlink(self.path)
 
     def _frame(self, connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-        rank, word = self._ranks.get(connection), FROM_RANK.parse(message, blob)
-        if rank is not None:
-            if isinstance(word, Farewell):
-                self._farewells[connection] = word
-                return
-            self._farewells.pop(connection, None)
-            if isinstance(word, Collective):
-                self._made[rank] = word.n + self._before.get(rank, 0)
-                word = word._replace(n=self._made[rank])
-            elif isinstance(word, State):
-                word = word._replace(n=word.n + self._before.get(rank, 0))
-            self._on_call(rank, word)
+        speaker, word = self._speakers.get(connection), FROM_RANK.parse(message, blob)
+        if speaker is None:
+            if not isinstance(word, Hello) or word.attempt != self._attempt:
+                raise ValueError("the first frame of a rank is its hello, with this attempt's number")
+            self._greeted(connection, word)
             return
-        if not isinstance(word, Hello) or word.attempt != self._attempt:
-            raise ValueError("the first frame of a rank is its hello, with this attempt's number")
-        rank = word.rank
-        if word.again:
-            self._has_lost(rank, connection.peer_pid)
-        self._ranks[connection] = rank
-        self._connections[rank] = connection
-        if self._on_parted is not None and connection.peer_pid is not None:
-            process = Process.of(connection.peer_pid)
+        rank = speaker.rank
+        if isinstance(word, Farewell):
+            self._farewells[connection] = speaker.n, word
+            return
+        if self._farewells.get(connection, (0,))[0] <= speaker.n:
+            self._farewells.pop(connection, None)
+        if isinstance(word, Collective):
+            self._made[rank] = word.n + self._before.get(rank, 0)
+            word = word._replace(n=self._made[rank])
+        elif isinstance(word, State):
+            word = word._replace(n=word.n + self._before.get(rank, 0))
+        self._on_call(rank, word)
+
+    def _greeted(self, connection: FrameConnection, hello: Hello) -> None:
+        rank = hello.rank
+        speaker = self._speakers[connection] = _Speaker(rank, connection.peer_pid, hello.n)
+        if self._on_parted is not None and speaker.pid is not None:
+            process = Process.of(speaker.pid)
             if process is not None:
                 self._processes[connection] = process
-        if not word.again:
+        is_new = hello.first > self._programs.get(rank, 0)
+        if is_new:
+            self._programs[rank] = hello.first
             self._before[rank] = self._made.get(rank, 0)
             self._said.pop(rank, None)
-        self._on_hello(word)
+        own = [each for each in self._of(rank) if self._speakers[each].pid == speaker.pid]
+        newest = max(own, key=lambda each: self._speakers[each].n)
+        for older in own:
+            # The program has lost them. What it said there is heard; where one of its threads still waits at one for an
+            # answer, though its descriptor is closed, it reads an end, and waits on at the newest.
+            if older is not newest:
+                older.say_no_more()
+        if newest is not connection:
+            return
+        self._connections[rank] = connection
+        self._on_hello(hello, is_new)
         said = self._said.get(rank, _Said())
-        if said.words > word.heard:
+        if said.words > hello.heard:
             connection.send_frame(TO_RANK.encode(Repeated(said.words)))
             connection.send_frame(said.last)
 
-    def _has_lost(self, rank: int, pid: Optional[int]) -> None:
-        """A program's connections before: where one of its threads still waits at one for an answer, though its
-        descriptor is closed, it reads an end, and waits on at the new one.
-        """
-        for older, speaks_as in self._ranks.items():
-            if speaks_as == rank and older.peer_pid == pid:
-                older.say_no_more()
+    def _of(self, rank: int) -> List[FrameConnection]:
+        return [connection for connection, speaker in self._speakers.items() if speaker.rank == rank]
 
     def _lost(self, connection: FrameConnection) -> None:
-        rank = self._ranks.pop(connection, None)
+        speaker = self._speakers.pop(connection, None)
         process, farewell = self._processes.pop(connection, None), self._farewells.pop(connection, None)
-        if rank is not None and self._connections.get(rank) is connection:
-            del self._connections[rank]
-            others = [other for other, speaks_as in self._ranks.items() if speaks_as == rank]
-            if others:
-                # A child of the rank's that had called as well.
-                self._connections[rank] = others[-1]
-                return
-            if self._on_parted is not None and process is not None:
-                self._on_parted(rank, process, farewell)
-            waiting = self._closed.pop(rank, None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+        if speaker is None or self._connections.get(speaker.rank) is not connection:
+            return
+        rank = speaker.rank
+        del self._connections[rank]
+        others = self._of(rank)
+        if others:
+            # Those that its program had lost before are not read to their end yet; or a child of the rank's had called
+            # as well.
+            heir = self._connections[rank] = max(others, key=lambda each: self._speakers[each].n)
+            if farewell is not None and self._speakers[heir].pid == speaker.pid:
+                self._farewells[heir] = farewell
+            return
+        if self._on_parted is not None and process is not None:
+            self._on_parted(rank, process, None if farewell is None else farewell[1])
+        waiting = self._closed.pop(rank, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
