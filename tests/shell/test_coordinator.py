@@ -346,6 +346,20 @@ def test_agents_of_a_deleted_job_are_sent_home_at_once() -> None:
     on_bench(test)
 
 
+def test_of_two_states_of_a_job_the_newer_one_stays() -> None:
+    """A turn that looked before progress was written commits its look after it."""
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1, version="10"), pods(0))
+        bench.coordinator.commit(job(version="9"), pods(0, 1))
+        assert (await bench.told(0))["do"] == contract.DO_RUN
+        assert (await bench.told(1))["do"] == contract.DO_RUN, "of its pods the look is the newer one"
+        bench.coordinator.commit(job(uid="second-uid", version="2"), pods(0))
+        assert (await bench.told(0, seq=3))["exit_code"] == contract.EXIT_REMOVED
+
+    on_bench(test)
+
+
 def test_agents_of_a_recreated_jobs_predecessor_are_sent_home() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(1), pods(0, 1))
@@ -695,7 +709,7 @@ def test_who_is_asked_and_never_speaks_again_is_forgotten_with_its_pod() -> None
             bench.coordinator.commit(job(attempt=1, version=str(uid)), [leader, other])
             await bench.told(slot=1, pod_uid=f"other-{uid}", attempt=1, ranks=[broken])
             assert bench.coordinator._asked == {KEY: {f"pod-{uid}"}}
-        bench.coordinator.commit(job(attempt=1, version="last"), [])
+        bench.coordinator.commit(job(attempt=1, version="1000000"), [])
         assert not bench.coordinator._asked
 
     on_bench(test)

@@ -166,6 +166,45 @@ def test_a_write_whose_answer_is_lost_is_news_when_the_watch_tells_of_it() -> No
     assert writing.news
 
 
+@pytest.mark.parametrize("edit", ["spec", "annotation", "deletion"])
+@pytest.mark.parametrize("known_by", ["watch", "read"])
+def test_what_people_do_while_a_write_of_ours_hangs_is_heard_at_once(edit: str, known_by: str) -> None:
+    bench = Bench("")
+    bench.began()
+    if known_by == "read":
+        bench.known.doubt(KEY)
+        with bench.known.reading(KEY) as reading:
+            job = read_job(bench.job)
+            reading.take(Sight(job=job, pods=(), service=SERVICE, read=True), [], 0.0)
+    with bench.known.writing(KEY) as writing:
+        ours = bench.stored(phase="Pending")
+        assert bench.tell(ours) == [False]
+        if edit == "spec":
+            theirs = bench.cluster.update_job_spec(*KEY, {"workers": 4})
+        elif edit == "annotation":
+            theirs = bench.cluster.annotate_job(*KEY, {"trainjob.dev/restart": "now"})
+        else:
+            theirs = bench.cluster.annotate_job(*KEY, {})
+            theirs["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+        assert bench.tell(theirs) == [True]
+        job = bench.known.job(KEY)  # type: ignore[assignment]
+        assert job is not None and job.metadata.resource_version == theirs["metadata"]["resourceVersion"]
+        bench.known.written(read_job(ours))
+    assert not writing.news and bench.known.job(KEY) == job, "no older one comes back"
+
+
+def test_a_read_that_is_older_than_what_was_written_meanwhile_is_not_kept() -> None:
+    """The watch has not told of the write yet."""
+    bench = Bench("")
+    bench.began()
+    bench.known.doubt(KEY)
+    with bench.known.reading(KEY) as reading:
+        job = read_job(bench.job)
+        bench.known.written(read_job(bench.stored(phase="Running")))
+        reading.take(Sight(job=job, pods=(), service=SERVICE, read=True), [], 0.0)
+    assert bench.known.job(KEY) is None and bench.phases() is None
+
+
 def test_a_job_that_is_deleted_while_a_write_is_under_way_is_gone_at_once() -> None:
     bench = Bench()
     bench.began()

@@ -25,6 +25,7 @@ from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.manifests import is_older
 
 UNLISTED_KEPT = timedelta(minutes=5)
 """How long the word of a pod is kept that no list has shown (yet)."""
@@ -80,8 +81,12 @@ class Roster:
     # --- What the cluster holds ---------------------------------------------------------------------------------------
 
     def commit(self, job: TrainJob, pods: Iterable[PodView], now: datetime) -> bool:
-        """The job as it was read or written, with its pods; whether that differs from what was known."""
+        """The job as it was read or written, with its pods; whether that differs from what was known. Of two states of
+        a job the newer one stays: a turn may have looked before progress was written.
+        """
         known = self._committed.get(job.key)
+        if known is not None and is_older(job, known.job):
+            job = known.job
         slots = {pod.uid: pod.slot for pod in pods if pod.owned}
         new = _Committed(job, slots, {slot: uid for uid, slot in slots.items()})
         if known is not None and known.job.metadata.uid != job.metadata.uid:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import Metadata, TrainJob
 from trainjob_operator.cluster import JobKey, Manifest, Seen
 from trainjob_operator.core.model import PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
@@ -41,6 +41,8 @@ class _Entry:
 
     uid: str
     version: int
+    wish: int
+    """Of what people may want of the job, a hash: our own writes leave it as it is."""
     stored: bytes = b""
     """The job as JSON, a tenth of what it takes as objects; empty: only `job` is known."""
     at_rest: bool = False
@@ -93,7 +95,8 @@ class Known:
     def _job_told(self, seen: Seen) -> bool:
         metadata, entry = seen.manifest["metadata"], self._entries.get(seen.key)
         writing = self._writings.get(seen.key)
-        if writing is not None and entry is not None and not seen.gone:
+        wish = _wish(metadata)
+        if writing is not None and entry is not None and not seen.gone and wish == entry.wish:
             writing.told.append(seen)
             return False
         version, newest = _version(metadata), self._newest.get(seen.key)
@@ -102,8 +105,10 @@ class Known:
         self._see(seen.key, metadata["uid"], version)
         if entry is None or entry.uid != metadata["uid"]:
             if not seen.gone:
-                entry = _Entry(metadata["uid"], version, _packed(seen.manifest), at_rest=_is_at_rest(seen.manifest))
-                self._entries[seen.key] = entry
+                at_rest = _is_at_rest(seen.manifest)
+                self._entries[seen.key] = _Entry(
+                    metadata["uid"], version, wish, _packed(seen.manifest), at_rest=at_rest
+                )
             return True
         if seen.gone:
             del self._entries[seen.key]
@@ -111,6 +116,7 @@ class Known:
         if version > entry.version or (version == entry.version and not entry.stored):
             news = version > entry.version
             entry.version, entry.stored, entry.at_rest = version, _packed(seen.manifest), _is_at_rest(seen.manifest)
+            entry.wish = wish
             entry.job = None if news or (entry.job and entry.job.status.finished) else entry.job
             return news
         return False
@@ -242,9 +248,12 @@ class Known:
         self._see(key, job.metadata.uid, int(job.metadata.resource_version))
         if reading.void or (before is not None and before.uid != job.metadata.uid):
             return
-        entry = _Entry(job.metadata.uid, int(job.metadata.resource_version), job=job)
+        entry = _Entry(job.metadata.uid, int(job.metadata.resource_version), _wish_of(job.metadata), job=job)
         if before is not None and before.version >= entry.version:
-            entry.version, entry.stored, entry.job = before.version, before.stored, before.job
+            entry.version, entry.wish = before.version, before.wish
+            entry.stored, entry.job = before.stored, before.job
+        if self._newest[key][1] > entry.version:
+            return  # written meanwhile, and the watch has not told of it yet
         for manifest in (*manifests, *reading.told):
             if manifest["metadata"]["uid"] not in reading.gone:
                 self._put(entry, key, manifest)
@@ -296,8 +305,9 @@ class Reading:
 
 class Writing:
     """One status write under way. The watch may tell of it before it is answered, and that is no news: what is told of
-    the job meanwhile is judged once the answer is known. A turn may begin while progress is written: of the two the
-    first hears, and what is told after that is judged at once.
+    the job meanwhile and may be the write itself is judged once the answer is known. What people did (an edit, an
+    annotation, a deletion) is heard at once, for a write may hang. A turn may begin while progress is written: of the
+    two the first hears, and what is told after that is judged at once.
     """
 
     def __init__(self, known: Known, key: JobKey) -> None:
@@ -320,8 +330,19 @@ class Writing:
 
 
 def _version(metadata: Manifest) -> int:
-    """Versions of one kind are ordered: Kubernetes promises it since 1.35, and etcd's revisions always were."""
+    """See `is_older`."""
     return int(metadata["resourceVersion"])
+
+
+def _wish(metadata: Manifest) -> int:
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    return hash((metadata.get("generation", 1), metadata.get("deletionTimestamp") is not None, frozenset(annotations.items())))
+
+
+def _wish_of(metadata: Metadata) -> int:
+    """The same, of a job that was read."""
+    deleting = metadata.deletion_timestamp is not None
+    return hash((metadata.generation, deleting, frozenset(metadata.annotations.items())))
 
 
 def _is_at_rest(manifest: Manifest) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 from dataclasses import replace
 from typing import Protocol
 
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import ClusterError, JobKey
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import Decision, Observed
@@ -23,6 +24,7 @@ from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import heard_since
 from trainjob_operator.loop.shown import only_progress
 from trainjob_operator.loop.workqueue import Share, WorkQueue
+from trainjob_operator.manifests import is_older
 
 WITHIN_S = 120.0
 """A write that takes longer is given up and left to a turn."""
@@ -78,13 +80,16 @@ class ProgressWriter:
         age_s = elapsed(self._clock.steady(), written_at) if written_at is not None else 0.0
         self._queue.add_after(key, min(max(0.0, due_s - age_s), PROGRESS_EVERY_S))
 
-    def remember(self, key: JobKey, seen: Observed) -> None:
-        """The last look, with the job as it was committed then."""
-        attempt = seen.job.status.attempt
+    def remember(self, key: JobKey, seen: Observed) -> TrainJob:
+        """The last look, with the job as it was committed then; the job as it is, with progress that was written since
+        that look.
+        """
+        before, attempt = self._seen.pop(key, None), seen.job.status.attempt
+        if before is not None and is_older(seen.job, before.job):
+            seen = replace(seen, job=before.job)
         if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
             self._seen[key] = seen
-        else:
-            self._seen.pop(key, None)
+        return seen.job
 
     def forget(self, key: JobKey) -> None:
         """The job is gone, or another's to look after."""
@@ -152,8 +157,17 @@ class ProgressWriter:
         if writing.news:
             self._turns.ask(key, 0.0)
         self.put_off(key, decision)
-        if self._seen.get(key) is seen and job is not seen.job:
-            self._seen[key] = replace(seen, job=job)
-            self._coordinator.commit(job, seen.pods)
-            self._hears.on_job(job)
+        self._wrote(key, job)
         return job is not seen.job
+
+    def _wrote(self, key: JobKey, job: TrainJob) -> None:
+        """A turn beside the write may have left a newer look at the same state meanwhile: its pods and this job go
+        together. If it has written, its job is the newer one.
+        """
+        seen = self._seen.get(key)
+        if seen is None or not is_older(seen.job, job):
+            return
+        self._seen[key] = replace(seen, job=job)
+        if not self._turns.has_turn(key):  # it has newer pods
+            self._coordinator.commit(job, seen.pods)
+        self._hears.on_job(job)

@@ -320,8 +320,7 @@ class Reconciler:
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
             self._log.warning("%s/%s: pods or Service cannot be created: %s", *key, trouble.first, extra=_about(key))
-        self._progress.remember(key, replace(observed, job=done.job))
-        self._hears.on_job(done.job)
+        self._hears.on_job(self._progress.remember(key, replace(observed, job=done.job)))
         await self._tell_authority(key, observed)
         if done.error is not None:
             raise done.error
