@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from support.puppets import Pace
-from support.simulation import Operator, Simulation, manifest
+from support.simulation import NAMESPACE, Operator, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api import contract
 from trainjob_operator.memory import Moment
@@ -70,5 +72,36 @@ def test_ranks_of_the_other_installation_run_on() -> None:
             await asyncio.sleep(300.0)
             assert sim.agent(0).ranks[0]["state"] == contract.RANK_RUNNING
             assert isinstance(sim.operator, Operator)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["watched", "in a gap"])
+def test_a_job_of_the_other_installation_that_is_deleted_is_forgotten(heard: bool) -> None:
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.claims.why = "namespace team is served by ops"
+            sim.cluster.create_job(manifest())
+            await asyncio.sleep(100.0)
+            assert sim.operator is not None
+            reconciler = sim.operator.reconciler
+            assert reconciler.namespaces() == {NAMESPACE} and reconciler.waiting() == 1
+            if not heard:
+                reconciler._known.begin()
+            sim.cluster.remove_job(NAMESPACE, "digits")
+            await asyncio.sleep(60.0)
+            assert reconciler.namespaces() == set() and reconciler.waiting() == 0
+
+    run_virtual(main())
+
+
+def test_a_job_of_the_other_installation_that_nobody_can_read_is_left_to_it() -> None:
+    async def main() -> None:
+        async with Served(seed=1) as sim:
+            sim.claims.why = "namespace team is served by ops"
+            sim.cluster.create_job(manifest(workers="many"))
+            await asyncio.sleep(100.0)
+            assert sim.writes == []
+            assert sim.operator is not None and sim.operator.reconciler.waiting() == 1, "it may be ours one day"
 
     run_virtual(main())

@@ -229,18 +229,29 @@ class Reconciler:
         return job
 
     async def _stand_back(self, key: JobKey, why: str) -> None:
-        """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once."""
+        """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once.
+        Raises NotFound.
+        """
         self._coordinator.leave(key)
         self._known.leave(key)
         self._progress.forget(key)
+        job = await self._theirs(key)
         if self._said.get(key) != why:
-            job = self._known.job(key) or read_job(await self._cluster.get_job(*key))
-            if not job.status.finished:
+            if job is not None and not job.status.finished:
                 event = Event("Warning", contract.REASON_SERVED_ELSEWHERE, why)
                 await self._cluster.create_event(key[0], event_manifest(job, event))
             self._say(key, why)
         self._queue.succeeded(key)
         self._queue.add_after(key, ELSEWHERE_LOOK_S)
+
+    async def _theirs(self, key: JobKey) -> TrainJob | None:
+        """A job that another installation looks after; None: nobody can read it, and the other one says so. Raises
+        NotFound.
+        """
+        try:
+            return self._known.job(key) or read_job(await self._cluster.get_job(*key))
+        except UnreadableJob:
+            return None
 
     async def _decided(self, key: JobKey) -> tuple[Observed, Decision]:
         """The look that the turn acts on, and what it decides. Raises NotFound, UnreadableJob, any ClusterError."""
