@@ -336,7 +336,8 @@ def _version(metadata: Manifest) -> int:
 
 def _wish(metadata: Manifest) -> int:
     annotations: dict[str, str] = metadata.get("annotations") or {}
-    return hash((metadata.get("generation", 1), metadata.get("deletionTimestamp") is not None, frozenset(annotations.items())))
+    deleting = metadata.get("deletionTimestamp") is not None
+    return hash((metadata.get("generation", 1), deleting, frozenset(annotations.items())))
 
 
 def _wish_of(metadata: Metadata) -> int:
