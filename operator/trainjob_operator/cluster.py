@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from trainjob_api.v1alpha1 import TrainJob
+
 Manifest = dict[str, Any]
 JobKey = tuple[str, str]
 """(namespace, name)"""
@@ -41,6 +43,14 @@ class Unavailable(ClusterError):
     def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
+
+
+def is_older(job: TrainJob, than: TrainJob) -> bool:
+    """Whether it is an earlier state of the same object. Versions of one kind are ordered: Kubernetes promises it since
+    1.35, and etcd's revisions always were.
+    """
+    one, other = job.metadata, than.metadata
+    return one.uid == other.uid and int(one.resource_version) < int(other.resource_version)
 
 
 @dataclass(frozen=True)

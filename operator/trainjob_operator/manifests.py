@@ -59,14 +59,6 @@ def read_job(manifest: Manifest) -> TrainJob:
         ) from None
 
 
-def is_older(job: TrainJob, than: TrainJob) -> bool:
-    """Whether it is an earlier state of the same object. Versions of one kind are ordered: Kubernetes promises it since
-    1.35, and etcd's revisions always were.
-    """
-    one, other = job.metadata, than.metadata
-    return one.uid == other.uid and int(one.resource_version) < int(other.resource_version)
-
-
 def owned_by(manifest: Manifest, uid: str) -> bool:
     """Whether the controlling owner reference names that UID."""
     return owner_of(manifest) == uid

@@ -19,13 +19,12 @@ from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.reports import Asker, Report
-from trainjob_operator.cluster import JobKey
+from trainjob_operator.cluster import JobKey, is_older
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.manifests import is_older
 
 UNLISTED_KEPT = timedelta(minutes=5)
 """How long the word of a pod is kept that no list has shown (yet)."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.cluster import ClusterError, JobKey
+from trainjob_operator.cluster import ClusterError, JobKey, is_older
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import elapsed
@@ -24,7 +24,6 @@ from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import heard_since
 from trainjob_operator.loop.shown import only_progress
 from trainjob_operator.loop.workqueue import Share, WorkQueue
-from trainjob_operator.manifests import is_older
 
 WITHIN_S = 120.0
 """A write that takes longer is given up and left to a turn."""
