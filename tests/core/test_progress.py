@@ -11,6 +11,7 @@ from support.core import T0, World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import CheckpointReport
 from trainjob_operator.core.groups.agents import LAST_WORD_S
+from trainjob_operator.core.progress import has_progressed
 
 
 def test_the_first_report_is_written_at_once_the_next_after_ten_seconds() -> None:
@@ -233,3 +234,16 @@ def test_what_was_reported_stays_on_display_until_the_next_attempt_reports() -> 
     world.report(6, metrics={"loss": 0.6})
     world.turn()
     assert (world.status.progress.step, world.status.progress.last_report_time) == (6, world.now)
+
+
+def test_a_job_that_begins_from_a_checkpoint_has_reported_nothing_yet() -> None:
+    """`tj run --resume-from`, or the same name again: the status is new, and the position is that of the checkpoint."""
+    world = World.of(workers=1).run()
+    world.sync(0, progress={"position": 20, "step": None, "metrics": {}, "time": 0.0})
+    world.turn()
+    assert (world.status.progress.position, world.status.progress.last_report_time) == (0, None)
+    assert not has_progressed(world.status)
+    world.tick(60)
+    world.sync(0, progress={"position": 21, "step": None, "metrics": {}, "time": 9.0})
+    world.turn()
+    assert (world.status.progress.position, world.status.progress.last_report_time) == (21, world.now)

@@ -76,19 +76,28 @@ def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> b
     """Whether the newest attempt brought a report that none before it had reached, by what is written or by the word
     of rank 0's agent. Asked before its end is written."""
     before = status.history[-1].position if status.history else 0
-    told = _count(leader.progress.get("position")) if leader is not None and leader.progress else None
+    said = leader.progress if leader is not None else None
+    told = _count(said.get("position")) if said and has_reported(said) else None
     return max(status.progress.position, told or 0) > (before or 0)
+
+
+def has_reported(report: ProgressReport) -> bool:
+    """Whether the attempt has called report() or log(): until then its position is that of the checkpoint that it
+    resumed from, and no time stands beside it.
+    """
+    said = report.get("step") is not None or bool(report.get("metrics"))
+    return said or report.get("time") != 0.0
 
 
 def _progress(turn: Turn, report: ProgressReport) -> Progress:
     """The old progress itself if nothing but time has passed."""
     old = turn.status.progress
+    if not has_reported(report):
+        return old  # what the attempt before told stays on display; where it resumed from is no report
     step, total = _count(report.get("step")), _count(report.get("total_steps"))
     metrics = {
         name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)
     }
-    if step is None and not metrics and (_count(report.get("position")) or 0) <= old.position:
-        return old  # an attempt that has not reported yet: what the one before told stays on display
     fresh = Progress(
         position=max(old.position, _count(report.get("position")) or 0),
         step=step,
