@@ -23,6 +23,15 @@ def test_it_says_what_a_start_waits_for() -> None:
     assert panel(waiting, Pace(), MOMENT)[-1] == "waiting: 1 of 2 workers is up"
 
 
+def test_restarts_are_counted_as_far_as_they_are_allowed() -> None:
+    def said(most: int, used: int) -> str:
+        return panel(job({"failures": {"counted": used}}, failurePolicy={"maxFailures": most}), Pace(), MOMENT)[0]
+
+    assert "1 of 1 restart used" in said(1, 2)
+    assert "no restarts allowed" in said(0, 0)
+    assert "1 restart " in said(-1, 1)
+
+
 def test_a_running_job_has_four_facts_on_three_lines() -> None:
     running = job(
         {

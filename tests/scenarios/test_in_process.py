@@ -22,7 +22,9 @@ from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, sessi
 from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch import job as jobs
 from trainjob.launch.in_process import guest, stand_in
+from trainjob.launch.in_process.hearing import Hearing
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
 
 SCRIPT = """
 import os, sys, time, trainjob
@@ -132,21 +134,51 @@ def test_a_stand_in_of_a_later_attempt_says_why_it_cannot_go_on(
     assert "cannot be started again from here: run it once more" in capsys.readouterr().err
 
 
-def test_an_answer_that_no_pipe_holds_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The companion cannot end before somebody reads what it says."""
+class Shown:
+    """A display that keeps what it is told; `broken`: it raises."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.told: list[str] = []
+        self._broken = broken
+
+    def status(self, job: TrainJob) -> None:
+        self.note(job.metadata.name)
+
+    def line(self, text: str) -> None:
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+        if self._broken:
+            raise ValueError("no such output")
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("display", [None, Shown(), Shown(broken=True)], ids=["unseen", "seen", "not drawn"])
+def test_an_answer_that_no_pipe_holds_is_taken(
+    display: Shown | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The companion cannot end before somebody reads what it says; a view that fails does not end the training."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = jobs.from_script(jobs.ScriptJob(command=(sys.executable, "x.py"), name="job", storage=str(tmp_path)))
-    made = guest.Guest(job, guest.Place())
-    text = json.dumps({"pad": "x" * (1 << 20), "job": job.to_json(), "interrupted": False})
-    (tmp_path / "answer").write_text(text + "\n")
+    made = guest.Guest(job, guest.Place(), display=display)
+    shown = [] if display is None else [{"note": "n" * (1 << 20)}, {"line": "l"}, {"status": job.to_json()}]
+    last = {"pad": "x" * (1 << 20), "job": job.to_json(), "interrupted": False}
+    (tmp_path / "answer").write_text("".join(json.dumps(each) + "\n" for each in (*shown, last)))
     pipe = subprocess.PIPE
     made._companion = subprocess.Popen(["cat", str(tmp_path / "answer")], stdin=pipe, stdout=pipe)
+    assert made._companion.stdout is not None
+    made._hearing = Hearing(made._companion.stdout, display)
     found: list[guest.End | None] = []
     waiting = threading.Thread(target=lambda: found.append(made._ended()), daemon=True)
     waiting.start()
     waiting.join(HANG_S)
     made._companion.kill()
     assert [end.job.metadata.name for end in found if end is not None] == ["job"]
+    if display is not None:
+        broken = "no such output" in capsys.readouterr().err
+        assert [text[:3] for text in display.told] == (["nnn"] if broken else ["nnn", "l", "job"])
 
 
 # --- Scripts ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Showing a running job: the face that `run` speaks to, its plain form, and which form a terminal gets.
 
 Called from the launcher's event loop, so nothing here may wait for anything but the terminal. `story.py` says what is
-new and due, `live.py` is the other form.
+new and due, `live.py` and `notebook.py` are the other forms.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from trainjob.screen import notebook
 from trainjob.screen.repeats import Repeats
 from trainjob.screen.story import Clock, Story
 from trainjob.screen.streams import write
@@ -118,8 +119,8 @@ class Once:
 def choose(
     *, plain: bool, silent: bool = False, verbose: bool = False, environment: Mapping[str, str] | None = None
 ) -> Display:
-    """The live panel on a terminal, plain lines otherwise; `silent`: the workers' lines alone; `verbose`: also those
-    that repeat what was shown.
+    """The live panel on a terminal, a view in a notebook, plain lines otherwise; `silent`: the workers' lines alone;
+    `verbose`: also those that repeat what was shown.
     """
     environment = os.environ if environment is None else environment
     display = _display(plain, silent, environment)
@@ -129,6 +130,8 @@ def choose(
 def _display(plain: bool, silent: bool, environment: Mapping[str, str]) -> Display:
     if silent:
         return SilentDisplay(sys.stdout)
+    if not plain and notebook.in_kernel():
+        return notebook.NotebookDisplay()
     if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
         from trainjob.screen.live import LiveDisplay  # here: plain lines do not pay for rich
 

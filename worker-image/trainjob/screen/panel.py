@@ -29,13 +29,21 @@ class Moment:
     started: float
     """When the command began."""
     ascii_only: bool = False
+    last: bool = False
+    """Nothing is drawn after it: an age would go stale."""
 
 
 def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
     """State, progress, metrics and checkpoint, then what it waits for or what failed last."""
-    lines = [_state(job, moment), _bar(job, pace, moment), _metrics(job, moment)]
-    waiting = waits_for(job.status) if job.status.attempt is None else None
+    lines = [state(job, moment), _bar(job, pace, moment), metrics(job, moment), *troubles(job)]
+    return [line for line in lines if line]
+
+
+def troubles(job: TrainJob) -> list[str]:
+    """A metric that is no number any more, what a start waits for, what failed last."""
+    lines = []
     trouble = not_a_number(job.status.progress)
+    waiting = waits_for(job.status) if job.status.attempt is None else None
     if trouble:
         lines.append(f"{WARNING}{trouble}")
     if waiting:
@@ -44,10 +52,11 @@ def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
         lines.append(
             f"last failure: attempt {job.status.last_failure.attempt}, {failures.headline(job.status.last_failure)}"
         )
-    return [line for line in lines if line]
+    return lines
 
 
-def _state(job: TrainJob, moment: Moment) -> str:
+def state(job: TrainJob, moment: Moment) -> str:
+    """Phase, workers, ranks, restarts used, time since the command began."""
     status, most = job.status, job.spec.failure_policy.max_failures
     attempt = status.attempt
     used = status.failures.counted
@@ -56,7 +65,11 @@ def _state(job: TrainJob, moment: Moment) -> str:
         parts.append(f"{status.workers.ready}/{status.workers.desired or job.spec.workers} workers")
     if attempt is not None:
         parts.append(f"{wording.count(attempt.world_size, 'rank')}, attempt {attempt.number}")
-    parts.append(f"{used} restarts" if most < 0 else f"{min(used, most)} of {wording.count(most, 'restart')} used")
+    if most:
+        of_all = f"{min(used, most)} of {wording.count(most, 'restart')} used"
+        parts.append(wording.count(used, "restart") if most < 0 else of_all)
+    else:
+        parts.append("no restarts allowed")
     parts.append(wording.duration(moment.now - moment.started))
     return "   ".join(parts)
 
@@ -68,18 +81,28 @@ def _bar(job: TrainJob, pace: Pace, moment: Moment) -> str:
     share = percent(progress)
     full, empty = ("#", ".") if moment.ascii_only else ("━", "─")
     done = 0 if share is None else BAR_WIDTH * min(100, share) // 100
+    drawn = "" if share is None else full * done + empty * (BAR_WIDTH - done) + "  "
+    return drawn + steps(job, pace, moment)
+
+
+def steps(job: TrainJob, pace: Pace, moment: Moment) -> str:
+    """How far it is, how fast it goes, how long it will take; empty before the first report."""
+    progress = job.status.progress
+    if progress.last_report_time is None:
+        return ""
     rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, moment.now)
-    parts = ["" if share is None else full * done + empty * (BAR_WIDTH - done), position(progress)]
-    parts.append("" if rate is None else wording.per_step(rate))
+    parts = [position(progress), "" if rate is None else wording.per_step(rate)]
     parts.append(f"ETA {wording.duration(left)}" if left and not job.status.finished else "")
     return "  ".join(part for part in parts if part)
 
 
-def _metrics(job: TrainJob, moment: Moment) -> str:
+def metrics(job: TrainJob, moment: Moment) -> str:
+    """The newest metrics and the newest checkpoint."""
     progress, latest = job.status.progress, job.status.checkpoint.latest
     parts = [wording.metrics(progress.metrics)]
     if latest is not None:
         step = "" if latest.step is None else f" at step {latest.step}"
-        age = "" if latest.time is None else f", {wording.duration(moment.now - latest.time.timestamp())} ago"
+        dated = latest.time if not moment.last else None
+        age = "" if dated is None else f", {wording.duration(moment.now - dated.timestamp())} ago"
         parts.append(f"checkpoint {latest.id}{step}{age}")
     return "   ".join(part for part in parts if part)

@@ -2,7 +2,8 @@
 
 The process that trains starts it, gives it one JSON line (`Order`) and keeps the pipe open: when that closes the
 training has ended or was killed, and the job is stopped as by Ctrl-C. The last line that it answers is how the job
-ended. A process, not a thread: a debugger that holds the training must not hold agents, uploads and the operator.
+ended; before it come, where that is asked for, lines of what there is to show. A process, not a thread: a debugger that
+holds the training must not hold agents, uploads and the operator.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from trainjob.launch.errors import LaunchError
@@ -31,6 +33,8 @@ class Order(TypedDict):
     """The TrainJob."""
     show: bool
     """Whether notes and the agent's words go to standard error."""
+    tell: bool
+    """Whether they and the job's states are told on standard output instead, to a process that shows them itself."""
     patience_s: float
     """How long a job of that name that is just ending is waited for."""
 
@@ -39,7 +43,7 @@ def main() -> int:
     """Run the job; 0 when it was run, however it ended."""
     order: Order = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
-    listen = _show if order["show"] else None
+    listen = _tell if order["tell"] else _show if order["show"] else None
     job = TrainJob.model_validate(order["job"])
     deadline = time.monotonic() + order["patience_s"]
     while True:
@@ -56,9 +60,13 @@ def main() -> int:
 
 
 def _answer(**content: object) -> int:
+    _write(content)
+    return 0
+
+
+def _write(content: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(content) + "\n")
     sys.stdout.flush()
-    return 0
 
 
 def _follow() -> None:
@@ -66,6 +74,13 @@ def _follow() -> None:
     while os.read(0, 1):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _tell(event: LocalEvent) -> None:
+    if event.kind == "status" and event.job is not None:
+        _write({"status": event.job.to_json()})
+    elif event.kind in ("line", "note"):
+        _write({event.kind: event.text})
 
 
 def _show(event: LocalEvent) -> None:

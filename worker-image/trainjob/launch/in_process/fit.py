@@ -17,7 +17,7 @@ from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
-from trainjob.screen import streams
+from trainjob.screen import notebook, streams
 from trainjob.session.link import link
 
 if TYPE_CHECKING:
@@ -48,18 +48,27 @@ class _InProcess:
         self._follower = Follower(context.path)
         self._polled = 0.0
         self._place: tuple[int | None, int] = (None, 1)
+        in_view = self._talks and where.rank == 0 and notebook.in_kernel()
+        self._display = notebook.NotebookDisplay() if in_view else None
 
     def run(self) -> Result:
         """Begin, train, end."""
+        try:
+            return self._run()
+        finally:
+            if self._display is not None:
+                self._display.close()
+
+    def _run(self) -> Result:
         job = _job(self._settings, self._context.name)
-        guest = Guest(job, self._where, show=self._talks)
+        guest = Guest(job, self._where, show=self._talks, display=self._display)
         self._say(opening(job, self._where))
         guest.begin()
         returned = None
         try:
             returned = self._train()
         except BaseException as error:
-            end = guest.close(error)
+            end = self._closed(guest, error)
             if isinstance(error, KeyboardInterrupt):
                 self._say(f"stopped; a TorchTrainer with name={self._context.name!r} resumes from its checkpoint")
             elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
@@ -67,7 +76,13 @@ class _InProcess:
             elif isinstance(error, Exception):
                 self._tell_of(error)
             raise
-        return self._conclude(guest.close(None), returned)
+        return self._conclude(self._closed(guest, None), returned)
+
+    def _closed(self, guest: Guest, error: BaseException | None) -> End | None:
+        end = guest.close(error)
+        if end is not None and self._display is not None:
+            self._display.status(end.job)
+        return end
 
     def _train(self) -> Any:
         """The function's value, with a process group up as in every rank."""
@@ -135,7 +150,9 @@ class _InProcess:
         return self._settings.run.verbose != 0
 
     def _say(self, text: str) -> None:
-        if self._talks and self._where.rank == 0:
+        if self._display is not None:
+            self._display.note(text)
+        elif self._talks and self._where.rank == 0:
             streams.write(sys.stderr, text)
 
 

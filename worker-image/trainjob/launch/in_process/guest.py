@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from trainjob import session
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.in_process.companion import Order
+from trainjob.launch.in_process.hearing import Hearing
 from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
 from trainjob.launch.local.registry.recorder import ENV_COMMAND
+from trainjob.screen.display import Display
 from trainjob.session import calls, link, rank_state
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
@@ -117,12 +119,16 @@ class Guest:
 
     _made = 0
 
-    def __init__(self, job: TrainJob, where: Place, *, show: bool = True) -> None:
+    def __init__(self, job: TrainJob, where: Place, *, show: bool = True, display: Display | None = None) -> None:
+        """`show`: notes and the agent's words on standard error; with a `display` it is told them instead, and the
+        job's states, from another thread.
+        """
         Guest._made += 1
-        self._where, self._show = where, show
+        self._where, self._show, self._display = where, show, display
         self._folder = _folder(f"{where.key}-{Guest._made}" if where.torchrun else "")
         self._job = _adapted(job, where, self._folder)
         self._companion: subprocess.Popen[bytes] | None = None
+        self._hearing: Hearing | None = None
         self._stand_in: socket.socket | None = None
         self._before: dict[str, str | None] = {}
 
@@ -134,6 +140,8 @@ class Guest:
                 base = environment.with_packages(environment.inherited(os.environ))
                 checks.check(self._job, base, os.getcwd())
                 self._companion = _started(self._order(), base)
+                assert self._companion.stdout is not None
+                self._hearing = Hearing(self._companion.stdout, self._display)
             self._enter(self._place_from_stand_in())
             link.boot()
             unless_begun.pop_all()
@@ -162,7 +170,8 @@ class Guest:
 
     def _order(self) -> Order:
         patience_s = _RESTART_S if self._where.torchrun else 0.0
-        return {"job": self._job.to_json(), "show": self._show, "patience_s": patience_s}
+        tell = self._display is not None
+        return {"job": self._job.to_json(), "show": self._show, "tell": tell, "patience_s": patience_s}
 
     def _place_from_stand_in(self) -> dict[str, str]:
         """The environment of this rank, once the agent has started it."""
@@ -207,19 +216,10 @@ class Guest:
 
     def _answer(self) -> dict[str, object]:
         """The companion's last line, once it has ended; Ctrl-C meanwhile asks it to hurry."""
-        assert self._companion is not None and self._companion.stdout is not None
-        said, more = b"", True
-        while more:
-            try:
-                # Before its end is waited for: it could not write an answer that a pipe does not hold.
-                piece = os.read(self._companion.stdout.fileno(), 65536)
-            except KeyboardInterrupt:
-                self._ask_to_stop()
-                continue
-            said, more = said + piece, bool(piece)
+        assert self._companion is not None and self._hearing is not None
+        said = self._hearing.answer(self._ask_to_stop)  # before its end is waited for: a pipe may not hold its answer
         self._companion.wait()
-        lines = said.splitlines()
-        return json.loads(lines[-1]) if lines else {}
+        return said
 
     def _ask_to_stop(self) -> None:
         if self._companion is not None and self._companion.stdin is not None:
@@ -232,10 +232,10 @@ class Guest:
         if self._stand_in is not None:
             self._stand_in.close()
         if self._companion is not None:
-            assert self._companion.stdin is not None and self._companion.stdout is not None
+            assert self._companion.stdin is not None and self._hearing is not None
             with contextlib.suppress(OSError):
                 self._companion.stdin.close()
-            self._companion.stdout.close()
+            self._hearing.close()
             self._companion.wait()
         if self._where.rank == 0:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""What the companion says: its answer, and before it what there is to show, where a display is to have that.
+
+`Guest` has one. With a display a thread reads, beside the loop that trains; without one the answer is read when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from trainjob.screen import streams
+from trainjob.screen.display import Display
+from trainjob_api.v1alpha1 import TrainJob
+
+_POLL_S = 0.1
+_PIECE = 65536
+
+
+class Hearing:
+    """Reads the companion's standard output to its end."""
+
+    def __init__(self, stream: IO[bytes], display: Display | None) -> None:
+        self._stream, self._display = stream, display
+        self._rest = b""
+        self._last: dict[str, object] = {}
+        self._ended = self._broken = False
+        self._thread = threading.Thread(target=self._read, name="what the companion says", daemon=True)
+        if display is not None:
+            self._thread.start()
+
+    def answer(self, on_interrupt: Callable[[], None]) -> dict[str, object]:
+        """The last line, once the companion has ended its words; Ctrl-C meanwhile calls that."""
+        while not self._ended:
+            try:
+                if self._display is None:
+                    self._take()
+                else:
+                    self._thread.join(_POLL_S)
+                    self._ended = not self._thread.is_alive()
+            except KeyboardInterrupt:
+                on_interrupt()
+        return self._last
+
+    def close(self) -> None:
+        """The companion has ended."""
+        if self._display is not None:
+            self._thread.join()
+        self._stream.close()
+
+    def _read(self) -> None:
+        while not self._ended:
+            self._take()
+
+    def _take(self) -> None:
+        # Not readline(): a Ctrl-C in the midst of it would lose what it had read.
+        piece = os.read(self._stream.fileno(), _PIECE)
+        self._ended = not piece
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._heard(json.loads(line))
+
+    def _heard(self, said: dict[str, object]) -> None:
+        if self._display is None or not said.keys() & {"status", "line", "note"}:
+            self._last = said
+        elif not self._broken:
+            try:
+                _show(self._display, said)
+            except Exception as error:  # of the display: what trains does not end by it, and the pipe is read on
+                self._broken = True
+                streams.write(sys.stderr, f"the job goes on unseen: its view cannot be drawn ({error!r})")
+
+
+def _show(display: Display, said: dict[str, object]) -> None:
+    if "status" in said:
+        display.status(TrainJob.model_validate(said["status"]))
+    elif "line" in said:
+        display.line(str(said["line"]))
+    else:
+        display.note(str(said["note"]))
