@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,17 @@ def test_a_validation_that_is_open_when_the_job_fails_is_given_up(tmp_path: Path
         assert found == {"1-1-1": status, "1-1-2": validations.VALIDATED}
         told = "to be validated when the job failed, and counted as failed: 1-1-1" in rig.text(0)
         assert told is (status == validations.FAILED)
+
+
+def test_where_the_agent_of_rank_0_is_lost_another_gives_it_up(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=SCRIPT, agents=2, storage=tmp_path / "stored") as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1) and not rig.report(0)["uploads"], "raised, and stored")
+        store = open_store(str(tmp_path / "stored"))
+        validations.write(store, CheckpointId(1, 1, 1), Validation(validations.PENDING))
+        rig.agents[0].process.kill()
+        assert rig.exit_code(0) == -signal.SIGKILL
+        rig.coordinator.tell(1, do=contract.DO_EXIT, exit_code=contract.EXIT_JOB_FAILED)
+        assert rig.exit_code(1) == contract.EXIT_JOB_FAILED
+        assert [found.status for found in validations.read(store, 1).values()] == [validations.FAILED]
+        assert "counted as failed: 1-1-1" in rig.text(1)

@@ -56,6 +56,16 @@ def test_a_record_that_makes_no_sense_is_left_out(job: Job, text: bytes) -> None
     assert validations.read(job.store, 1) == {} and len(inventory.look(job.store, 1)) == 3
 
 
+def test_what_was_measured_stays_whatever_a_lost_attempt_still_writes(job: Job) -> None:
+    id_ = CheckpointId(1, 1, 1)
+    measure(job, 1, accuracy=0.5)
+    for late in (validations.FAILED, validations.TIMEOUT):
+        validations.end(job.store, id_, Validation(late))
+        assert validations.read(job.store, 1)[id_].metrics == {"accuracy": 0.5}
+    validations.end(job.store, id_, Validation(validations.VALIDATED, {"accuracy": 0.25}))
+    assert validations.read(job.store, 1)[id_].metrics == {"accuracy": 0.25}
+
+
 def test_retention_ranks_by_them(job: Job) -> None:
     measure(job, 1, accuracy=0.9)
     measure(job, 2, accuracy=0.1)

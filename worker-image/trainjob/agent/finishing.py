@@ -37,11 +37,9 @@ async def settle(attempt: Optional[Attempt], saving: Saving, stall_s: float) -> 
         attempt.leader.forbid_end()
 
 
-async def give_up_validations(attempt: Optional[Attempt], storage: StorageChild, say: Callable[[str], None]) -> None:
-    """The job has failed for good: what rank 0 was to validate nobody will. At rank 0's agent."""
-    if attempt is None or attempt.leader is None or attempt.run is None:
-        return
-    asked = storage.call("give_up_validations", {"run": attempt.run})
+async def give_up_validations(run: int, storage: StorageChild, say: Callable[[str], None]) -> None:
+    """The job has failed for good: what rank 0 was to validate nobody will."""
+    asked = storage.call("give_up_validations", {"run": run})
     try:
         given_up = (await asyncio.wait_for(asked, GIVE_UP_S))["checkpoints"]
     except (StorageError, asyncio.TimeoutError) as error:

@@ -254,8 +254,11 @@ class Work:
     async def _fail_for_good(self) -> None:
         from trainjob.agent import finishing
 
-        if self.site is not None and self.site.storage is not None:
-            await finishing.give_up_validations(self.attempt, self.site.storage, self._console.say)
+        attempt = self.attempt
+        # Without an attempt this agent was started to look whether the run is complete: all others are gone.
+        run = self.found_run if attempt is None else attempt.run if attempt.leads_or_has_no_leader else None
+        if run is not None and self.site is not None and self.site.storage is not None:
+            await finishing.give_up_validations(run, self.site.storage, self._console.say)
 
     async def finish(self) -> None:
         """Until all is stored and committed, as long as it takes."""

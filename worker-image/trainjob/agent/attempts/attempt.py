@@ -108,6 +108,11 @@ class Attempt:
         return self._course.complete
 
     @property
+    def leads_or_has_no_leader(self) -> bool:
+        """This is rank 0's agent, or that one is not to be reached from here."""
+        return self.leader is not None or self._link is None or not self._link.is_up
+
+    @property
     def lost_peers(self) -> List[int]:
         """Indices of members that cannot be reached from here."""
         return sorted(self._unreached)

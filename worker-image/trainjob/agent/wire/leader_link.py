@@ -76,6 +76,11 @@ class LeaderLink:
         if self._connection is not None:
             self._connection.send_frame(FROM_MEMBER.encode(word))
 
+    @property
+    def is_up(self) -> bool:
+        """Rank 0's agent is connected."""
+        return self._connection is not None
+
     def close(self) -> None:
         """Leave in good order."""
         self._closed = True

@@ -40,6 +40,17 @@ def write(store: Store, id_: CheckpointId, validation: Validation) -> None:
     store.put(layout.validation_key(id_), nonfinite.dumps(validation._asdict()).encode())
 
 
+def end(store: Store, id_: CheckpointId, validation: Validation) -> None:
+    """One that is over. What measured nothing leaves what another attempt has measured: it may be that of a rank 0
+    which was lost, and lives on where nobody can end it.
+    """
+    if validation.status != VALIDATED:
+        known = _parsed(store.read(layout.validation_key(id_)) or b"")
+        if known is not None and known.status == VALIDATED:
+            return
+    write(store, id_, validation)
+
+
 def read(store: Store, run: int, known: Mapping[CheckpointId, Validation] = {}) -> Dict[CheckpointId, Validation]:
     """One listing, and a read for each checkpoint that was validated or is to be, several at once. What does not parse
     is left out. `known`: what an earlier call gave; those that are over are not read again.
@@ -64,7 +75,7 @@ def given_up(store: Store, run: int) -> Iterator[CheckpointId]:
     """
     for id_, found in sorted(read(store, run).items()):
         if found.status == PENDING:
-            write(store, id_, found._replace(status=FAILED))
+            end(store, id_, found._replace(status=FAILED))
             yield id_
 
 

@@ -116,7 +116,7 @@ class Validations:
     def _write_end(self, id_: CheckpointId, found: Validation) -> None:
         for pause in (*self._pauses_s, None):
             try:
-                validations.write(self._store, id_, found)
+                validations.end(self._store, id_, found)
                 return
             except (StoreError, OSError) as error:
                 if pause is None:
