@@ -17,7 +17,7 @@ import pytest
 
 from support.agent_rig import Rig
 from trainjob.agent.wire import handshake, peers
-from trainjob_api import wire
+from trainjob_api import contract, wire
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,9 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     limited = f'ulimit -n {DESCRIPTORS}; exec "$0" -m trainjob.agent "$@"'
-    with Rig(tmp_path, script=SCRIPT, python="/bin/bash", entry=("-c", limited, sys.executable)) as rig:
+    # Forks for the next start have descriptors of the agent: there are none, so that what strangers leave is counted.
+    spec = {"prefork": contract.PREFORK_NEVER}
+    with Rig(tmp_path, script=SCRIPT, python="/bin/bash", entry=("-c", limited, sys.executable), spec=spec) as rig:
         rig.run(1)
         rig.wait(lambda: (rig.report(0).get("progress") or {}).get("step"), "trains")
         yield Site(rig)

@@ -56,6 +56,8 @@ def trained(example: Example, here: Path, strike: int) -> tuple[Result, str]:
     here.mkdir()
     script = ROOT / "examples" / example.folder / "train.py"
     words = ["run", str(STRUCK), "--workers", "2", "--name", "job", "--storage", str(here)]
+    if not strike:
+        words += ["--prefork", "Never"]  # no rank is started again: there is nobody to learn imports for
     done = subprocess.run(
         [sys.executable, "-m", "trainjob.cli.main", *words, "--", str(strike), str(script), *example.arguments],
         cwd=here,

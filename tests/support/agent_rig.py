@@ -19,6 +19,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,10 @@ class Rig:
             if agent.parent >= 0:
                 os.close(agent.parent)
         self.coordinator.stop()
+        # Ranks go with their agent; what they started may sleep for minutes.
+        for pid in processes_with(*(f"{contract.ENV_POD_UID}={self.pod_uid(slot)}" for slot in self.agents)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         # What the launcher does for agents that were killed.
         for slot in self.agents:
             for folder in glob.glob(f"/tmp/trainjob-{self.pod_uid(slot)[:8]}-*"):
@@ -340,17 +345,22 @@ class Rig:
         self.wait(lambda: text in self.text(slot), f"{text!r} in the output of agent {slot}", timeout_s)
 
 
-def processes_with(marker: str) -> list[int]:
-    """Living processes whose environment has this text; warm parents, which are their agents' own, left out."""
+def processes_with(*markers: str) -> list[int]:
+    """Living processes whose environment has one of these texts; warm parents, which are their agents' own, left
+    out.
+    """
+    wanted = [marker.encode() for marker in markers]
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 environ = Path(f"/proc/{name}/environ").read_bytes()
+                if not any(each in environ for each in wanted):
+                    continue
                 is_parent = f"\0{contract.WARM}\0".encode() in Path(f"/proc/{name}/cmdline").read_bytes()
                 state = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[0]
             except OSError:
                 continue
-            if marker.encode() in environ and state != b"Z" and not is_parent and int(name) != os.getpid():
+            if state != b"Z" and not is_parent and int(name) != os.getpid():
                 found.append(int(name))
     return found
