@@ -48,6 +48,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "init",
         "TorchTrainer",
         "DataParallelTrainer",
+        "JaxTrainer",
+        "TensorflowTrainer",
+        "XGBoostTrainer",
+        "LightGBMTrainer",
         "ScalingConfig",
         "RunConfig",
         "FailureConfig",
@@ -76,7 +80,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every name of `trainjob.__all__`, in the order of the page."""
 
-MODULES = ("torch", "lightning", "huggingface", "xgboost", "lightgbm", "tensorflow")
+MODULES = ("torch", "lightning", "huggingface", "xgboost", "lightgbm", "jax", "tensorflow")
 """Modules of `trainjob` with more public names. They are read, not imported: the libraries that they are for need not
 be installed.
 """

@@ -1,6 +1,6 @@
-"""Prints the folder with the frameworks, for PYTHONPATH; installs them first where they are missing.
+"""Prints the folder with frameworks, for PYTHONPATH; installs them first where they are missing.
 
-`python tests/frameworks/environment.py`: run by `make test-frameworks` with .venv's Python. The folder is kept between
+`python tests/frameworks/environment.py requirements.txt`: run by `make test-frameworks` with .venv's Python. The folder is kept between
 clones, by what decides its content.
 """
 
@@ -14,30 +14,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
-
-def folder() -> Path:
+def folder(requirements: Path) -> Path:
     """Where they are, or will be."""
-    content = REQUIREMENTS.read_bytes() + sys.version.encode()
+    content = requirements.read_bytes() + sys.version.encode()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "trainjob" / f"frameworks-{hashlib.sha256(content).hexdigest()[:12]}"
 
 
-def install(target: Path) -> None:
+def install(requirements: Path, target: Path) -> None:
     """Whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     made = tempfile.mkdtemp(dir=target.parent, prefix=".frameworks-")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
-        subprocess.run([*pip, "--no-deps", "--target", made, "--requirement", str(REQUIREMENTS)], check=True)
+        subprocess.run([*pip, "--no-deps", "--target", made, "--requirement", str(requirements)], check=True)
         os.rename(made, target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    if not folder().is_dir():
-        print("frameworks: installing (once)", file=sys.stderr)
-        install(folder())
-    print(folder())
+    wanted = Path(__file__).with_name(sys.argv[1])
+    if not folder(wanted).is_dir():
+        print(f"frameworks: installing {wanted.name} (once)", file=sys.stderr)
+        install(wanted, folder(wanted))
+    print(folder(wanted))

@@ -1,7 +1,7 @@
 """The examples with other people's training loops: real libraries, real ranks, one of which is killed.
 
 An interrupted run reports the same numbers as an undisturbed one, bit for bit, and resumes: it does not begin again. For
-examples/lightning, examples/transformers, examples/accelerate, examples/sklearn, examples/xgboost, examples/lightgbm and
+examples/lightning, examples/transformers, examples/accelerate, examples/sklearn, examples/jax, examples/tensorflow, examples/xgboost, examples/lightgbm and
 docs/frameworks.md.
 """
 
@@ -46,6 +46,8 @@ EXAMPLES = [
     Example("accelerate", "accelerate", ("--epochs", "2", "--rows", "80", "--save-every", "4"), strike=2, last=20),
     # 12 settings, two a report, and the model of the best one.
     Example("sklearn", "sklearn", ("300",), strike=3, last=13),
+    Example("jax", "jax", ("--steps", "40", "--save-every", "10"), strike=3, last=40),
+    Example("tensorflow", "tensorflow", ("--steps", "40", "--save-every", "10"), strike=3, last=40),
     Example("xgboost", "xgboost", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
     Example("lightgbm", "lightgbm", ("--rounds", "15", "--rows", "400"), strike=2, last=15),
 ]

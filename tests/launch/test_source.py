@@ -42,13 +42,14 @@ TRAIN = "def train():\n    from torch import optim\n"
 def test_of_a_function_its_module_is_read(folder: Path) -> None:
     train = loop(folder, "mine", mine=TRAIN)
     expected = {"doubt": None, "modules": [*choice.AUTO], "sets_variables": False, "serves": None}
-    assert source.read(train, group=True) == source.read(functools.partial(train), group=True) == expected
+    assert source.read(train, framework="torch") == expected
+    assert source.read(functools.partial(train), framework="torch") == expected
 
 
-@pytest.mark.parametrize("group", [True, False])
-def test_a_rank_with_a_process_group_imports_torch_whatever_the_function_does(folder: Path, group: bool) -> None:
-    found = source.read(loop(folder, "mine", mine="def train():\n    pass\n"), group=group)
-    assert found is not None and found["modules"] == ([*choice.TORCH] if group else [])
+@pytest.mark.parametrize("framework", ["torch", "jax", ""])
+def test_a_rank_with_a_process_group_imports_torch_whatever_the_function_does(folder: Path, framework: str) -> None:
+    found = source.read(loop(folder, "mine", mine="def train():\n    pass\n"), framework=framework)
+    assert found is not None and found["modules"] == ([*choice.TORCH] if framework == "torch" else [])
 
 
 @pytest.mark.parametrize("where", ["mine", "beside", "package"])
@@ -60,7 +61,7 @@ def test_what_sets_a_variable_too_late_is_a_doubt(folder: Path, where: str) -> N
         train = loop(folder, "mine", mine="import helper\n" + TRAIN, helper=sets)
     else:
         train = loop(folder, "parts.mine", parts__mine="from parts import helper\n" + TRAIN, parts__helper=sets)
-    found = source.read(train, group=True)
+    found = source.read(train, framework="torch")
     assert found is not None and "OMP_NUM_THREADS" in (found["doubt"] or "") and found["sets_variables"]
 
 
@@ -74,16 +75,16 @@ def test_a_script_that_calls_fit_is_read_too(folder: Path, monkeypatch: pytest.M
     def train() -> None: ...
 
     train.__module__ = "__main__"
-    found = source.read(train, group=True)
+    found = source.read(train, framework="torch")
     assert found is not None and "sys.path" in (found["doubt"] or "")
     del main.__file__  # a notebook
-    assert source.read(train, group=True) is None
+    assert source.read(train, framework="torch") is None
 
 
 def test_of_an_installed_package_nothing_is_known(folder: Path) -> None:
     (folder / "site-packages").mkdir()
     sys.path.insert(0, str(folder / "site-packages"))
     try:
-        assert source.read(loop(folder / "site-packages", "installed", installed=TRAIN), group=True) is None
+        assert source.read(loop(folder / "site-packages", "installed", installed=TRAIN), framework="torch") is None
     finally:
         sys.path.remove(str(folder / "site-packages"))

@@ -17,8 +17,11 @@ NAMES: dict[str, list[str]] = ray_table.ray_names()
 NEEDS = {
     "ray.train.lightning": ("lightning", "pytorch_lightning"),
     "ray.train.huggingface.transformers": ("transformers",),
+    "ray.train.xgboost.RayTrainReportCallback": ("xgboost",),
+    "ray.train.lightgbm.RayTrainReportCallback": ("lightgbm",),
+    "ray.train.lightgbm.get_network_params": ("lightgbm",),
 }
-"""What stands on a library that is not ours, by one of its names."""
+"""What stands on a library that is not ours (a module, or a name of it), by one of its names."""
 
 
 def test_the_list_is_that_of_a_whole_ray() -> None:
@@ -30,7 +33,7 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
     for name in {*NAMES.get(module, ()), *ANSWERED.get(module, ())}:
         if module == "ray.train.torch" and name in ANSWERED[module] and importlib.util.find_spec("torch") is None:
             continue
-        needed = NEEDS.get(module, ())
+        needed = NEEDS.get(module, NEEDS.get(f"{module}.{name}", ()))
         if needed and not any(map(importlib.util.find_spec, needed)) and name in ANSWERED[module]:
             with pytest.raises(ImportError, match=f"{needed[0]} is not installed here: pip install '{needed[0]}"):
                 exec(f"from trainjob.compat.{module} import {name}", {})
@@ -79,7 +82,7 @@ def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
 def test_a_question_for_an_attribute_is_answered_with_no() -> None:
     from trainjob.compat import ray
 
-    assert hasattr(ray.train, "report") and not hasattr(ray.train, "tensorflow") and not hasattr(ray, "tune")
+    assert hasattr(ray.train, "report") and not hasattr(ray.train, "horovod") and not hasattr(ray, "tune")
 
 
 def test_every_way_out_is_of_a_name_that_is_not_here() -> None:

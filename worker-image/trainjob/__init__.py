@@ -15,16 +15,20 @@ if TYPE_CHECKING:
         ClusterRun,
         DataParallelTrainer,
         FailureConfig,
+        JaxTrainer,
         Kubernetes,
+        LightGBMTrainer,
         Result,
         RunConfig,
         ScalingConfig,
+        TensorflowTrainer,
         TorchConfig,
         TorchTrainer,
         TrainingFailedError,
         UserCallback,
         ValidationConfig,
         ValidationTaskConfig,
+        XGBoostTrainer,
         init,
     )
     from trainjob.session.calls import (
@@ -77,7 +81,9 @@ __all__ = [
     "CollectiveError",
     "DataParallelTrainer",
     "FailureConfig",
+    "JaxTrainer",
     "Kubernetes",
+    "LightGBMTrainer",
     "NotInWorkerError",
     "RankGoneError",
     "ReportedCheckpoint",
@@ -86,6 +92,7 @@ __all__ = [
     "ScalingConfig",
     "StagingFullError",
     "StorageError",
+    "TensorflowTrainer",
     "TorchConfig",
     "TorchTrainer",
     "TrainContext",
@@ -94,6 +101,7 @@ __all__ = [
     "UserCallback",
     "ValidationConfig",
     "ValidationTaskConfig",
+    "XGBoostTrainer",
     "barrier",
     "broadcast_from_rank_zero",
     "checkpoint_requested",
@@ -125,13 +133,14 @@ _MODULES: Dict[str, str] = {
     "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader "
     "prepare_model",
     "trainjob.launch": (
-        "CheckpointConfig ClusterRun DataParallelTrainer FailureConfig Kubernetes Result RunConfig ScalingConfig "
-        "TorchConfig TorchTrainer TrainingFailedError UserCallback ValidationConfig ValidationTaskConfig init"
+        "CheckpointConfig ClusterRun DataParallelTrainer FailureConfig JaxTrainer Kubernetes LightGBMTrainer Result "
+        "RunConfig ScalingConfig TensorflowTrainer TorchConfig TorchTrainer TrainingFailedError UserCallback "
+        "ValidationConfig ValidationTaskConfig XGBoostTrainer init"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
 _SUBMODULES = frozenset(
-    ("collective", "compat", "errors", "huggingface", "lightgbm", "lightning", "tensorflow", "torch", "xgboost")
+    ("collective", "compat", "errors", "huggingface", "jax", "lightgbm", "lightning", "tensorflow", "torch", "xgboost")
 )
 
 

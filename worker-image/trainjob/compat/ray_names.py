@@ -37,6 +37,7 @@ _TRAINER = Answer("trainjob:DataParallelTrainer", "no `datasets`, no `backend_co
 _EXTRAS = "trainjob.compat.ray_extras"
 _LIGHTNING = "trainjob.compat.ray_lightning"
 _TRANSFORMERS = "trainjob.compat.ray_transformers"
+_XGBOOST, _LIGHTGBM = "trainjob.compat.ray_xgboost", "trainjob.compat.ray_lightgbm"
 
 _TRAIN: Dict[str, Answer] = {
     **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
@@ -94,6 +95,16 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
         ),
         **_ours("prepare_trainer", _LIGHTNING),
     },
+    "ray.train.xgboost": {
+        "XGBoostTrainer": Answer("trainjob:XGBoostTrainer", "a function on the ranks: no `params`, no `datasets`"),
+        **_ours("RayTrainReportCallback", _XGBOOST),
+    },
+    "ray.train.lightgbm": {
+        "LightGBMTrainer": Answer("trainjob:LightGBMTrainer", "a function on the ranks: no `params`, no `datasets`"),
+        **_ours("RayTrainReportCallback get_network_params", _LIGHTGBM),
+    },
+    "ray.train.tensorflow": {"TensorflowTrainer": Answer("trainjob:TensorflowTrainer", "no `datasets`")},
+    "ray.train.v2.jax": {"JaxTrainer": Answer("trainjob:JaxTrainer", "CPUs and GPUs; no `jax_config`")},
     "ray.train.data_parallel_trainer": {"DataParallelTrainer": _TRAINER},
     "ray.train.context": {"TrainContext": _CONTEXT, **_ours("get_context")},
     "ray.train.error": {"TrainingFailedError": _TRAIN["TrainingFailedError"]},
@@ -169,14 +180,19 @@ ABSENT: Mapping[str, str] = {
     "ray.train.horovod": "use torch.distributed, which ray.train.torch.prepare_model sets up",
     "ray.train.huggingface": "use transformers.Trainer in ray.train.torch.TorchTrainer's function, with "
     "ray.train.huggingface.transformers.RayTrainReportCallback",
-    "ray.train.lightgbm": "use lightgbm.train in ray.train.torch.TorchTrainer's function or in a script, with "
-    "trainjob.lightgbm: network_params(), load_booster(), ReportCallback",
+    "ray.train.lightgbm": "use lightgbm.train in LightGBMTrainer's function or in a script, with trainjob.lightgbm: "
+    "network_params(), load_booster(), ReportCallback",
+    "ray.train.lightgbm.LightGBMConfig": "leave it out: get_network_params() is all that LightGBM needs",
     "ray.train.lightning": "use Lightning's Trainer in ray.train.torch.TorchTrainer's function, with RayDDPStrategy, "
     "RayLightningEnvironment and RayTrainReportCallback of ray.train.lightning",
-    "ray.train.tensorflow": "TrainJob trains with PyTorch: use ray.train.torch",
+    "ray.train.tensorflow": "use a loop of your own in TensorflowTrainer's function, and ray.train.report in it",
+    "ray.train.tensorflow.TensorflowConfig": "leave it out: TF_CONFIG is made anew for each attempt",
+    "ray.train.tensorflow.prepare_dataset_shard": "switch automatic sharding off with tf.data.Options, and read each "
+    "rank's own part of the data",
     "ray.train.trainer": "use ray.train.torch.TorchTrainer",
-    "ray.train.xgboost": "use xgboost.train in ray.train.torch.TorchTrainer's function or in a script, with "
-    "trainjob.xgboost: communicator(), load_booster(), ReportCallback",
+    "ray.train.xgboost": "use xgboost.train in XGBoostTrainer's function or in a script, with trainjob.xgboost: "
+    "load_booster(), rounds_left(), ReportCallback",
+    "ray.train.xgboost.XGBoostConfig": "leave it out: XGBoostTrainer connects the ranks by itself",
     "ray.train.collective": "use torch.distributed for tensors; ray.train.collective has barrier and "
     "broadcast_from_rank_zero",
     "ray.train.torch.TorchWorkerProfiler": "use torch.profiler",
@@ -187,7 +203,8 @@ ABSENT: Mapping[str, str] = {
     "ray.train.torch.prepare_optimizer": "use the optimizer as it is, made after ray.train.torch.prepare_model",
     "ray.train.torch.xla": "TrainJob's process groups are gloo and nccl",
     "ray.train.v2.api.preemption": _PREEMPTION,
-    "ray.train.v2.jax": "TrainJob trains with PyTorch: use ray.train.torch",
+    "ray.train.v2.jax": "use ray.train.v2.jax.JaxTrainer",
+    "ray.train.v2.jax.JaxConfig": "leave it out: JAX finds the devices by itself, and JAX_PLATFORMS chooses among them",
     "ray.tune": _TUNE,
     "ray.util": "use ray.train.collective for barriers and broadcasts, torch.distributed for tensors",
     "ray.widgets": "fit() shows its own panel",

@@ -76,6 +76,11 @@ def _hello(line: socket.socket) -> Dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def joined(address: str, port: int) -> str:
+    """As libraries want an address and its port."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def free_port() -> int:
     """A port of this machine that was free a moment ago: for a library that insists on opening it itself."""
     with socket.socket(_family(os.environ[_ADDRESS])) as one:

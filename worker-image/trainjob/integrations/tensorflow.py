@@ -14,7 +14,7 @@ import json
 import os
 from typing import Any, Dict
 
-from trainjob.integrations.ring import free_port, gathered, own_address
+from trainjob.integrations.ring import free_port, gathered, joined, own_address
 from trainjob.session import calls
 
 __all__ = ["set_tf_config"]
@@ -33,11 +33,7 @@ def set_tf_config() -> Dict[str, Any]:
     if context.world_size == 1:
         os.environ.pop(VARIABLE, None)
         return {}
-    workers = gathered(_joined(own_address(), free_port()))
+    workers = gathered(joined(own_address(), free_port()))
     config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": context.rank}}
     os.environ[VARIABLE] = json.dumps(config)
     return config
-
-
-def _joined(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

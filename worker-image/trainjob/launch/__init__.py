@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainjob.launch.cluster.cluster_run import ClusterRun
     from trainjob.launch.cluster.kubernetes import Kubernetes
     from trainjob.launch.errors import ConfigError, LaunchError
+    from trainjob.launch.framework_trainers import JaxTrainer, LightGBMTrainer, TensorflowTrainer, XGBoostTrainer
     from trainjob.launch.handover.callbacks import RunContext, UserCallback
     from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
     from trainjob.launch.handover.validation import ValidationConfig, ValidationTaskConfig
@@ -27,18 +28,22 @@ __all__ = [
     "ConfigError",
     "DataParallelTrainer",
     "FailureConfig",
+    "JaxTrainer",
     "Kubernetes",
     "LaunchError",
+    "LightGBMTrainer",
     "Result",
     "RunConfig",
     "RunContext",
     "ScalingConfig",
+    "TensorflowTrainer",
     "TorchConfig",
     "TorchTrainer",
     "TrainingFailedError",
     "UserCallback",
     "ValidationConfig",
     "ValidationTaskConfig",
+    "XGBoostTrainer",
     "init",
 ]
 
@@ -47,6 +52,7 @@ _MODULES = {
     "cluster.cluster_run": ("ClusterRun",),
     "handover.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
     "handover.validation": ("ValidationConfig", "ValidationTaskConfig"),
+    "framework_trainers": ("JaxTrainer", "LightGBMTrainer", "TensorflowTrainer", "XGBoostTrainer"),
     "in_process.starting": ("init",),
     "errors": ("ConfigError", "LaunchError"),
     "cluster.kubernetes": ("Kubernetes",),

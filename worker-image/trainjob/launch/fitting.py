@@ -92,14 +92,14 @@ class Fit:
         torch = self._settings.torch
         header = payload.Header(
             name=self._settings.run.name,
-            group=self._settings.group,
+            framework=self._settings.framework,
             backend=torch.backend,
             timeout_s=torch.timeout_s,
             use_gpu=self._settings.scaling.use_gpu,
             return_path=os.path.join(scratch, "returned"),
             all_ranks=follows_reports(self._settings.run.callbacks),
             sys_path=[os.path.abspath(entry) for entry in sys.path],
-            code=source.read(self._settings.loop, group=self._settings.group),
+            code=source.read(self._settings.loop, framework=self._settings.framework),
         )
         payload.write(os.path.join(scratch, "payload"), body, header)
         stored.store(self._folder, self._settings)

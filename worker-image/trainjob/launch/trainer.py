@@ -16,6 +16,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch import worker
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.fitting import Fit
+from trainjob.launch.handover import payload
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 from trainjob.launch.handover.validation import ValidationConfig
@@ -80,7 +81,7 @@ class DataParallelTrainer:
             loop=train_loop_per_worker,
             config=train_loop_config,
             torch=TorchConfig(),
-            group=False,
+            framework=self._FRAMEWORK,
             scaling=_of(ScalingConfig, "scaling_config", scaling_config),
             run=_of(RunConfig, "run_config", run_config),
             resume_from=_resume_from(resume_from_checkpoint),
@@ -95,6 +96,7 @@ class DataParallelTrainer:
                 "ScalingConfig.num_workers", 0, "0 trains in this very process: give 1 or more for a job on a cluster"
             )
 
+    _FRAMEWORK = payload.NONE
     _DATA = "there is no Ray Data here: read the data in the training function, each rank its part"
 
     def fit(self) -> Result:
@@ -197,6 +199,7 @@ class TorchTrainer(DataParallelTrainer):
     ```
     """
 
+    _FRAMEWORK = payload.TORCH
     _DATA = (
         "there is no Ray Data here: make the dataset in the training function and use "
         "trainjob.torch.prepare_data_loader"
@@ -229,7 +232,7 @@ class TorchTrainer(DataParallelTrainer):
             metadata=metadata,
             backend=backend,
         )
-        self._settings = replace(self._settings, torch=_of(TorchConfig, "torch_config", torch_config), group=True)
+        self._settings = replace(self._settings, torch=_of(TorchConfig, "torch_config", torch_config))
 
     @classmethod
     def _of_torch(cls, config: TorchConfig) -> dict[str, Any]:

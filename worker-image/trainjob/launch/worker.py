@@ -1,8 +1,8 @@
-"""A rank of a TorchTrainer: `python -m trainjob.launch.worker <payload>`, started by the agent through
+"""A rank of a trainer: `python -m trainjob.launch.worker <payload>`, started by the agent through
 `trainjob.session.rank`.
 
-Brings the process group up, runs the user's training function, takes the group down. Everything about restarts, reports
-and errors is the session's and the agent's; nothing is caught here.
+Sets up what the framework needs (torch's process group), runs the user's training function, takes it down. Everything
+about restarts, reports and errors is the session's and the agent's; nothing is caught here.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def main(arguments: list[str]) -> None:
             "usage: python -m trainjob.launch.worker PAYLOAD (the trainer starts this, through the agent)"
         )
     check_python(arguments[0])
-    from trainjob.launch.handover import payload  # not before: it is written for the launcher's Python
+    from trainjob.launch.handover import frameworks, payload  # not before: they are written for the launcher's Python
 
     header = payload.read_header(arguments[0])
     look_where_the_launcher_looked(header.sys_path)
     tell_session(header)
-    start_process_group(header)
+    frameworks.start(header)
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
     install_stop(content.stop)
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
         raise
     if os.environ.get("RANK", "0") == "0":
         _hand_over(header, returned)
-    stop_process_group()
+    frameworks.stop()
     finish()
 
 
@@ -98,39 +98,6 @@ def import_cloudpickle(archive: str) -> None:
         import cloudpickle  # noqa: F401
     finally:
         sys.path.remove(archive)
-
-
-def start_process_group(header: payload.Header) -> None:
-    """torch.distributed, ready for use, for a trainer that wants it: without that torch is not imported. Without a
-    backend of the user's choice: nccl for GPU jobs, else gloo.
-    """
-    if not header.group:
-        return
-    import torch
-
-    from trainjob.torch.group import init_process_group
-
-    if header.use_gpu and not torch.cuda.is_available():
-        raise LaunchError(
-            "ScalingConfig.use_gpu=True, but torch sees no GPU in this rank: is this a CPU build of torch, or is "
-            "CUDA_VISIBLE_DEVICES empty?"
-        )
-    if header.use_gpu:
-        # Device selection without `prepare_model`, as Ray Train offers it to accelerate.
-        os.environ.setdefault("ACCELERATE_TORCH_DEVICE", f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
-    init_process_group(header.backend or ("nccl" if header.use_gpu else "gloo"), header.timeout_s)
-
-
-def stop_process_group() -> None:
-    """Only after success: a rank that failed must not wait for its peers here."""
-    if has_process_group():
-        sys.modules["torch.distributed"].destroy_process_group()
-
-
-def has_process_group() -> bool:
-    """Whether there is one, ours or the function's own."""
-    dist = sys.modules.get("torch.distributed")
-    return dist is not None and bool(dist.is_initialized())
 
 
 def call(loop: Callable[..., Any], config: Mapping[str, Any] | None) -> Any:

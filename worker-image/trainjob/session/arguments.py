@@ -36,7 +36,7 @@ def told_of(ways_out: Mapping[str, Mapping[str, str]]) -> Callable[[C], C]:
 
 def _told_of(made: C, ways_out: Mapping[str, str]) -> C:
     names = list(inspect.signature(made).parameters)
-    before: Callable[..., None] = vars(made)["__init__"]
+    before: Callable[..., None] = made.__init__  # type: ignore[misc]  # its own, or the one that it inherits
 
     @functools.wraps(before)
     def checked(self: Any, *args: Any, **given: Any) -> None:

@@ -176,13 +176,13 @@ def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -
         body = payload.dumps(content, limit=carry.LIMIT_BYTES)
     header = payload.Header(
         name=settings.run.name,
-        group=settings.group,
+        framework=settings.framework,
         backend=settings.torch.backend,
         timeout_s=settings.torch.timeout_s,
         use_gpu=settings.scaling.use_gpu,
         return_key=returned.new_key(),
         all_ranks=follows_reports(settings.run.callbacks),
-        code=source.read(settings.loop, group=settings.group),
+        code=source.read(settings.loop, framework=settings.framework),
     )
     files = {carry.PAYLOAD: payload.header_line(header) + body, worker.CLOUDPICKLE: kubernetes.cloudpickle_archive()}
     trainer = jobs.TrainerJob(

@@ -29,6 +29,9 @@ WARN_BYTES = 16 * MIB
 LIMIT_BYTES = 64 * MIB
 _DEPTH = 4
 
+NONE, TORCH, JAX, TENSORFLOW, XGBOOST = "", "torch", "jax", "tensorflow", "xgboost"
+"""Frameworks: what is set up before the function."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
@@ -36,8 +39,8 @@ class Header:
 
     name: str | None = None
     """Of the run, as the user gave it; None: it was given none."""
-    group: bool = True
-    """Whether torch's process group is brought up."""
+    framework: str = TORCH
+    """What is set up before the function."""
     backend: str | None = None
     """gloo | nccl | None (by `use_gpu`)."""
     timeout_s: int = 1800

@@ -22,6 +22,12 @@ _TRAINER: Mapping[str, str] = {
     "max_failures": "give run_config=RunConfig(failure_config=FailureConfig(max_failures=...))",
 }
 
+_BOOSTED: Mapping[str, str] = {
+    "params": "call the library's train() in train_loop_per_worker, with your parameters",
+    "label_column": "read the data in train_loop_per_worker, each rank its rows",
+    "num_boost_round": "give it to the library's train() in train_loop_per_worker",
+}
+
 WAYS_OUT: Mapping[str, Mapping[str, str]] = {
     "ScalingConfig": {
         "elastic_resize_monitor_interval_s": "workers that have been up for a minute join at the next checkpoint: "
@@ -61,6 +67,20 @@ WAYS_OUT: Mapping[str, Mapping[str, str]] = {
         **_TRAINER,
         "backend_config": "the function sets up what it needs; TorchTrainer brings torch's process group",
         "torch_config": "use TorchTrainer, which brings torch's process group",
+    },
+    "JaxTrainer": {
+        **_TRAINER,
+        "jax_config": "JAX finds the devices by itself; set JAX_PLATFORMS with RunConfig(worker_runtime_env=...)",
+    },
+    "XGBoostTrainer": {**_TRAINER, **_BOOSTED, "xgboost_config": "its collectives are set up by themselves"},
+    "LightGBMTrainer": {
+        **_TRAINER,
+        **_BOOSTED,
+        "lightgbm_config": "give the function's lightgbm.train the parameters of trainjob.lightgbm.network_params()",
+    },
+    "TensorflowTrainer": {
+        **_TRAINER,
+        "tensorflow_config": "it has nothing to say: TF_CONFIG is made anew for each attempt",
     },
 }
 """The class -> its argument -> what to do instead."""

@@ -20,9 +20,9 @@ _GROUP = b"import torch.distributed"
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def read(loop: Callable[..., Any], *, group: bool) -> FunctionCode | None:
+def read(loop: Callable[..., Any], *, framework: str) -> FunctionCode | None:
     """Of its module, and of the modules beside that which it imports. None: there is no file (a notebook), or it is an
-    installed package, beside which everything lies. `group`: whether its ranks make torch's process group.
+    installed package, beside which everything lies. `framework`: what is set up before it.
     """
     from trainjob.agent.warm import choice, variables
     from trainjob.agent.warm.script import Script
@@ -31,7 +31,7 @@ def read(loop: Callable[..., Any], *, group: bool) -> FunctionCode | None:
     own = [] if found is None else Script(*found).texts()
     if not own:
         return None
-    texts = [*own, _GROUP] if group else own
+    texts = [*own, _GROUP] if framework == payload.TORCH else own
     return {
         "doubt": choice.doubt(contract.PREFORK_AUTO, texts),
         "modules": list(choice.plan(None, texts).modules),

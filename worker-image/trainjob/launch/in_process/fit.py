@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob import session
 from trainjob.launch import job as jobs
 from trainjob.launch import worker
-from trainjob.launch.handover import payload
+from trainjob.launch.handover import frameworks, payload
 from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.launch.outcome import result as results
@@ -95,7 +95,7 @@ class _InProcess:
         worker.install_stop(settings.run.stop)
         header = payload.Header(
             name=settings.run.name,
-            group=settings.group,
+            framework=settings.framework,
             backend=settings.torch.backend,
             timeout_s=settings.torch.timeout_s,
             use_gpu=settings.scaling.use_gpu,
@@ -103,15 +103,15 @@ class _InProcess:
             all_ranks=follows_reports(settings.run.callbacks),
             sys_path=[],
         )
-        theirs = worker.has_process_group()
+        theirs = frameworks.has_process_group()
         worker.tell_session(header)
-        worker.start_process_group(header)
+        frameworks.start(header)
         try:
             return worker.call(settings.loop, settings.config)
         finally:
             # Of several ranks one that failed must not wait for the others here.
             if not theirs and (self._where.world_size == 1 or sys.exc_info()[0] is None):
-                worker.stop_process_group()
+                frameworks.stop()
 
     def _conclude(self, end: End | None, returned: Any) -> Result:
         if end is not None and self._callbacks:

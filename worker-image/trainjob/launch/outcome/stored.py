@@ -16,6 +16,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.handover.payload import TORCH
 from trainjob.launch.handover.validation import ValidationConfig
 
 TRAINER_FILE = "trainer.pkl"
@@ -30,8 +31,8 @@ class Settings:
     torch: TorchConfig
     scaling: ScalingConfig
     run: RunConfig
-    group: bool = True
-    """Whether torch's process group is brought up before the function."""
+    framework: str = TORCH
+    """What is set up before the function: see `handover.payload`."""
     resume_from: str = "auto"
     validation: ValidationConfig | None = None
     backend: Any = None

@@ -1,0 +1,153 @@
+"""Trainers of frameworks: their functions find all ranks, also after the rank that holds them together was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 200
+JAX = """
+import os, signal
+import trainjob
+from trainjob import FailureConfig, JaxTrainer, RunConfig, ScalingConfig
+
+def train(config):
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+    jax.distributed.initialize()  # as scripts have it: done already
+    context = trainjob.get_context()
+    total = 0
+    for step in range(1, 4):
+        if (context.rank, context.attempt, step) == (config["killed"], 1, 2):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (context.rank, context.attempt, step) == (config["raises"], 1, 2):
+            raise ValueError("a mistake of rank 1")
+        total += int(multihost_utils.process_allgather(jnp.array(context.rank + 1)).sum())
+        trainjob.report({"total": total})
+    return [total, context.attempt, len(jax.devices()), len(jax.local_devices()), jax.process_index()]
+
+if __name__ == "__main__":
+    result = JaxTrainer(
+        train,
+        train_loop_config={"killed": KILLED, "raises": RAISES},
+        scaling_config=ScalingConfig(num_workers=WORKERS),
+        run_config=RunConfig(name="job", storage_path=".", failure_config=FailureConfig(max_failures=1)),
+    ).fit()
+    print("came back:", result.return_value)
+"""
+BOOSTED = """
+import numpy
+from trainjob import RunConfig, ScalingConfig, get_context
+from trainjob.compat.ray.train.LIBRARY import RayTrainReportCallback, TRAINER
+
+def rows():
+    drawn = numpy.random.default_rng(0).normal(size=(200, 3))
+    mine = slice(get_context().rank, None, 2)
+    return drawn[mine], (drawn[mine, 0] > 0).astype(float)
+
+def xgboost():
+    import xgboost
+    data = xgboost.DMatrix(*rows())
+    callback = RayTrainReportCallback(frequency=2, metrics={"loss": "train-logloss"})
+    parameters = {"objective": "binary:logistic", "eval_metric": "logloss"}
+    xgboost.train(parameters, data, 3, evals=[(data, "train")], callbacks=[callback], verbose_eval=False)
+    return xgboost.collective.get_world_size()
+
+def lightgbm():
+    import lightgbm
+    from trainjob.compat.ray.train.lightgbm import get_network_params
+    parameters = {"objective": "binary", "metric": "binary_logloss", "verbose": -1, **get_network_params()}
+    data = lightgbm.Dataset(*rows())
+    callback = RayTrainReportCallback(frequency=2, metrics={"loss": "training-binary_logloss"})
+    lightgbm.train(parameters, data, 3, valid_sets=[data], callbacks=[callback])
+    return parameters["num_machines"]
+
+if __name__ == "__main__":
+    trainer = TRAINER(
+        LIBRARY, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(name="job", storage_path=".")
+    )
+    result = trainer.fit()
+    booster = RayTrainReportCallback.get_model(result.checkpoint)
+    rounds = booster.num_boosted_rounds() if "LIBRARY" == "xgboost" else booster.current_iteration()
+    print("came back:", result.return_value, rounds, len(result.rows), "loss" in result.metrics)
+"""
+
+
+def said(text: str, here: Path) -> str:
+    (here / "main.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "main.py"],
+        cwd=here,
+        env={**os.environ, "HOME": str(here)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: make test-frameworks")
+@pytest.mark.parametrize(
+    ("workers", "killed", "raises", "expected"),
+    [
+        pytest.param(2, 0, -1, "[9, 2, 2, 1, 0]", id="the rank that the others look for is killed"),
+        pytest.param(2, -1, 1, "[9, 2, 2, 1, 0]", id="a rank raises"),
+        pytest.param(1, -1, -1, "[3, 1, 1, 1, 0]", id="alone"),
+        pytest.param(0, -1, -1, "[3, 1, 1, 1, 0]", id="in this very process"),
+    ],
+)
+def test_jax_sees_all_ranks(tmp_path: Path, workers: int, killed: int, raises: int, expected: str) -> None:
+    text = JAX.replace("WORKERS", str(workers)).replace("KILLED", str(killed)).replace("RAISES", str(raises))
+    assert f"came back: {expected}" in said(text, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize(("library", "trainer"), [("xgboost", "XGBoostTrainer"), ("lightgbm", "LightGBMTrainer")])
+def test_boosters_with_rays_names(tmp_path: Path, library: str, trainer: str) -> None:
+    """Metrics come with each round, boosters with every second and the last; two ranks have one."""
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed: make test-frameworks")
+    text = BOOSTED.replace("LIBRARY", library).replace("TRAINER", trainer)
+    assert "came back: 2 3 4 True" in said(text, tmp_path)
+
+
+TENSORFLOW = """
+import json, os, signal
+import trainjob
+from trainjob import FailureConfig, RunConfig, ScalingConfig, TensorflowTrainer
+
+def train():
+    context = trainjob.get_context()
+    said = json.loads(os.environ["TF_CONFIG"])
+    trainjob.report({"rank": context.rank})
+    if (context.rank, context.attempt) == (1, 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    trainjob.barrier()
+    return [context.attempt, len(set(said["cluster"]["worker"])), said["task"]]
+
+if __name__ == "__main__":
+    trainer = TensorflowTrainer(
+        train,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="job", storage_path=".", failure_config=FailureConfig(max_failures=1)),
+    )
+    print("came back:", trainer.fit().return_value)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+def test_tensorflow_is_told_of_the_ranks_of_each_attempt(tmp_path: Path) -> None:
+    assert "came back: [2, 2, {'type': 'worker', 'index': 0}]" in said(TENSORFLOW, tmp_path)

@@ -1,0 +1,78 @@
+"""What Ray's callbacks of libraries that boost trees have in common: when they report, and what.
+
+`ray_xgboost` and `ray_lightgbm` are their faces.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from trainjob.integrations.wishes import Wishes
+from trainjob.session import calls
+from trainjob.session.checkpoint import Checkpoint
+
+Evaluated = Mapping[str, Mapping[str, List[float]]]
+"""Data -> metric -> its values so far."""
+
+
+class Reports:
+    """One training's: the metrics after each round; the booster with each n-th, with the last, and where a planned
+    change waits for a checkpoint.
+    """
+
+    def __init__(
+        self,
+        metrics: Union[str, Sequence[str], Mapping[str, str], None],
+        filename: str,
+        frequency: int,
+        checkpoint_at_end: bool,
+        results_postprocessing_fn: Optional[Callable[[Evaluated], Mapping[str, Any]]],
+    ) -> None:
+        self._names = (
+            metrics
+            if metrics is None or isinstance(metrics, Mapping)
+            else {name: name for name in ([metrics] if isinstance(metrics, str) else metrics)}
+        )
+        self._filename = filename
+        self._frequency = frequency
+        self._at_end = checkpoint_at_end
+        self._processed = results_postprocessing_fn
+        self._wishes = Wishes()
+        self._saved = -1
+        self._last: Mapping[str, Any] = {}
+
+    def after_round(self, round_: int, evaluated: Evaluated, save: Callable[[str], Any]) -> None:
+        """`round_` counts from 1 in this call of train()."""
+        self._last = self._metrics(evaluated)
+        wished = self._wishes.heard()
+        if wished or (self._frequency > 0 and round_ % self._frequency == 0):
+            self._report(round_, save)
+        else:
+            calls.report(dict(self._last))
+
+    def after_training(self, round_: int, save: Callable[[str], Any]) -> None:
+        """So many rounds were done."""
+        if self._at_end and round_ != self._saved:
+            self._report(round_, save)
+
+    def _metrics(self, evaluated: Evaluated) -> Mapping[str, Any]:
+        if self._processed is not None:
+            return self._processed(evaluated)
+        found: Dict[str, float] = {
+            f"{data}-{name}": values[-1] for data, names in evaluated.items() for name, values in names.items()
+        }
+        return found if self._names is None else {ours: found[name] for ours, name in self._names.items()}
+
+    def _report(self, round_: int, save: Callable[[str], Any]) -> None:
+        self._saved = round_
+        first = calls.get_context().rank == 0
+        with tempfile.TemporaryDirectory() as folder:
+            if first:
+                save(os.path.join(folder, self._filename))
+            calls.report(
+                dict(self._last),
+                checkpoint=Checkpoint.from_directory(folder) if first else None,
+                delete_local_checkpoint_after_upload=True,
+            )

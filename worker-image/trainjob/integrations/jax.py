@@ -1,0 +1,55 @@
+"""JAX over the ranks of a TrainJob: one process a rank, which see each other's devices.
+
+```python
+trainjob.jax.initialize()
+mesh = jax.sharding.Mesh(jax.devices(), "data")
+```
+
+JAX is imported when `initialize` is called. A `JaxTrainer` calls it before its function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainjob.integrations.needed import missing
+from trainjob.integrations.ring import free_port, joined, own_address
+from trainjob.session import calls
+
+__all__ = ["initialize"]
+
+_HEARTBEAT_S = 10
+"""JAX's own limit is 100: a rank whose peer is gone would wait for so long at its exit."""
+
+
+def initialize() -> None:
+    """Has the ranks of this attempt see each other: `jax.distributed.initialize` with the address of rank 0, the number
+    of ranks and this one's. Where a machine has several ranks, each sees the accelerator of its local rank alone.
+
+    Every rank calls it, before anything that asks JAX for a device, and anew in each attempt. A call of
+    `jax.distributed.initialize` after it is heard as done, whatever its arguments: a script that calls that by itself
+    stays as it is. With one rank there is nobody to see, and nothing is done.
+
+    Raises ImportError without JAX, RuntimeError when JAX has used its devices already.
+    """
+    try:
+        from jax import distributed
+    except ImportError as error:
+        raise missing("jax", "jax>=0.7", error) from error
+    context = calls.get_context()
+    if context.world_size > 1 and not distributed.is_initialized():
+        mine = joined(own_address(), free_port()) if context.rank == 0 else ""
+        coordinator = calls.broadcast_from_rank_zero(mine)
+        distributed.initialize(
+            coordinator,
+            context.world_size,
+            context.rank,
+            local_device_ids=[context.local_rank] if context.local_world_size > 1 else None,
+            coordinator_bind_address=coordinator if context.rank == 0 else None,
+            heartbeat_timeout_seconds=_HEARTBEAT_S,
+        )
+    distributed.initialize = _is_done
+
+
+def _is_done(*_: Any, **__: Any) -> None:
+    """In the place of `jax.distributed.initialize`, which raises when it is called a second time."""
