@@ -16,7 +16,7 @@ import pytest
 import trainjob
 from support.fake_agent import FakeAgent
 from trainjob import Checkpoint, CheckpointUploadMode, session
-from trainjob.session import alias, calls, errors, link, rank_state
+from trainjob.session import alias, errors, link, offering, rank_state
 from trainjob_api import contract
 
 StartAgent = Callable[..., FakeAgent]
@@ -510,11 +510,11 @@ def test_of_a_folder_that_was_emptied_nothing_stays(tmp_path: Path, monkeypatch:
     (used / "kept").write_text("by somebody else")
     monkeypatch.chdir(here / "below")
     for folder in (emptied, used, here):
-        calls.remove_emptied(str(folder))
+        offering.remove_emptied(str(folder))
     assert not emptied.exists() and not (used / "deep").exists() and (used / "kept").exists()
     assert (here / "below").exists(), "the working folder stays"
     (here / "below").rmdir()
-    calls.remove_emptied(str(here))
+    offering.remove_emptied(str(here))
     assert not here.exists(), "and one that somebody removed is no obstacle"
     monkeypatch.chdir(tmp_path)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         init,
     )
     from trainjob.session.calls import (
-        CheckpointUploadMode,
         barrier,
         broadcast_from_rank_zero,
         checkpoint_requested,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
         StorageError,
         TrainJobError,
     )
+    from trainjob.session.offering import CheckpointUploadMode
     from trainjob.session.reported import ReportedCheckpoint, get_all_reported_checkpoints
     from trainjob.torch import (
         enable_reproducibility,
@@ -120,9 +120,10 @@ __all__ = [
 ]
 
 _MODULES: Dict[str, str] = {
-    "trainjob.session.calls": "CheckpointUploadMode barrier broadcast_from_rank_zero checkpoint_requested "
-    "get_checkpoint get_context log report",
+    "trainjob.session.calls": "barrier broadcast_from_rank_zero checkpoint_requested get_checkpoint get_context log "
+    "report",
     "trainjob.session.checkpoint": "Checkpoint",
+    "trainjob.session.offering": "CheckpointUploadMode",
     "trainjob.session.reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "trainjob.session.context": "TrainContext",
     "trainjob.session.errors": (

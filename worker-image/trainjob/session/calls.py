@@ -7,26 +7,22 @@ rank makes the same calls in the same order.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import pickle
-import warnings
-from enum import Enum
-from typing import Any, Callable, List, Mapping, Optional, Set, TypeVar, Union
+from typing import Any, Callable, List, Mapping, Optional, TypeVar, Union
 
 from trainjob import session
-from trainjob.session import alias, apart, elsewhere, milestones, rank_state
+from trainjob.session import alias, apart, milestones, offering, rank_state, warned
 from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
 from trainjob.session.context import TrainContext
-from trainjob.session.errors import CheckpointError
 from trainjob.session.line import Line
 from trainjob.session.link import link
 from trainjob.session.metrics import plain
 from trainjob_api import contract
-from trainjob_api.rank_messages import Collective, Offer, Released
+from trainjob_api.rank_messages import Collective, Released
 
 T = TypeVar("T")
 
@@ -35,22 +31,6 @@ WHOLE_LIMIT = 2**63
 BROADCAST_WARN_BYTES = 1024 * 1024
 BROADCAST_LIMIT = 16 * 1024 * 1024
 """Each agent holds it in memory, beside the training."""
-
-
-class CheckpointUploadMode(str, Enum):
-    """When report() with a checkpoint returns, and what it has promised by then."""
-
-    ASYNC = contract.UPLOAD_ASYNC
-    """Once every rank's files are staged with its agent: they survive the ranks; the upload continues in the
-    background.
-    """
-    SYNC = contract.UPLOAD_SYNC
-    """Once the checkpoint is committed to storage: it survives pods and nodes."""
-    NO_UPLOAD = contract.UPLOAD_NONE
-    """As ASYNC, and the files stay where they are, a folder that all ranks see or s3://: what is stored is a note of
-    the place. They are yours: nobody copies, compares or removes them. Files that cannot stay, those of from_dict() and
-    in the temporary folder, are copied as with ASYNC.
-    """
 
 
 class _Position:
@@ -69,7 +49,6 @@ class _Position:
 
 _position = _Position()
 _watch = apart.Watch()
-_warned: Set[str] = set()
 
 
 @told
@@ -77,7 +56,7 @@ def report(
     metrics: Mapping[str, Any],
     checkpoint: Optional[Checkpoint] = None,
     checkpoint_dir_name: Optional[str] = None,
-    checkpoint_upload_mode: Union[CheckpointUploadMode, str, None] = None,
+    checkpoint_upload_mode: Union[offering.CheckpointUploadMode, str, None] = None,
     delete_local_checkpoint_after_upload: Optional[bool] = None,
     checkpoint_upload_fn: Optional[Callable[[Checkpoint, str], Checkpoint]] = None,
     validation: Any = False,
@@ -115,15 +94,16 @@ def report(
     trainjob.report({"loss": loss.item()}, checkpoint=trainjob.Checkpoint.from_dict(state), step=epoch + 1)
     ```
     """
-    _mode(checkpoint_upload_mode)
+    offering.mode_of(checkpoint_upload_mode)
     if checkpoint_dir_name is not None and (refused := alias.refusal(checkpoint_dir_name)):
         raise ValueError(refused)
     values = plain(metrics)
     if validation and session.validate is None:
         raise ValueError("report(validation=...) needs TorchTrainer(validation_config=ValidationConfig(fn=...))")
     if checkpoint_upload_fn is not None and checkpoint is not None:
-        checkpoint = _uploaded(checkpoint_upload_fn, checkpoint, checkpoint_dir_name)
-        checkpoint_upload_mode, checkpoint_dir_name = CheckpointUploadMode.NO_UPLOAD, None
+        _position.uploads += 1
+        checkpoint = offering.uploaded(checkpoint_upload_fn, checkpoint, checkpoint_dir_name, _position.uploads)
+        checkpoint_upload_mode, checkpoint_dir_name = offering.CheckpointUploadMode.NO_UPLOAD, None
     line = link()
     who = line.context
     call = Collective(
@@ -137,10 +117,10 @@ def report(
         stop=session.stop_criterion is not None and who.rank == 0 and bool(session.stop_criterion(dict(values))),
         wanted=session.all_ranks,
     )
-    if checkpoint is not None and _mode(checkpoint_upload_mode) == contract.UPLOAD_NONE:
-        checkpoint = _left_there(checkpoint)
+    if checkpoint is not None and offering.mode_of(checkpoint_upload_mode) == contract.UPLOAD_NONE:
+        checkpoint = offering.left_there(checkpoint)
     if checkpoint is not None:
-        offer = _offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
+        offer = offering.offer(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload)
         call = call._replace(checkpoint=offer)
     _position.epoch = call.epoch
     _watch.look(who, reports=True)
@@ -149,17 +129,17 @@ def report(
     reply = _call_report(line, call)
     _position.requested = reply.requested
     for text in reply.warnings:
-        _warn_once(text, text)  # a loop gets the same with each checkpoint
+        warned.once(text, text)  # a loop gets the same with each checkpoint
     if reply.checkpoint is not None:
         _position.released_id = reply.checkpoint.id
         if checkpoint_dir_name is not None and who.rank == 0:
-            _name(checkpoint_dir_name, reply.checkpoint.id, who.storage)
+            offering.name(checkpoint_dir_name, reply.checkpoint.id, who.storage)
         if validation and who.rank == 0 and session.validate is not None:
             session.validate(reply.checkpoint.id, validation)
     elif validation:
         raise ValueError("report(validation=...): no rank brought a checkpoint that could be validated")
     if call.checkpoint is not None and call.checkpoint.delete and checkpoint is not None and not checkpoint.owned:
-        remove_emptied(call.checkpoint.path)
+        offering.remove_emptied(call.checkpoint.path)
     if session.after_report is not None:
         session.after_report()
     if reply.stop:
@@ -300,89 +280,7 @@ def reset() -> None:
     global _position, _watch
     _position, _watch = _Position(), apart.Watch()
     milestones.reset()
-    _warned.clear()
-
-
-def _offer(checkpoint: Checkpoint, mode: Union[CheckpointUploadMode, str, None], delete: Optional[bool]) -> Offer:
-    if not isinstance(checkpoint, Checkpoint):
-        raise CheckpointError(
-            f"report(checkpoint=...) needs a Checkpoint, got {type(checkpoint).__name__}: use "
-            "Checkpoint.from_directory(path) or from_dict(data)."
-        )
-    chosen = _mode(mode)
-    if delete is None:
-        delete = checkpoint.owned or (mode is not None and chosen == contract.UPLOAD_ASYNC)
-    return Offer(checkpoint.path, chosen, bool(delete), checkpoint.get_metadata())
-
-
-def _uploaded(
-    upload: Callable[[Checkpoint, str], Checkpoint], checkpoint: Checkpoint, name: Optional[str]
-) -> Checkpoint:
-    """What the user's function left, where it left it."""
-    context = get_context()
-    _position.uploads += 1
-    made = upload(checkpoint, name or f"checkpoint_{context.run or 1}-{context.attempt}-{_position.uploads}")
-    if not isinstance(made, Checkpoint):
-        raise CheckpointError(
-            f"report(checkpoint_upload_fn=...) must return a Checkpoint of where it has put the files, got {made!r}."
-        )
-    return made
-
-
-def _name(name: str, id_: str, storage: Optional[str]) -> None:
-    if storage is None or not alias.possible(storage):
-        _warn_once(
-            "checkpoint_dir_name is ignored: a bucket has no links, and without storage there is no folder. "
-            "Checkpoints are named by run, attempt and number."
-        )
-        return
-    try:
-        alias.link(storage, name, id_)
-    except OSError as error:
-        _warn_once(f"checkpoint_dir_name: {error}; the checkpoint is stored as {id_}", "checkpoint_dir_name failed")
-
-
-def _left_there(checkpoint: Checkpoint) -> Checkpoint:
-    """What is stored of one that stays where it is: a note of the place. One that cannot stay is stored itself."""
-    if not isinstance(checkpoint, Checkpoint) or checkpoint.owned:
-        return checkpoint  # refused below; or its folder goes with the handle
-    place = checkpoint.path
-    if not place.startswith("s3://"):
-        if not os.path.isdir(place):
-            raise CheckpointError(f"NO_UPLOAD: there is no folder {place} whose files could stay there.")
-        if elsewhere.goes_with_the_run(place, get_context().storage):
-            _warn_once(
-                f"NO_UPLOAD: {place} lies in the temporary folder, which goes with the run, so its files are copied to "
-                "the job's storage: put them where get_context().get_storage().build_checkpoint_path_from_name(name) "
-                "says, or leave NO_UPLOAD out.",
-                "NO_UPLOAD in the temporary folder",
-            )
-            return checkpoint
-    note = Checkpoint.in_new_folder("trainjob-elsewhere-")
-    elsewhere.write(note.path, place)
-    return note
-
-
-def remove_emptied(folder: str) -> None:
-    """What is left of a folder whose files were moved away, as Ray Train does; one with a file in it stays, and the
-    working folder.
-    """
-    with contextlib.suppress(FileNotFoundError):  # a working folder that somebody removed
-        if f"{os.getcwd()}/".startswith(f"{os.path.realpath(folder)}/"):
-            return
-    for path, _, _ in os.walk(folder, topdown=False):
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-
-
-def _mode(mode: Union[CheckpointUploadMode, str, None]) -> str:
-    if mode is None:
-        return contract.UPLOAD_ASYNC
-    # Ray's own enum is accepted as well: its members carry the same names.
-    name = str(getattr(mode, "name", mode)).upper()
-    if name not in CheckpointUploadMode.__members__:
-        raise ValueError(f"checkpoint_upload_mode={mode!r}: one of {', '.join(CheckpointUploadMode.__members__)}")
-    return CheckpointUploadMode[name].value
+    warned.clear()
 
 
 def _pickled(data: Any) -> bytes:
@@ -399,7 +297,7 @@ def _pickled(data: Any) -> bytes:
             "save the data to a file that every rank reads (a checkpoint, a shared folder)."
         )
     if len(blob) > BROADCAST_WARN_BYTES:
-        _warn_once(
+        warned.once(
             f"broadcast_from_rank_zero sends {len(blob) / 2**20:.1f} MiB through the agents; it is meant for small "
             "things. Use torch.distributed.broadcast for tensors."
         )
@@ -430,10 +328,3 @@ def _whole(name: str, value: Optional[int]) -> Optional[int]:
     if whole != value or not abs(whole) < WHOLE_LIMIT:
         raise ValueError(f"{name}={value!r} must be a whole number below 2**63")
     return whole
-
-
-def _warn_once(text: str, key: Optional[str] = None) -> None:
-    key = text[:40] if key is None else key
-    if key not in _warned:
-        _warned.add(key)
-        warnings.warn(text, stacklevel=3)

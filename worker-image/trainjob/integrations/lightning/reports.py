@@ -11,7 +11,7 @@ from trainjob.integrations.lightning.library import pl
 from trainjob.integrations.lightning.ranks import check_size
 from trainjob.integrations.links import link_or_copy
 from trainjob.integrations.wishes import Wishes
-from trainjob.session import calls
+from trainjob.session import calls, offering
 from trainjob.session.checkpoint import Checkpoint
 
 _Base: Any = object
@@ -41,7 +41,7 @@ class Reporting(_Base):  # type: ignore[misc]
         self._every_steps, self._every_epochs, self._checkpoint = every_n_train_steps, every_n_epochs, checkpoint
         if (
             str(getattr(checkpoint_upload_mode, "name", checkpoint_upload_mode))
-            == calls.CheckpointUploadMode.NO_UPLOAD.name
+            == offering.CheckpointUploadMode.NO_UPLOAD.name
         ):
             raise ValueError(
                 "ReportCallback(checkpoint_upload_mode=NO_UPLOAD): the file is written into a temporary folder, which "
