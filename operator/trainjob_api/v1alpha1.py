@@ -637,7 +637,7 @@ class TrainJobStatus(StatusModel):
     @property
     def finished(self) -> bool:
         """Complete or Failed: terminal, nothing runs again."""
-        return self.holds("Complete") or self.holds("Failed")
+        return any(c.status == "True" and c.type in ("Complete", "Failed") for c in self.conditions)
 
 
 # --- The object ------------------------------------------------------------------------------------------------------

@@ -135,12 +135,44 @@ def test_all_bodies_together_are_bounded() -> None:
         coordinator._endpoint._room = endpoint._Room(300_000)
         slow = [await raw(url, TOKEN, 200_000, b"{") for _ in range(2)]
         await until(lambda: len(coordinator._endpoint._room._waiting) == 1)
-        waiting = asyncio.ensure_future(session.post(f"{url}/v1/sync", json=report()))
+        body = json.dumps(report()).encode()
+        reader, writer = await raw(url, TOKEN, len(body), body[:1])
         await until(lambda: len(coordinator._endpoint._room._waiting) == 2)
-        for _, writer in slow:
-            writer.close()
-        assert (await waiting).status == 200
+        writer.write(body[1:])
+        for _, other in slow:
+            other.close()
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
         assert coordinator._endpoint._room._left == 300_000
+
+    served(test)
+
+
+def test_a_body_that_came_with_its_head_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all do; it is here already, so it takes neither room nor a timer."""
+    rooms = []
+    monkeypatch.setattr(endpoint._Room, "take", lambda self, count: rooms.append(count))
+
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        coordinator.commit(job(), pods(1))
+        body = json.dumps(report()).encode()
+        reader, writer = await raw(url, TOKEN, len(body), body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    served(test)
+    assert not rooms
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/", 404), ("POST", "/v1/other", 404), ("GET", "/v1/sync", 405)]
+)
+def test_other_routes_are_refused(method: str, path: str, status: int) -> None:
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        async with session.request(method, f"{url}{path}") as response:
+            assert response.status == status
+            assert len((await response.json())["error"].split()) > 3
+        assert coordinator.syncs == 0
 
     served(test)
 

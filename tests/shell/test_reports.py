@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support.virtual_time import EPOCH
 from trainjob_api import contract
+from trainjob_operator.agents import reports
 from trainjob_operator.agents.reports import RANKS_LIMIT, BadReport, parse_report, read_report
 
 WHOLE: dict[str, Any] = {
@@ -199,3 +200,18 @@ def test_what_is_no_instruction_of_ours_counts_as_not_acknowledged(acknowledged:
     assert read_report({**WHOLE, "acknowledged": acknowledged}).acknowledged is None
     ours = {"do": "run", "attempt": 1, "grace_s": 0.0, "reason": "r" * 1024, "secret": None}
     assert read_report({**WHOLE, "acknowledged": ours}).acknowledged == ours
+
+
+def test_only_a_text_with_something_to_replace_is_looked_at_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at each character of each text costs more than all else of a report."""
+    looked: list[str] = []
+
+    def category(character: str) -> str:
+        looked.append(character)
+        return "Ll"
+
+    monkeypatch.setattr(reports.unicodedata, "category", category)
+    read_report(report(progress={"metrics": {"loss of träning": 0.5}}, warning="slow " * 100))
+    assert not looked
+    read_report(report(warning="slow\x1b[2J"))
+    assert len(looked) == len("slow\x1b[2J")

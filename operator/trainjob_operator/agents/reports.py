@@ -50,6 +50,8 @@ class BadReport(Exception):
 def clean(text: str, limit: int, *, tail: bool = False) -> str:
     """Without control characters (terminal escapes) and broken Unicode, cut to the limit."""
     text = text[-limit:] if tail else text[:limit]
+    if text.isprintable():  # as nearly every text of a report is; a look at each character costs more than all else
+        return text
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "�" for c in text)
 
 

@@ -35,6 +35,7 @@ _PROGRESS_FIELDS = frozenset({"begin", "forks", "progress", "latest", "best", "c
 _TRAINING_FIELDS = frozenset({"uploads"})
 """What changes with each checkpoint while ranks run; once they have ended, the next attempt may wait for it."""
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
+_COMPARED = tuple(field.name for field in fields(AgentView) if field.name not in _CLOCK_FIELDS)
 
 
 class Outdated(Exception):
@@ -263,7 +264,7 @@ def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:
 def _difference(before: AgentView | None, after: AgentView) -> News:
     if before is None:
         return News.MATTERS
-    changed = {f.name for f in fields(AgentView) if getattr(before, f.name) != getattr(after, f.name)} - _CLOCK_FIELDS
+    changed = {name for name in _COMPARED if getattr(before, name) != getattr(after, name)}
     if not changed:
         return News.NOTHING
     shown = _PROGRESS_FIELDS if after.quiet else _PROGRESS_FIELDS | _TRAINING_FIELDS
