@@ -42,7 +42,7 @@ def test_an_idle_job_costs_two_calls_an_hour(state: str) -> None:
 
 def test_a_job_that_reports_costs_seven_calls_a_minute() -> None:
     async def main() -> None:
-        async with Simulation(seed=1, pace=Pace(report=1.0)) as sim:
+        async with Simulation(seed=1, pace=Pace(report=2.0)) as sim:
             sim.cluster.create_job(manifest(workers=4))
             sim.world.training("digits").length = 10**6
             await sim.until_training()

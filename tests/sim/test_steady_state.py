@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ def test_no_write_while_ranks_train_silently() -> None:
 
 def test_progress_alone_is_written_rarely() -> None:
     async def main() -> None:
-        async with Simulation(seed=1, pace=Pace(report=0.2)) as sim:
+        async with Simulation(seed=1, pace=Pace(report=1.0)) as sim:
             sim.cluster.create_job(manifest())
             sim.world.training("digits").length = 10**6
             await sim.until_training()
@@ -71,14 +70,14 @@ def test_an_agent_that_changes_its_words_all_the_time_costs_little() -> None:
             sim.calls.clear()
             agent = sim.agent(1)
             for number in range(1000):
-                report = {**agent.report(), "warning": f"disk {number}", "seq": 10**6 + number}
-                poll = asyncio.ensure_future(sim.post(json.dumps(report).encode()))
+                agent.warning = f"disk {number}"
+                agent.speak()
                 await asyncio.sleep(0.1)
-                poll.cancel()
             turns = sum(call.verb == "list_pods" for call, moment in sim.calls if moment is Moment.BEFORE)
             assert turns <= 20 + 100 + 10, "about one a second"
             writes = [call for call in sim.writes if call.verb == "patch_job_status"]
             assert len(writes) <= 6 + 10 + 4, len(writes)
+            assert "disk" in sim.job().status.model_dump_json(), "and it is heard"
 
     run_virtual(main())
 
