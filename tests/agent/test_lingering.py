@@ -71,8 +71,8 @@ def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
     """Longer than the patience: it reports, it waits for the other, it computes; and then it is done."""
     script = (
         "def train():\n    for i in range(3):\n        time.sleep(1.5)\n        trainjob.report({'i': i})\n"
-        "    until = time.monotonic() + 4\n    while time.monotonic() < until:\n        pass\n"
-        "    if c.rank == 0:\n        time.sleep(4 if c.rank == 0 else 0)\n"
+        "    until = time.monotonic() + 4\n    while c.rank == 1 and time.monotonic() < until:\n        pass\n"
+        "    if c.rank == 0:\n        time.sleep(8)\n"
         "    trainjob.barrier()\n    print('trained', flush=True)\n"
         "if c.rank == 1:\n    threading.Thread(target=train).start()\nelse:\n    train()\n"
     )

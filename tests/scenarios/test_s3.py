@@ -13,7 +13,7 @@ import trainjob
 from support import s3
 from support.faults import fail_at
 from support.scenario import Stage
-from trainjob import RunConfig, ScalingConfig, TorchTrainer
+from trainjob import DataParallelTrainer, RunConfig, ScalingConfig
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.launch import LaunchError, TrainingFailedError
@@ -68,7 +68,7 @@ def test_a_trainer_gets_its_result_from_the_bucket(stage: Stage, storage: str, t
             if step == 1 and not begin:
                 raise LookupError("no such digit")
 
-    trainer = TorchTrainer(
+    trainer = DataParallelTrainer(
         loop,
         train_loop_config={},
         scaling_config=ScalingConfig(num_workers=1),
@@ -77,8 +77,8 @@ def test_a_trainer_gets_its_result_from_the_bucket(stage: Stage, storage: str, t
     with pytest.raises(TrainingFailedError, match="no such digit"):
         trainer.fit()
     folder = f"{storage}/default/digits"
-    assert TorchTrainer.can_restore(folder) and not TorchTrainer.can_restore(f"{storage}/default/other")
-    result = TorchTrainer.restore(folder).fit()
+    assert DataParallelTrainer.can_restore(folder) and not DataParallelTrainer.can_restore(f"{storage}/default/other")
+    result = DataParallelTrainer.restore(folder).fit()
     assert result.metrics == {"step": 2, "begin": 2}
     with pytest.raises(LaunchError, match="has no runs"):
         trainjob.Result.from_path(f"{storage}/default/other")
