@@ -155,6 +155,14 @@ def test_times_that_no_calendar_holds_count_as_not_given(moment: float) -> None:
     assert "ended_at" not in view.ranks[0]
 
 
+def test_a_number_that_no_float_holds_does_not_silence_the_agent() -> None:
+    huge = 10**400
+    progress = {"position": 1, "metrics": {"loss": 0.5, "count": huge, "below": -huge}, "time": huge}
+    found = parse_report(json.dumps(report(clock=huge, unreached_s=huge, progress=progress)).encode())
+    assert found.clock is None and found.unreached_s == 0.0
+    assert found.progress is not None and found.progress.metrics == {"loss": 0.5} and found.progress.time is None
+
+
 def test_a_users_huge_step_does_not_silence_the_agent() -> None:
     progress = read_report(report(progress={"position": 1, "step": 10**30, "epoch": -1})).view(EPOCH).progress or {}
     assert "step" not in progress and progress["epoch"] == -1

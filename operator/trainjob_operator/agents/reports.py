@@ -7,7 +7,7 @@ wrong kind is refused with one sentence. Nothing from a pod reaches status witho
 from __future__ import annotations
 
 import json
-import math
+import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ COUNT_LIMIT = 2**53
 """Largest whole number that every JSON reader keeps exactly."""
 TIME_LIMIT = 32_503_680_000.0
 """Seconds since the epoch: the year 3000."""
+_NUMBERS = (int, float)
+_SCALARS = (int, float, type(None))
 
 
 class BadReport(Exception):
@@ -61,14 +63,14 @@ def _text(limit: int, *, tail: bool = False) -> BeforeValidator:
 
 def _instant(value: Any) -> Any:
     """A time that no calendar holds counts as not given."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value if math.isfinite(value) and 0.0 <= value <= TIME_LIMIT else None
+    if isinstance(value, _NUMBERS) and not isinstance(value, bool):
+        return value if 0.0 <= value <= TIME_LIMIT else None
     return value
 
 
 def _seconds(value: Any) -> Any:
     """A length that no clock measures counts as none."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, _NUMBERS) and not isinstance(value, bool):
         return float(value) if 0.0 <= value <= TIME_LIMIT else 0.0
     return value
 
@@ -79,11 +81,13 @@ def _number(value: Any) -> Any:
 
 
 def _metrics(value: Any) -> Any:
-    """The first METRICS_LIMIT finite numbers."""
+    """The first METRICS_LIMIT finite numbers; a whole number that no float holds is none."""
     if not isinstance(value, dict):
         return value
     numbers = {
-        k: v for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        k: v
+        for k, v in value.items()
+        if isinstance(v, _NUMBERS) and not isinstance(v, bool) and -sys.float_info.max <= v <= sys.float_info.max
     }
     return {
         clean(str(name), NAME_LIMIT): float(number) for name, number in list(numbers.items())[: contract.METRICS_LIMIT]
@@ -100,7 +104,7 @@ def _word(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     flat = len(value) <= WORD_FIELDS and all(
-        len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, int | float | None)
+        len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, _SCALARS)
         for text in value.values()
     )
     return value if flat and all(len(name) <= NAME_LIMIT for name in value) else None
