@@ -42,6 +42,8 @@ def turns(workers: int) -> list[Figure]:
 def recheck(workers: int) -> list[Figure]:
     """All polls of a job are open, and its next attempt is committed: for whom is that news?"""
     world = World.of(workers=workers)
+    metadata = world.job.metadata.model_copy(update={"resource_version": "1"})
+    world.job = world.job.model_copy(update={"metadata": metadata})
     roster, askers = Roster(b"key"), []
     world.turn()
     world.start_pods()

@@ -186,6 +186,8 @@ class Fleet:
         self._cpu_at_last_told = self._cpu_at_last_sync = 0.0
         self._runs = 0
         self._lags: list[float] = []
+        self._broken: set[str] = set()
+        """Jobs of which a rank was ended: the second failure of a job soon after the first waits by its rules."""
 
     async def run(self) -> None:
         """Until standard input ends. Raises what an agent, a node or the watch failed of."""
@@ -225,10 +227,12 @@ class Fleet:
             print(json.dumps(answer), flush=True)
 
     async def _break(self, count: int) -> None:
-        """One rank each of so many jobs, some of them each second."""
+        """One rank each of so many jobs that have lost none yet, some of them each second."""
         self._lags = []
-        by_job = {agent.job: agent for agent in self._agents.values() if agent.attempt}
+        whole = (agent for agent in self._agents.values() if agent.attempt and agent.job not in self._broken)
+        by_job = {agent.job: agent for agent in whole}
         for agent in random.sample(list(by_job.values()), min(count, len(by_job))):
+            self._broken.add(agent.job)
             agent.break_rank()
             await asyncio.sleep(0.2)
         for _ in range(300):
