@@ -165,6 +165,10 @@ def test_lines_are_shown_by_rank_and_attempt(here: Shell) -> None:
     keeper.close()
     assert here.tj("logs", "digits", "--attempt", "2").out == "agent | hello 2\nr00 | zero 2\nr01 | one 2\n"
     assert here.tj("logs", "digits", "--rank", "1").out == "r01 | one 1\nr01 | one 2\n"
+    said = here.tj("logs", "digits", "--rank", "7")
+    assert said.err == "tj  | no line of rank 7 is kept; ranks that wrote some: 0, 1\n"
+    wrong = here.tj("logs", "digits", "--rank", "one").err
+    assert wrong.count("0,3-5") == 1 and "`tj status digits`" in wrong
     assert here.tj("logs", "digits", "--tail", "1").out == "r01 | one 2\n"
     assert here.tj("logs", "digits", "-f").out.count("\n") == 6, "of a job that is over it ends"
     assert "of these: 1, 2" in here.tj("logs", "digits", "--attempt", "3").err

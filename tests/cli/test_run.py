@@ -20,6 +20,7 @@ from trainjob.cli import run as running
 from trainjob.cli.errors import CommandError
 from trainjob.cli.run import Show, build, conclude, retry
 from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+from trainjob.screen import wording
 from trainjob.screen.display import PlainDisplay
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
@@ -218,6 +219,8 @@ def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(
 
 
 def test_the_first_line_says_that_a_job_is_elastic() -> None:
+    assert wording.workers([1], 1) == "1 worker with 1 process"
+    assert wording.workers([1], 4) == "1 worker with 4 processes"
     assert "digits: 1 to 3 workers (elastic) with 1 process each; " in running.opening(
         job(workers=3, elastic={"minWorkers": 1, "maxWorkers": 3})
     )

@@ -36,6 +36,8 @@ def test_pods_get_their_own_devices_and_give_them_back() -> None:
 
 def test_more_than_there_are_is_refused_with_the_way_out() -> None:
     gpus.check(2, ["0", "1"], 2)
+    with pytest.raises(LaunchError, match=r"1 GPU for 1 rank, and no GPU"):
+        gpus.check(1, [], 1)
     with pytest.raises(LaunchError, match=r"4 GPUs for 4 ranks, and 2 visible.*num_workers"):
         gpus.check(4, ["0", "1"], 4)
     with pytest.raises(LaunchError, match="no GPU is visible"):

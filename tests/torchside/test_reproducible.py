@@ -156,6 +156,10 @@ def test_another_number_of_ranks_is_said_once(be_rank: BeRank) -> None:
     trainjob.enable_reproducibility()
     with pytest.warns(UserWarning, match="taken with 4 ranks and the job has 1 now.*bit for bit"):
         _resume(states[0], world_size=4)
+    be_rank(0, 2)
+    trainjob.enable_reproducibility()
+    with pytest.warns(UserWarning, match="taken with 1 rank and the job has 2 now"):
+        _resume(states[0], world_size=1)
     be_rank(1, 3)
     trainjob.enable_reproducibility()
     with warnings.catch_warnings():

@@ -48,6 +48,13 @@ class Parser(argparse.ArgumentParser):
             if instead and (instead in (action.choices or ()) or instead.startswith("-"))
             else nearest(str(value), sorted(action.choices or ()), 2)
         )
+        if not near and self.prog in slips.OF_A_JOB:
+            meant = f"{slips.OF_A_JOB[self.prog]} {value}"
+            raise CommandError(
+                f"there is no command `{self.prog} {value}`; if {value} is a job: `{meant}`",
+                next_step=f"`{self.prog} --help` shows the commands",
+                code=CLI_USAGE,
+            )
         guess = " or ".join(f"`{self.prog} {each}`" for each in near)
         raise CommandError(
             f"there is no command `{self.prog} {value}`" + (f"; did you mean {guess}?" if guess else ""),

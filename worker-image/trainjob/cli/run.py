@@ -21,6 +21,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
+from trainjob.session import filesystems
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE, ENV_VERBOSE
 from trainjob_api.v1alpha1 import TrainJob
@@ -137,10 +138,10 @@ def _check(args: argparse.Namespace) -> None:
             next_step=f"tj run -f {args.file} --local, or on a cluster: tj submit -f {args.file}",
             code=CLI_USAGE,
         )
-    if "://" in (args.storage or "").removeprefix("file://") and not jobs.is_s3(args.storage):
+    if filesystems.is_stored_elsewhere(args.storage or ""):
         raise CommandError(
             f"--storage {args.storage}: this version stores on paths and at s3://",
-            next_step="give a folder: --storage ./checkpoints",
+            next_step="give a folder, --storage ./checkpoints, or a bucket, --storage s3://bucket/folder",
             code=CLI_USAGE,
         )
     if args.in_process and (args.file or (args.workers or 1) * (args.processes_per_worker or 1) > 1):
@@ -200,10 +201,7 @@ def renamed(args: argparse.Namespace, job: TrainJob) -> str:
 def opening(job: TrainJob) -> str:
     """What is about to run, and where it saves."""
     spec = job.spec
-    size = (
-        f"{wording.sizes(defaults.sizes(spec), 'worker')} with "
-        f"{wording.count(defaults.processes_per_worker(spec), 'process')} each"
-    )
+    size = wording.workers(defaults.sizes(spec), defaults.processes_per_worker(spec))
     folder = defaults.job_storage(job)
     return f"{job.metadata.name}: {size}; " + (
         f"checkpoints in {folder}" if folder else "no storage: checkpoints are gone when this command ends"

@@ -44,8 +44,11 @@ COMMANDS = {
 }
 """Commands of other tools, and ours, by what stands before them."""
 
+OF_A_JOB = {"tj checkpoints": "tj checkpoints list", "tj model": "tj model get -o DIR"}
+"""What is meant where a job's name stands in the place of a command."""
+
 _WORKERS = ("--nnodes", "--num-workers", "--num_workers", "--num-machines", "--num_machines", "--replicas", "--np")
-_RANKS = ("--nproc-per-node", "--nproc_per_node", "--num-processes", "--num_processes")
+_RANKS = ("--nproc-per-node", "--nproc_per_node", "--num-processes", "--num_processes", "--nprocs", "--nproc")
 _LAUNCH = {
     **dict.fromkeys(_WORKERS, "--workers"),
     "--max-restarts": "--max-failures",
@@ -57,6 +60,9 @@ OPTIONS = {
     "scale": dict.fromkeys(("--workers", "--replicas"), "the number by itself: `tj scale NAME 4`"),
 }
 """Options of other tools by our command, and ours. On this machine each rank is a worker, on a cluster each pod."""
+
+OUTPUT = {"--json": "-o json"}
+"""The same for each command that has -o."""
 
 
 def is_nodes(option: str) -> bool:
@@ -78,7 +84,8 @@ def unknown(command: str | None, options: Sequence[str], script: str | None, wor
         if not name.startswith("-"):
             continue
         near = get_close_matches(name, options, 1, cutoff=0.75) if name.startswith("--") else []
-        ours = OPTIONS.get(command or "", {}).get(name) or (near[0] if near else None)
+        written = OUTPUT.get(name) if "--output" in options else None
+        ours = written or OPTIONS.get(command or "", {}).get(name) or (near[0] if near else None)
         if ours is not None:
             return CommandError(
                 f"there is no option {name}; did you mean {ours}?",

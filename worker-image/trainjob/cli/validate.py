@@ -50,7 +50,7 @@ def summary(job: TrainJob) -> str:
     return "; ".join(
         [
             f"TrainJob {job.metadata.name} is valid",
-            f"{wording.sizes(defaults.sizes(spec), 'worker')} with {wording.count(processes, 'process')} each",
+            wording.workers(defaults.sizes(spec), processes),
             f"checkpoints in {spec.checkpoint.storage}"
             if spec.checkpoint.storage
             else "no storage: checkpoints survive processes, not pods",

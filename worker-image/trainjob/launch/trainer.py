@@ -78,6 +78,7 @@ class DataParallelTrainer:
             if given is not None:
                 warnings.warn(f"{type(self).__name__}({name}=...) has no effect", UserWarning, stacklevel=3)
         self._settings = Settings(
+            trainer=type(self).__name__,
             loop=train_loop_per_worker,
             config=train_loop_config,
             torch=TorchConfig(),
@@ -146,7 +147,7 @@ class DataParallelTrainer:
         folder. `backend` also says how to reach a bucket where this process's environment does not; it is needed
         where the one before set environment variables, whose values are not stored. Raises LaunchError.
         """
-        before, name, storage, namespace = _before(path, backend)
+        before, name, storage, namespace = _before(path, backend, cls.__name__)
         return cls(
             train_loop_per_worker or before.loop,
             train_loop_config=before.config if train_loop_config is None else train_loop_config,
@@ -239,20 +240,22 @@ class TorchTrainer(DataParallelTrainer):
         return {"torch_config": config}
 
 
-def _before(path: str | os.PathLike[str], backend: Kubernetes | None) -> tuple[Settings, str, str, str]:
-    """What a trainer left there, and its name, storage and namespace. Raises LaunchError."""
+def _before(path: str | os.PathLike[str], backend: Kubernetes | None, trainer: str) -> tuple[Settings, str, str, str]:
+    """What a trainer left there, and its name, storage and namespace. `trainer`: the class that is to continue. Raises
+    LaunchError.
+    """
     reached = _reached(backend)
     folder = stored.found(path, reached)
     if folder is None:
         raise LaunchError(
-            f"{os.fspath(path)} cannot be restored: it holds no {stored.TRAINER_FILE} of a TorchTrainer. Give the "
+            f"{os.fspath(path)} cannot be restored: it holds no {stored.TRAINER_FILE} of a {trainer}. Give the "
             f"Result.path of a run, <storage path>/{jobs.LOCAL_NAMESPACE}/<name>; a run on a cluster whose storage "
             "this machine does not see resumes where its script is run again with the same name"
         )
     if stored.completed(folder, reached):
         raise LaunchError(
             f"the run in {folder} completed: there is nothing to restore. To train on, give its checkpoint as "
-            "resume_from_checkpoint to a new TorchTrainer"
+            f"resume_from_checkpoint to a new {trainer}"
         )
     before = stored.load(folder, reached)
     if before.withheld and backend is None:

@@ -80,7 +80,7 @@ def check_python(path: str) -> None:
         with open(path, "rb") as file:
             packed = str(json.loads(file.readline()).get("python"))
     except (OSError, ValueError, AttributeError) as error:
-        raise LaunchError(f"{path} is no payload of a TorchTrainer: {error}") from error
+        raise LaunchError(f"{path} is no payload of a trainer: {error}") from error
     version = ".".join(map(str, sys.version_info[:2]))
     if packed != version:
         raise LaunchError(

@@ -96,6 +96,12 @@ def sizes(found: Sequence[int], noun: str) -> str:
     return f"{listed} {noun}s (elastic)"
 
 
+def workers(found: Sequence[int], processes: int) -> str:
+    """`1 worker with 1 process`, `2 workers with 4 processes each`."""
+    each = "" if list(found) == [1] else " each"
+    return f"{sizes(found, 'worker')} with {count(processes, 'process')}{each}"
+
+
 def boundary(wait_s: int) -> str:
     """Where a planned change ends an attempt that trains, when it may wait for so many seconds."""
     return f"at the next report() with a checkpoint, at the latest after {wait_s} s (spec.boundaryTimeoutSeconds)"

@@ -5,11 +5,20 @@ Called by `checkpoint`, `context` and the launcher's configuration. Must not nee
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
 
 _S3 = "s3://"
 STORES = "paths (pyarrow.fs.LocalFileSystem) and S3 (pyarrow.fs.S3FileSystem)"
+
+
+def is_stored_elsewhere(place: str) -> bool:
+    """Whether this names a service that we do not store at, or s3:// with a slip: a folder `./s3:/bucket` would be made
+    of it.
+    """
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/|s3:", place)
+    return scheme is not None and not place.startswith(("file://", "s3://"))
 
 
 def located(path: str, filesystem: Any) -> str:

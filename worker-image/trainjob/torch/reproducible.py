@@ -168,9 +168,10 @@ def _set(states: Dict[str, Any]) -> None:
 def _bring_back(saved: rank_state.Saved) -> None:
     here = place()
     if saved.world_size != here.world_size and here.rank == 0:
+        before = f"{saved.world_size} rank{'s' if saved.world_size != 1 else ''}"
         warnings.warn(
-            f"The checkpoint was taken with {saved.world_size} ranks and the job has {here.world_size} now: its random "
-            "numbers continue, but losses will not repeat those of another number of ranks bit for bit.",
+            f"The checkpoint was taken with {before} and the job has {here.world_size} now: its random numbers "
+            "continue, but losses will not repeat those of another number of ranks bit for bit.",
             stacklevel=2,
         )
     if saved.rank != here.rank and not _state.alike:

@@ -6,7 +6,8 @@ import argparse
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
@@ -17,6 +18,7 @@ from trainjob.launch.outcome import log_choice
 from trainjob.screen import streams
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
+_RANKS_SHOWN = 16
 _PREFIX = re.compile(r"r(\d{2,6}) \| ", re.ASCII)
 
 
@@ -25,7 +27,9 @@ def logs(args: argparse.Namespace) -> int:
     try:
         selection = log_choice.parse(args.rank) if args.rank else log_choice.ALL
     except ConfigError as error:
-        raise CommandError(str(error), next_step="give ranks such as 0,3-5, or all", code=CLI_USAGE) from None
+        raise CommandError(
+            str(error), next_step=f"`tj status {args.name}` says how many ranks there are", code=CLI_USAGE
+        ) from None
     record = find.find(args)
     if args.follow and record.state == records.RUNNING:
         follow(
@@ -51,13 +55,25 @@ def logs(args: argparse.Namespace) -> int:
             code=CLI_NOT_FOUND,
         )
     shown = (line for piece in chosen for line in output.lines(piece) if _is_shown(line, selection))
-    _print(shown if args.tail is None else deque(shown, maxlen=args.tail), log_choice.ALL)
+    lines = shown if args.tail is None else iter(deque(shown, maxlen=args.tail))
+    first = next(lines, None)
+    _print(() if first is None else chain((first,), lines), log_choice.ALL)
+    if first is None and selection.ranks is not None and args.tail != 0:
+        streams.write(sys.stderr, _nothing(args.rank, chosen))
     earlier = len({piece.start for piece in pieces}) - 1
     if earlier:
         streams.write(
             sys.stderr, f"tj  | of the newest of {earlier + 1} starts; the earlier ones are in {record.output}"
         )
     return CLI_OK
+
+
+def _nothing(rank: str, pieces: Sequence[output.Piece]) -> str:
+    """The sentence where these ranks wrote no line."""
+    found = {int(match[1]) for piece in pieces for line in output.lines(piece) if (match := _PREFIX.match(line))}
+    wrote = ", ".join(map(str, sorted(found)[:_RANKS_SHOWN])) + (", ..." if len(found) > _RANKS_SHOWN else "")
+    there = f"ranks that wrote some: {wrote}" if found else "no rank wrote any"
+    return f"tj  | no line of rank {rank} is kept; {there}"
 
 
 def _print(lines: Iterable[str], selection: log_choice.Selection) -> None:

@@ -27,7 +27,9 @@ def stack(args: argparse.Namespace) -> int:
     try:
         selection = log_choice.parse(args.rank) if args.rank else log_choice.ALL
     except ConfigError as error:
-        raise CommandError(str(error), next_step="give ranks such as 0,3-5, or all", code=CLI_USAGE) from None
+        raise CommandError(
+            str(error), next_step=f"`tj status {args.name}` says how many ranks there are", code=CLI_USAGE
+        ) from None
     record = find.find(args)
     if record.state != records.RUNNING:
         raise CommandError(

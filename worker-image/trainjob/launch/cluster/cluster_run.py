@@ -164,7 +164,7 @@ def _keep(settings: Settings, backend: Kubernetes, job: TrainJob) -> None:
             )
     except (LaunchError, OSError, pickle.PicklingError, TypeError, AttributeError) as error:
         # Whatever cannot be written or pickled: the job is there already.
-        _say(f"TorchTrainer.restore() will not find this run: {error}")
+        _say(f"{settings.trainer}.restore() will not find this run: {error}")
 
 
 def packed(settings: Settings, backend: Kubernetes, namespace: str, name: str) -> tuple[Manifest, Manifest]:

@@ -337,6 +337,8 @@ class RunConfig:
         )
         actions = (contract.HANG_REPORT, contract.HANG_RESTART, contract.HANG_OFF)
         _one_of("RunConfig.hang_action", self.hang_action, actions)
+        if self.verbose is not None and not isinstance(self.verbose, int):
+            raise ConfigError("RunConfig.verbose", self.verbose, "give 0 for the workers' own output alone, or None")
         if self.hang_after_s is not None:
             _whole("RunConfig.hang_after_s", self.hang_after_s, 1, "give whole seconds, 1 or more")
         if self.preload is None:
@@ -367,11 +369,11 @@ class RunConfig:
             return
         if not isinstance(self.storage_path, str | os.PathLike) or not os.fspath(self.storage_path):
             raise ConfigError("RunConfig.storage_path", self.storage_path, "give the path of a folder")
-        if "://" in os.fspath(self.storage_path) and not os.fspath(self.storage_path).startswith(("file://", "s3://")):
+        if filesystems.is_stored_elsewhere(os.fspath(self.storage_path)):
             raise ConfigError(
                 "RunConfig.storage_path",
                 self.storage_path,
-                "this version stores on paths and at s3://: give a folder, for example /data/runs",
+                "this version stores on paths and at s3://: give a folder, for example /data/runs, or s3://bucket/folder",
             )
 
     def _check_stop(self) -> None:

@@ -104,7 +104,7 @@ def read_header(path: str) -> Header:
         with open(path, "rb") as file:
             return header_of(file.readline())
     except (OSError, ValueError, TypeError) as error:
-        raise LaunchError(f"{path} is no payload of a TorchTrainer: {error}") from error
+        raise LaunchError(f"{path} is no payload of a trainer: {error}") from error
 
 
 def header_of(content: bytes) -> Header:

@@ -70,7 +70,9 @@ class _InProcess:
         except BaseException as error:
             end = self._closed(guest, error)
             if isinstance(error, KeyboardInterrupt):
-                self._say(f"stopped; a TorchTrainer with name={self._context.name!r} resumes from its checkpoint")
+                self._say(
+                    f"stopped; a {self._settings.trainer} with name={self._context.name!r} resumes from its checkpoint"
+                )
             elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
                 return self._conclude(end, None)
             elif isinstance(error, Exception):

@@ -11,6 +11,7 @@ import glob
 from collections.abc import Mapping, Sequence
 
 from trainjob.launch.errors import LaunchError
+from trainjob.screen import wording
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -69,7 +70,7 @@ def check(needed: int, devices: Sequence[str], ranks: int) -> None:
     if needed > len(devices):
         there = f"{len(devices)} visible ({VISIBLE} or the driver says so)" if devices else "no GPU is visible here"
         raise LaunchError(
-            f"the job needs {needed} GPUs for {ranks} ranks, and {there}: lower --gpus or --workers (ScalingConfig: "
-            "num_workers; a manifest: workers, or the container's limit), or train on the CPU (--gpus 0, "
-            "use_gpu=False, no limit)"
+            f"the job needs {wording.count(needed, 'GPU')} for {wording.count(ranks, 'rank')}, and {there}: lower "
+            "--gpus or --workers (ScalingConfig: num_workers; a manifest: workers, or the container's limit), or train "
+            "on the CPU (--gpus 0, use_gpu=False, no limit)"
         )

@@ -31,6 +31,8 @@ class Settings:
     torch: TorchConfig
     scaling: ScalingConfig
     run: RunConfig
+    trainer: str = "TorchTrainer"
+    """The name of the class that they are of."""
     framework: str = TORCH
     """What is set up before the function: see `handover.payload`."""
     resume_from: str = "auto"
@@ -93,7 +95,7 @@ def load(folder: str, environ: Environ = None) -> Settings:
         ) from error
     if not isinstance(found, Settings):
         raise LaunchError(
-            f"{folder}/{TRAINER_FILE} was not written by this version of TorchTrainer: make a new one with the same "
+            f"{folder}/{TRAINER_FILE} was not written by this version of TrainJob: make a new trainer with the same "
             "name"
         )
     return found
