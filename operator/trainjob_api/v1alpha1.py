@@ -513,7 +513,12 @@ class Verdict(StatusModel):
         None, description="Reason of the condition Failed. Absent: the job continues, with workers without agents."
     )
     message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Its message.")
-    since: datetime | None = Field(None, description="When the look was called for.")
+    since: datetime | None = Field(
+        None, description="When the look was called for, or the spec was edited last since then."
+    )
+    nothing_found_at: datetime | None = Field(
+        None, description="When a look found nothing of the run. An edit of the spec takes it back."
+    )
 
 
 class HistoryEntry(StatusModel):

@@ -36,6 +36,18 @@ def test_an_attempt_that_ended_in_the_future() -> None:
     assert world.attempt.ended_at == world.now == world.status.history[-1].ended_at
 
 
+def test_a_look_that_was_called_for_in_the_future_keeps_no_job_for_longer() -> None:
+    stored = {"checkpoint": {"storage": "/checkpoints"}, "failure_policy": {"maxFailures": 0}}
+    world = World.of(workers=1, **stored).run().tick(60)
+    world.now += HOUR
+    world.lose_pod(0)
+    world.turn()
+    assert world.status.verdict is not None and world.status.verdict.since == world.now
+    world.now -= HOUR
+    world.turn()
+    assert world.status.verdict is not None and world.status.verdict.since == world.now
+
+
 def test_progress_that_was_written_in_the_future_does_not_hold_up_the_next() -> None:
     world = World.of(workers=1).run()
     world.now += HOUR

@@ -206,6 +206,50 @@ def test_a_run_that_nobody_finds_keeps_no_job_for_ever() -> None:
     assert failed is not None and failed.reason == contract.REASON_LIMIT and "nothing of run 1" in failed.message
 
 
+def nothing_found(world: World) -> bool:
+    """The worker that looks finds nothing of the run; whether the job is over."""
+    world.start_pods()
+    world.sync(world.only(), checked=1)
+    world.turn()
+    return world.status.finished
+
+
+def test_people_have_ten_minutes_from_when_a_look_found_nothing_however_late_it_came() -> None:
+    world = vanished()
+    world.settle()
+    assert not nothing_found(world.tick(2 * LOOK_WITHIN_S)), "the cluster had no room for it until now"
+    assert not nothing_found(world.tick(LOOK_WITHIN_S - 1))
+    assert nothing_found(world.tick(2))
+
+
+def test_people_have_ten_minutes_from_each_edit() -> None:
+    world = looking()
+    assert not nothing_found(world)
+    world.tick(LOOK_WITHIN_S - 1).change_spec(suspend=True)
+    assert not nothing_found(world)
+    world.settle()
+    assert world.status.verdict is not None
+    world.finish_deletions()
+    world.tick(3 * LOOK_WITHIN_S).turn()
+    world.change_spec(suspend=False)
+    world.settle()
+    assert not nothing_found(world.tick(60)), "it looks anew, and may find nothing again"
+    assert not nothing_found(world.tick(LOOK_WITHIN_S - 1))
+    assert nothing_found(world.tick(2))
+
+
+def test_an_edit_beside_the_look_gives_the_deadline_its_time_too() -> None:
+    world = World.of(workers=1, **DEADLINE).run().tick(90)
+    world.lose_pod(0)
+    world.tick(30).settle()
+    world.tick(LOOK_WITHIN_S - 1).change_spec(ttl_seconds_after_finished=60)
+    world.turn()
+    world.tick(LOOK_WITHIN_S - 1).turn()
+    assert not world.status.finished
+    world.tick(2).turn()
+    assert world.status.holds("Failed")
+
+
 def test_a_worker_that_breaks_before_it_has_looked_is_no_evidence() -> None:
     world = vanished()
     for _ in range(LOOK_TRIES - 1):

@@ -44,6 +44,10 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
         "goodput": books and books.model_copy(update={"at": past(books.at), "settled_at": past(books.settled_at)}),
         "progress": status.progress.model_copy(update={"written_at": past(status.progress.written_at)}),
         "boundary": status.boundary and status.boundary.model_copy(update={"since": past(status.boundary.since)}),
+        "verdict": status.verdict
+        and status.verdict.model_copy(
+            update={name: past(getattr(status.verdict, name)) for name in ("since", "nothing_found_at")}
+        ),
         "growth": status.growth and status.growth.model_copy(update={"since": past(status.growth.since)}),
         "workers": status.workers.model_copy(update={"counted_at": past(status.workers.counted_at)}),
         "attempt": attempt

@@ -22,7 +22,9 @@ from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.turn import Turn
 
 LOOK_WITHIN_S = 600.0
-"""A deadline that is over by then stands: no worker may ever come up to look."""
+"""A deadline that is over by then stands: no worker may ever come up to look. People have as long from when a look was
+none, and from each edit.
+"""
 LOOK_TRIES = 6
 """Workers that may break one after the other before they have looked; the pauses between them add up to 31 s."""
 
@@ -74,7 +76,7 @@ def is_looked_into(turn: Turn) -> bool:
     verdict, attempt = turn.status.verdict, turn.status.attempt
     if verdict is None or attempt is None:
         return False
-    since = verdict.since or attempt.ended_at
+    since = verdict.nothing_found_at or verdict.since or attempt.ended_at
     if since is None:
         return False
     until = after(since, LOOK_WITHIN_S)
@@ -163,10 +165,16 @@ def judge(turn: Turn) -> Answer:
     if _is_needless(turn, verdict):
         turn.judge_by(None)
         return None
+    if turn.status.observed_generation not in (None, turn.job.metadata.generation):
+        # Whoever edits the job may have put right what the look needs: it has its whole time from now.
+        verdict = verdict.model_copy(update={"since": turn.now, "nothing_found_at": None})
+        turn.judge_by(verdict)
     looks = [view for pod in turn.kids.live.values() if (view := turn.kids.agent(pod)) is not None]
     looked = next((view for view in looks if view.checked == attempt.number), None)
     if looked is not None and not _may_still_write(turn, looks, attempt.number):
         elsewhere = _looked_elsewhere(attempt, looked)
+        if elsewhere is not None and not verdict.nothing_found_at:
+            turn.judge_by(verdict.model_copy(update={"nothing_found_at": turn.now}))
         if elsewhere is None or not is_looked_into(turn):
             return _confirm(turn, verdict, elsewhere or looked.warning)
         # Only an edit can bring the place back; the job must not be over before anybody has read this.
