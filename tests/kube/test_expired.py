@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from support.scripted_api import JOBS, PODS, ScriptedApi, scripted_api
 from trainjob_api import contract
 from trainjob_operator.cluster import Mark, Seen
 from trainjob_operator.k8s import host, kubeapi
-from trainjob_operator.k8s.host import Ears, watch_with_kopf
+from trainjob_operator.k8s.host import Ears, Rests, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api, Expired
 from trainjob_operator.process.settings import read_settings
@@ -171,3 +172,46 @@ def test_a_first_list_whose_rest_is_forgotten_ends_nothing(tmp_path: Path, monke
         await watch.until(lambda: watch.knows_gone("digits-2"))
 
     heard(story, tmp_path)
+
+
+def test_a_watch_that_is_refused_as_too_old_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the status of the answer, not in the stream: kopf does not go on after that."""
+    monkeypatch.setattr(host, "EXPIRED_REST_S", 0.01)
+
+    async def story(server: ScriptedApi, watch: Heard) -> None:
+        refused = 0
+
+        def too_old(request: web.Request) -> int | None:
+            nonlocal refused
+            refused += "watch" in request.query
+            return 410 if "watch" in request.query and refused == 1 else None
+
+        server.refuse = too_old
+        server.expire_watches(PODS)
+        await watch.until(lambda: refused > 2 and len(watch.since_last_begin()) == 6)
+        await server.until_watched(PODS)
+        server.tell(PODS, "DELETED", server.objects[PODS].pop("digits-2"))
+        await watch.until(lambda: watch.knows_gone("digits-2"))
+
+    heard(story, tmp_path)
+
+
+def test_another_thing_that_is_gone_is_no_list_that_expired(tmp_path: Path) -> None:
+    async def with_watch(server: ScriptedApi, api: Api) -> None:
+        server.refuse = lambda request: (
+            410 if request.path.endswith(JOBS) and not request.query.get("continue") else None
+        )
+        watch = Heard(api)
+        with pytest.raises(WatchEnded):
+            async with asyncio.timeout(30):
+                await watch.kopf
+        watch.listening.cancel()
+        await asyncio.gather(watch.listening, return_exceptions=True)
+
+    told(with_watch, tmp_path)
+
+
+def test_lists_that_expire_one_after_the_other_are_begun_ever_more_rarely() -> None:
+    rests = Rests()
+    assert [rests.after(3.0) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert [rests.after(host.EXPIRED_OVER_S), rests.after(3.0)] == [1.0, 2.0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class ScriptedApi:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {JOBS: {}, PODS: {}}
         """By name, of each kind."""
+        self.refuse: Callable[[web.Request], int | None] = lambda request: None
+        """The status that a request is refused with, if it is."""
         self.expire_lists = 0
         """So many more times the rest of a list is forgotten, when it is asked for."""
         self.page = 2
@@ -68,6 +70,9 @@ class ScriptedApi:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Any request."""
+        status = self.refuse(request)
+        if status is not None:
+            return web.json_response({**EXPIRED, "code": status}, status=status)
         plural = request.path.rpartition("/")[2]
         if plural not in self.objects:
             return web.json_response(_discovery(request.path))

@@ -43,8 +43,12 @@ CHUNK = 500
 BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
 """Rests between tries while the API server refuses; after the last one the watch ends with an error."""
 STOP_S = 3.0
-EXPIRED_REST_S = 1.0
-"""The API server has forgotten the rest of a list: so long after, all is listed anew."""
+EXPIRED_REST_S, EXPIRED_LONGEST_S = 1.0, 60.0
+"""The API server has forgotten the rest of a list: so long after, all is listed anew; each time in a row after twice as
+long, up to the longest. A list that costs it more than it can give is not asked for all the time.
+"""
+EXPIRED_OVER_S = 600.0
+"""A watch that lasted so long had all its lists: what expires after it is the first in a row."""
 GONE_LOOK_S = 2.0
 """The kind is gone: so often it is looked for again."""
 KIND_GONE = (
@@ -90,17 +94,34 @@ async def watch_with_kopf(
     Kopf does not see that by itself. Nor does it begin a list anew whose rest the API server has forgotten: then all of
     it is begun anew. (A version that a watch finds forgotten it lists anew by itself.) Raises WatchEnded.
     """
+    clock, rests = asyncio.get_running_loop().time, Rests()
     while not stop.is_set():
+        begun = clock()
         gone = await _watch_once(settings, connect, ears, stop)
         if stop.is_set():
             return
         if not gone:
-            await _rest(EXPIRED_REST_S, stop)
+            await _rest(rests.after(clock() - begun), stop)
             continue
         logging.getLogger(__name__).warning("%s", KIND_GONE)
         ears.blind(KIND_GONE)
         await _until_served(served, stop)
         ears.blind(None)
+
+
+class Rests:
+    """How long to rest before all is listed anew."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        """Lists in a row that expired."""
+
+    def after(self, lasted_s: float) -> float:
+        """Seconds, after a watch that lasted so long and ended by a list that expired."""
+        self._before = 0 if lasted_s >= EXPIRED_OVER_S else self._before
+        rest_s = min(EXPIRED_LONGEST_S, EXPIRED_REST_S * 2.0 ** min(self._before, 32))
+        self._before += 1
+        return rest_s
 
 
 async def _until_served(served: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
@@ -290,10 +311,11 @@ class _Bridge:
         self._called(context, request.method, request.url.raw_path_qs, request.response.status)
         if request.response.status == HTTPStatus.NOT_FOUND and request.url.path.endswith(f"/{contract.PLURAL}"):
             self._tell(functools.partial(self._lost, HTTPStatus.NOT_FOUND))
-        if request.response.status == HTTPStatus.GONE:
+        query = request.url.query
+        # Of the rest of a list, or of a watch; anything else that is gone is no list to be begun anew.
+        if request.response.status == HTTPStatus.GONE and query.keys() & {"continue", "watch"}:
             self._tell(functools.partial(self._lost, HTTPStatus.GONE))
         if request.response.status == HTTPStatus.OK and request.method == "GET":
-            query = request.url.query
             if "watch" in query:
                 self._tell(self._ears.alive)
             elif "continue" not in query and request.url.path.endswith(_LISTED):
