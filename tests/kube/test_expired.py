@@ -213,5 +213,5 @@ def test_another_thing_that_is_gone_is_no_list_that_expired(tmp_path: Path) -> N
 
 def test_lists_that_expire_one_after_the_other_are_begun_ever_more_rarely() -> None:
     rests = Rests()
-    assert [rests.after(3.0) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert [rests.after(3.0) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
     assert [rests.after(host.EXPIRED_OVER_S), rests.after(3.0)] == [1.0, 2.0]

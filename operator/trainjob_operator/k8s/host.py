@@ -43,7 +43,7 @@ CHUNK = 500
 BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
 """Rests between tries while the API server refuses; after the last one the watch ends with an error."""
 STOP_S = 3.0
-EXPIRED_REST_S, EXPIRED_LONGEST_S = 1.0, 60.0
+EXPIRED_REST_S, EXPIRED_LONGEST_S = 1.0, 30.0
 """The API server has forgotten the rest of a list: so long after, all is listed anew; each time in a row after twice as
 long, up to the longest. A list that costs it more than it can give is not asked for all the time.
 """
@@ -101,7 +101,11 @@ async def watch_with_kopf(
         if stop.is_set():
             return
         if not gone:
-            await _rest(rests.after(clock() - begun), stop)
+            rest_s = rests.after(clock() - begun)
+            logging.getLogger(__name__).warning(
+                "the API server has forgotten what the watch stands on (410): all is listed anew in %.0f s", rest_s
+            )
+            await _rest(rest_s, stop)
             continue
         logging.getLogger(__name__).warning("%s", KIND_GONE)
         ears.blind(KIND_GONE)
@@ -165,15 +169,20 @@ def _run(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
     try:
         asyncio.run(_operate(settings, bridge, halt))
     except BaseException as error:  # a thread's top: whatever ends kopf must be told to the process
-        # The API's errors carry its whole answer behind their first argument, the message.
-        said = f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
+        said = _words(error)
     finally:
         bridge.over(said)
 
 
+def _words(error: BaseException) -> str:
+    # The API's errors carry its whole answer behind their first argument, the message.
+    return f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
+
+
 async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
+    others = asyncio.all_tasks()
     try:
-        await kopf.operator(
+        tasks = await kopf.spawn_tasks(
             registry=_registry(bridge),
             settings=_kopf_settings(),
             clusterwide=not settings.namespaces,
@@ -183,8 +192,20 @@ async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event) -
             standalone=True,
             stop_flag=halt,
         )
+        for task in tasks:
+            task.add_done_callback(functools.partial(_gave_up, bridge))
+        await kopf.run_tasks(tasks, ignored=others)
     finally:
         halt.set()  # kopf waits for it in an executor's thread, which would outlive it
+
+
+def _gave_up(bridge: _Bridge, task: asyncio.Task[None]) -> None:
+    """One of kopf's tasks is over. When it broke, nothing is watched from now on, and that is told at once: kopf waits
+    for its other tasks, and one of them may wait for a login for ever.
+    """
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        bridge.over(_words(error))
 
 
 def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
@@ -283,8 +304,8 @@ class _Bridge:
             self._tell(self._hand_over)
 
     def over(self, why: str) -> None:
-        """Kopf has ended."""
-        self._tell(functools.partial(self.ended.set_result, why))
+        """Kopf has ended; the first word of it counts."""
+        self._tell(functools.partial(self._over, why))
 
     async def session(self) -> kopf.AiohttpSession:
         """A login: the operator's own connection, with each request's token as it is then, and seen by the metrics."""
@@ -338,6 +359,11 @@ class _Bridge:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             logging.getLogger(__name__).debug("the main loop is over")
+
+    def _over(self, why: str) -> None:
+        """In the main loop."""
+        if not self.ended.done():
+            self.ended.set_result(why)
 
     def _lost(self, status: int) -> None:
         """In the main loop."""
