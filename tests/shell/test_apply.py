@@ -269,7 +269,8 @@ def test_a_refused_deletion_is_told_as_what_it_is_and_once() -> None:
             bench.calls.fail("delete_pod", Rejected("a policy protects this pod"))
             done = await bench.done(DeletePod("digits-0", uid), told=told)
             told = done.refused_deletes
-            assert isinstance(done.error, Rejected) and done.refused_deletes == ("a policy protects this pod",)
+            assert done.error is None and done.refused_deletes == ("a policy protects this pod",)
+            assert done.refused == {uid}
         assert [(event["reason"], event["count"]) for event in bench.cluster.events()] == [("FailedDelete", 1)]
 
     on_bench(test)

@@ -72,7 +72,10 @@ class Applied:
     """Pods, as the API server answered."""
     service: ServiceView | None = None
     """The Service that was made or put right, as the API server answered."""
+    refused: frozenset[str] = frozenset()
+    """UIDs of what the API server did not let us delete."""
     refused_deletes: tuple[str, ...] = ()
+    """In its words."""
     error: ClusterError | None = None
     """The first that failed of everything else: the next turn looks afresh."""
 
@@ -100,7 +103,7 @@ async def apply(
     # Deletions go out first, since they make room in a quota, and are not waited for.
     removed, made = await asyncio.gather(_together(writer, [removals]), _together(writer, makings))
     ended = await _together(writer, [ends])
-    creates, refused = _creates_failed(made, job), _words(removed, job)
+    creates, refused = _creates_failed(made, job), _words((*removed, *ended), job)
     told = (*(observed.refusals or ()), *told_deletes)
     # Events speak of the status that was written above, whatever became of the actions. What was refused before was
     # told before.
@@ -112,13 +115,19 @@ async def apply(
     ]
     emitted = await _in_turn([_emission(cluster, job, event) for event in _distinct(events)])
     strange = [error for _, error in made if not isinstance(error, Rejected | Unavailable)]
-    others = [error for _, error in (*removed, *ended)] + strange + emitted
+    deletes = (*removed, *ended)
+    others = [error for _, error in deletes if not isinstance(error, Rejected)] + strange + emitted
     return Applied(
         job=job,
         creates=creates,
         taken=frozenset(writer.taken),
         created=tuple(writer.created),
         service=writer.service,
+        refused=frozenset(
+            action.uid
+            for action, error in deletes
+            if isinstance(error, Rejected) and isinstance(action, DeletePod | DeleteJob)
+        ),
         refused_deletes=refused,
         error=next(iter(others), None),
     )

@@ -38,7 +38,6 @@ class Creates:
     """As `Observed.unanswered`."""
     taken: frozenset[str] = frozenset()
     """Names of listed slots that pods bear which no list shows: somebody else's, or ours without its label."""
-    refused_deletes: tuple[str, ...] = ()
     _failures: int = 0
     _not_before: float = 0.0
     _situation: Situation = field(default=(0, frozenset()))
@@ -60,7 +59,6 @@ class Creates:
 
     def note(self, done: Applied, tried: bool, observed: Observed, now: float) -> float | None:
         """After a turn; `tried`: its creates were made, or it had none. Seconds until the next turn is worth it."""
-        self.refused_deletes = done.refused_deletes
         listed = (pod_name(done.job.metadata.name, slot) for slot in parse_slots(done.job.status.slots))
         self.taken = (self.taken | done.taken).intersection(listed)
         if not tried:

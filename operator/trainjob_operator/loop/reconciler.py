@@ -35,6 +35,7 @@ from trainjob_operator.loop.means import Hears, Means, Turn
 from trainjob_operator.loop.neighbours import Claimed
 from trainjob_operator.loop.observe import Sight, complete, confirm, read
 from trainjob_operator.loop.progress_writer import ProgressWriter
+from trainjob_operator.loop.removals import Removals
 from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.shown import ShownLimit, is_only_shown
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
@@ -82,6 +83,7 @@ class Reconciler:
         """UIDs of pods that were told to trust a lost authority."""
         self._authority = Authority()
         self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
+        self._removals: defaultdict[JobKey, Removals] = defaultdict(Removals)
         means.agents.listen(self.ask, self._progress.show, self._queue.hurry)
 
     def enqueue(self, key: JobKey) -> None:
@@ -306,22 +308,23 @@ class Reconciler:
         """Carry the decision out; the job as committed. Creates that failed are no failed turn: what runs is looked
         after, and they are tried again. Raises what else failed.
         """
-        creates = self._creates[key]
+        creates, removals = self._creates[key], self._removals[key]
         now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
         now_due, more = a_share(now_due)
-        told = creates.refused_deletes
+        now_due, kept_s = removals.due(now_due, self._clock.monotonic())
 
         def written(job: TrainJob) -> None:
             self._known.written(job)
             self._coordinator.commit(job, observed.pods)
 
         with self._known.writing(key) as writing:
-            done = await apply(self._cluster, observed, now_due, self._installation, told, written)
+            done = await apply(self._cluster, observed, now_due, self._installation, removals.told, written)
         if writing.news:
             self._queue.add(key)
         known, unknown = set(creates.refusals or ()), creates.unanswered
         again_s = creates.note(done, rest_s is None, observed, self._clock.monotonic())
-        for pause_s in (rest_s, again_s):
+        retry_s = removals.note(done, kept_s is not None, self._clock.monotonic())
+        for pause_s in (rest_s, again_s, kept_s, retry_s):
             if pause_s is not None:
                 self._queue.add_after(key, pause_s)
         if more and done.creates is None:
@@ -369,6 +372,7 @@ class Reconciler:
         self._strangers.pop(key, None)
         self._authority.forget(key)
         self._creates.pop(key, None)
+        self._removals.pop(key, None)
         self._progress.forget(key)
         self._known.gone(key)
         self._queue.succeeded(key)
