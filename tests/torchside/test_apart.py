@@ -60,6 +60,7 @@ for case in sys.argv[3:]:
             watch.look(context, reports=True)
     found[case] = sum("train apart" in str(one.message) for one in told)
     if dist.is_initialized():
+        dist.barrier()  # the other may still be connecting
         dist.destroy_process_group()
 print(json.dumps(found))
 """
