@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from trainjob.agent.warm.stores import Stores
 from trainjob_api import contract
 
 TORCH = {"prefork": contract.PREFORK_ALWAYS, "preload": ["torch", "torch.distributed"]}
+AUTO = {"prefork": contract.PREFORK_AUTO}
 ENDS_FIRST = """
 import os, sys, time
 from datetime import timedelta
@@ -91,6 +93,22 @@ for _ in range(600 * rank):
 """,
 }
 """On the ranks' port."""
+BECOMES_ANOTHER = """
+import os, sys
+how = "a fork" if "torch" in sys.modules else "no fork"
+import torch, torch.distributed as dist
+if sys.argv[1:] != ["last"]:
+    if sys.argv[1:] == ["with a group"]:
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(1))
+    print("begun as", how, flush=True)
+    os.execv(sys.executable, [sys.executable, sys.argv[0], "last"])
+dist.init_process_group("gloo")
+one = torch.ones(1)
+dist.all_reduce(one)
+print("became one of", int(one), flush=True)
+dist.destroy_process_group()
+"""
 ONE_GROUP = """
 import os, time
 import torch.distributed as dist
@@ -138,6 +156,16 @@ def test_a_script_may_serve_something_else_on_the_ranks_port(tmp_path: Path, wha
         rig.wait(rig.completed, "completed")
         rig.wait(lambda: rig.text(0).count("served, a fork") == 2)
         rig.wait_text(0, "and may serve something on that port")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [[], ["with a group"]], ids=["at once", "with a group"])
+def test_a_script_that_becomes_another_program_makes_its_group_there(tmp_path: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "train.py", *arguments]
+    with Rig(tmp_path, script=BECOMES_ANOTHER, command=command, agents=1, processes=2, spec=AUTO) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert rig.text(0).count("became one of 2") == 2 == rig.text(0).count("begun as a fork"), rig.text(0)
 
 
 @pytest.mark.slow

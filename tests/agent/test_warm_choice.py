@@ -76,6 +76,9 @@ def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str
         ("os.environ.setdefault('MASTER_PORT', '12355')", None),
         ("os.environ['MASTER_PORT'] = port or os.environ['MASTER_PORT']", "reads MASTER_PORT"),
         ("os.environ['MASTER_PORT'] == '12355'", "reads MASTER_PORT"),
+        ("os.execv(sys.executable, [sys.executable, *sys.argv])", "becomes another program"),
+        ("os.execlpe('sh', 'sh', env)", "becomes another program"),
+        ("exec(open('settings.py').read())", None),
     ],
 )
 def test_a_script_that_may_serve_on_the_ranks_port_has_no_store_there(line: str, why: str | None) -> None:

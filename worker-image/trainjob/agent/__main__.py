@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 if (
@@ -24,7 +25,11 @@ from trainjob_api import contract
 
 
 async def _run(config: AgentConfig) -> int:
-    return await Agent(config).run()
+    try:
+        return await Agent(config).run()
+    finally:
+        # A child's end that comes while the loop closes finds what it would write to closed, and says so.
+        signal.set_wakeup_fd(-1)
 
 
 def main() -> int:

@@ -32,8 +32,9 @@ _SERVES = (
     (re.compile(rb"\bTCPStore\b"), "names TCPStore"),
     (re.compile(rb"\bjax\s*\.\s*distributed\b|\bfrom\s+jax\s+import\s[^\n]*\bdistributed\b"), "names jax.distributed"),
     (re.compile(rb"\bMASTER_PORT\b"), "reads MASTER_PORT"),
+    (re.compile(rb"\bexec[lv](?:pe|p|e)?\s*\("), "becomes another program (os.exec)"),
 )
-"""It may want the port on which the ranks' store is served beside them."""
+"""It may want the port on which the ranks' store is served beside them; a program that a rank becomes serves it."""
 _FIRST = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:comet_ml|gevent|eventlet|unsloth|ddtrace)\b", re.M)
 """Such a library changes others as they are imported, and must come before them."""
 _HOOKS = re.compile(rb"\b(?:install_import_hook|beartype\s*\.\s*claw)\b")
