@@ -20,11 +20,23 @@ from pydantic_core import ErrorDetails
 from trainjob_api.problems import ABSENT, Problem, path_of
 from trainjob_api.v1alpha1 import TrainJob
 
+_CONTAINER = "spec.template.spec.containers[0]"
 SYNONYMS = {
+    "args": f"{_CONTAINER}.args",
+    "command": f"{_CONTAINER}.command",
+    "env": f"{_CONTAINER}.env",
+    "gpus": f"{_CONTAINER}.resources.limits",
+    "image": f"{_CONTAINER}.image",
+    "resources": f"{_CONTAINER}.resources",
     "activeDeadline": "spec.activeDeadlineSeconds",
     "backoffLimit": "spec.failurePolicy.maxFailures",
     "cleanPodPolicy": "spec.podCleanup",
+    "hangTimeout": "spec.hang.afterSeconds",
+    "max": "spec.elastic.maxWorkers",
+    "maxReplicas": "spec.elastic.maxWorkers",
     "maxRestarts": "spec.failurePolicy.maxFailures",
+    "min": "spec.elastic.minWorkers",
+    "minReplicas": "spec.elastic.minWorkers",
     "nnodes": "spec.workers",
     "nodes": "spec.workers",
     "nprocPerNode": "spec.processesPerWorker",

@@ -348,6 +348,41 @@ def test_a_leader_of_an_older_version_is_named_after_a_while(monkeypatch: pytest
     assert said[0][1] and "closes each connection without a word" in said[0][0]
 
 
+def test_an_attempt_that_is_over_is_told_of_only_where_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two agents the one that hears of the next attempt first refuses the other: that is how a restart goes."""
+    monkeypatch.setattr(leader_link, "RETRY_S", 0.001)
+    monkeypatch.setattr(leader_link, "RETRY_CAP_S", 0.001)
+    said: list[tuple[str, bool]] = []
+    refused: list[int] = []
+
+    async def test() -> None:
+        server = PeerServer(lambda connection, message: None)
+        await server.start("127.0.0.1")
+        server.know("right", 2, Guest())
+        refuse = server._refuse
+
+        def counted(connection: FrameConnection, text: str, kind: str) -> None:
+            refused.append(len(said))
+            refuse(connection, text, kind)
+
+        monkeypatch.setattr(server, "_refuse", counted)
+        link = LeaderLink(
+            leader_link.Caller("right", 1, 1),
+            lambda: None,
+            lambda word: None,
+            lambda lost: None,
+            lambda text, lasting: said.append((text, lasting)),
+        )
+        link.connect(f"127.0.0.1:{server.port}")
+        await until(lambda: said)
+        link.close()
+        server.close()
+
+    asyncio.run(test())
+    assert refused[: leader_link.PATIENT_TRIES] == [0] * leader_link.PATIENT_TRIES, "not at the first"
+    assert said == [(said[0][0], False)] and "attempt 1 is over: this agent is in attempt 2" in said[0][0]
+
+
 class Answering:
     """An HTTP server that answers with given bytes, in given pieces."""
 

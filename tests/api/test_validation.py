@@ -155,6 +155,13 @@ def test_wrong_types_and_ranges(changes: dict[str, Any], field: str, value: Any,
         ({"workers": 2}, "workers", "it belongs at spec.workers"),
         ({"spec.replicas": 2}, "spec.replicas", "here it is spec.workers"),
         ({"spec.backoffLimit": 2}, "spec.backoffLimit", "here it is spec.failurePolicy.maxFailures"),
+        ({"spec.image": "x"}, "spec.image", "here it is spec.template.spec.containers[0].image"),
+        ({"spec.hangTimeout": 5}, "spec.hangTimeout", "here it is spec.hang.afterSeconds"),
+        (
+            {"spec.elastic": {"minWorkers": 1, "maxWorkers": 2, "min": 1}},
+            "spec.elastic.min",
+            "here it is spec.elastic.minWorkers",
+        ),
         ({"spec.quux": 2}, "spec.quux", "this version knows here: workers, elastic, processesPerWorker"),
         (
             {"spec.failurePolicy.rules": [{"exitCodes": [1], "action": "Fail", "code": 1}]},

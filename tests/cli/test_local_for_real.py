@@ -74,6 +74,8 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
     assert code == contract.CLI_OK, err
     assert "count runs in the background" in out and "tj attach count" in out
     assert machine.status("count") == "Running"
+    typed = "tj run train.py --name count --storage store -- 4\n"
+    assert f"command   {typed}" in machine.tj("status", "count")[1], "what was typed, and no more"
     code, _, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--detach", "--", "4")
     assert code == contract.CLI_ERROR and "is running already" in err, "what its launcher says is not lost"
     assert machine.status("count") == "Running", "nor is the record of the first"

@@ -92,7 +92,7 @@ def _detach(args: argparse.Namespace, job: TrainJob) -> int:
     words = [word for word in words if word != "--detach"]
     named = [] if args.name else ["--name", job.metadata.name]
     script_args = ["--", *args.script_args] if args.script_args else []
-    return detach.detach(job, [*words, *named, "--plain", *script_args])
+    return detach.detach(job, [*words, *named, *script_args])
 
 
 def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:

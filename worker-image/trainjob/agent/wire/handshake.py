@@ -41,6 +41,8 @@ TEXT_LIMIT = 600
 WAY_OUT = "Suspend the job and resume it: then all its pods are of one version."
 OTHER_VERSION = "version"
 """Kind of a refusal: it will not pass by itself."""
+OVER = "over"
+"""Kind of a refusal: the caller's attempt is over, as it will hear any moment itself."""
 _NONCE_BYTES = 32
 _NUMBER_LIMIT = 2**53
 

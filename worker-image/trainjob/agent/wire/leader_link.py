@@ -25,6 +25,8 @@ RETRY_S = 0.05
 RETRY_CAP_S = 1.0
 SILENT_TRIES = 20
 """So often an agent may close the connection without a word (it is just being started) before people are told."""
+PATIENT_TRIES = 5
+"""So often it may say that our attempt is over before people are told: the operator tells its agents one by one."""
 LOST_AFTER_S = 1.0
 """How long rank 0's agent may be unreachable before it counts as a lost peer."""
 
@@ -57,7 +59,7 @@ class LeaderLink:
         self._on_lost = on_lost
         self._complain = complain
         self._said = ""
-        self._silent = 0
+        self._silent = self._over = 0
         self._connection: Optional[FrameConnection] = None
         self._task: Optional[asyncio.Task[None]] = None
         self._closed = False
@@ -167,8 +169,10 @@ class LeaderLink:
             raise
         where = f"{join_address(host, port)}, where rank 0's agent should be"
         self._silent = 0 if greeting.heard else self._silent + 1
+        self._over = self._over + 1 if greeting.kind == handshake.OVER else 0
         if refusal is not None:
-            self._tell(f"{where}: {refusal}", greeting.other_version)
+            if not 0 < self._over < PATIENT_TRIES:
+                self._tell(f"{where}: {refusal}", greeting.kind == handshake.OTHER_VERSION)
             connection.abort()
         elif self._silent >= SILENT_TRIES:
             self._tell(
@@ -191,7 +195,8 @@ class _Greeting:
         self._secret = caller.secret
         self.heard = False
         """It has said anything at all."""
-        self.other_version = False
+        self.kind = ""
+        """Of the refusal."""
         self._answered = False
         self.hello = handshake.hello(handshake.MEMBER, caller.attempt, caller.index)
         self.over = over
@@ -209,7 +214,7 @@ class _Greeting:
     def take(self, connection: FrameConnection, message: wire.Message) -> None:
         self.heard = True
         if message.get("op") == handshake.REFUSED:
-            self.other_version = message.get("kind") == handshake.OTHER_VERSION
+            self.kind = str(message.get("kind"))
             self.end(str(message.get("message"))[: handshake.TEXT_LIMIT])
         elif not self._answered:
             try:

@@ -162,7 +162,8 @@ class PeerServer:
             stranger.timer.cancel()
             self._strangers[connection] = _Stranger(self._deadline(connection, WAITING_S), hello)
         elif hello.attempt < self._attempt:
-            self._refuse(connection, f"attempt {hello.attempt} is over: this agent is in attempt {self._attempt}")
+            over = f"attempt {hello.attempt} is over: this agent is in attempt {self._attempt}"
+            self._refuse(connection, over, handshake.OVER)
         elif hello.purpose == handshake.MEMBER and self._host is None:
             self._refuse(connection, f"this agent is not rank 0's in attempt {self._attempt}")
         else:
