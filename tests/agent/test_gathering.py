@@ -18,8 +18,9 @@ from support.checkpoint import note_of, read_tree, write_tree
 from support.reading import committed, overwrite, store_shares
 from trainjob.agent.restoring import fetching
 from trainjob.agent.restoring.fetching import Peer
-from trainjob.agent.restoring.gathering import Damaged, Gathering, Sources
+from trainjob.agent.restoring.gathering import Damaged, Gathering
 from trainjob.agent.restoring.serving import say
+from trainjob.agent.restoring.sources import Sources
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.for_files import End, File, Refused
 from trainjob.agent.wire.frames import FrameConnection

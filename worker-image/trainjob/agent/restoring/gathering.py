@@ -14,30 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import Executor
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
-from trainjob.agent.restoring.fetching import (
-    STREAMS,
-    Fetcher,
-    FetchError,
-    NotThere,
-    Peer,
-    Piece,
-    Stop,
-    joined,
-    make_room,
-    pieces_of,
-)
+from trainjob.agent.restoring.fetching import FetchError, NotThere, Stop
+from trainjob.agent.restoring.from_peers import FromPeers
+from trainjob.agent.restoring.sources import Sources
 from trainjob.agent.storing.storage import StorageChild, StorageError, ask
 from trainjob.checkpoint import errors
-from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
+from trainjob.checkpoint.records.manifest import NoteFile
 from trainjob.checkpoint.staging import cloning
 from trainjob.checkpoint.staging.stamp import Stamp
-from trainjob.checkpoint.stores import digest
 
 GONE = (errors.DAMAGED, errors.LOST)
-Sum = Tuple[str, str]
-"""(checksum, algorithm)."""
 
 
 class Damaged(Exception):
@@ -47,24 +35,6 @@ class Damaged(Exception):
     def __init__(self, id_: str, message: str) -> None:
         super().__init__(message)
         self.id = id_
-
-
-class Sources(NamedTuple):
-    """Where the files of one checkpoint are."""
-
-    note: ReleaseNote
-    staged: str
-    """Folder of what lies in the own staging."""
-    own: Mapping[str, Stamp]
-    """Paths there, and how the files looked when they were kept."""
-    holders: Mapping[str, Peer]
-    """Paths that peers' agents hold in their staging."""
-    committed: Optional[Mapping[str, Any]] = None
-    """How the storage child knows it: {checkpoint} or {uri}; None: it has no manifest."""
-    sums: Mapping[str, Sum] = {}
-    """Of committed ones, by path."""
-    is_stored: Callable[[], bool] = lambda: False
-    """Whether storage is known to have all of it by now, so that what lies in the own staging is no only copy."""
 
 
 class Gathering:
@@ -83,6 +53,7 @@ class Gathering:
         self._apart: Set[str] = set()
         self._setting_apart = asyncio.Lock()
         self._stop = Stop()
+        self._peers = FromPeers(sources, storage, folder, threads, self._stop)
 
     @property
     def id(self) -> str:
@@ -140,93 +111,10 @@ class Gathering:
         lacking = [f for f in files if f.path not in own]
         held = [f for f in lacking if f.path in self._sources.holders]
         stored = [f.path for f in lacking if f.path not in self._sources.holders]
-        refused, _ = await asyncio.gather(self._from_peers(held), self._from_storage(stored, {}, apart))
+        refused, _ = await asyncio.gather(self._peers.bring(held), self._from_storage(stored, {}, apart))
         if refused:
             await self._from_storage(sorted(refused), refused, apart)
         await loop.run_in_executor(self._threads, self._note, [f.path for f in files])
-
-    # -- peers ---------------------------------------------------------------------------------------------------------
-
-    async def _from_peers(self, files: Sequence[NoteFile]) -> Dict[str, Exception]:
-        """What they did not give, and why."""
-        by_peer: Dict[Peer, List[NoteFile]] = {}
-        for file in files:
-            by_peer.setdefault(self._sources.holders[file.path], []).append(file)
-        loop = asyncio.get_running_loop()
-        refused = await loop.run_in_executor(self._threads, self._make_room, [f.path for f in files])
-        shares = [
-            (peer, share)
-            for peer, wanted in by_peer.items()
-            for share in _shared_out([f for f in wanted if f.path not in refused])
-        ]
-        sums: Dict[str, List[Tuple[Piece, int]]] = {}
-        for given in await asyncio.gather(
-            *(loop.run_in_executor(self._threads, self._fetch, peer, share) for peer, share in shares)
-        ):
-            for piece, found in given.items():
-                if isinstance(found, Exception):
-                    refused[piece.path] = found
-                else:
-                    sums.setdefault(piece.path, []).append((piece, found))
-        unseen = {
-            path: self._sources.sums[path]
-            for path, found in sums.items()
-            if path not in refused and not self._agrees(path, found)
-        }
-        for path in await self._compared(unseen):
-            refused[path] = FetchError(
-                f"{path} came from {self._sources.holders[path].address} with other bytes than the manifest says"
-            )
-        return refused
-
-    def _make_room(self, paths: Sequence[str]) -> Dict[str, Exception]:
-        """In a thread, before several connections write into one file. Where that fails: why."""
-        refused: Dict[str, Exception] = {}
-        for path in paths:
-            try:
-                make_room(os.path.join(self.folder, path))
-            except FetchError as error:
-                refused[path] = error
-        return refused
-
-    def _fetch(self, peer: Peer, pieces: Sequence[Piece]) -> Dict[Piece, Any]:
-        """In a thread: the checksum of each piece that came, or why it did not."""
-        found: Dict[Piece, Any] = {}
-        with Fetcher(peer, self._stop) as fetcher:
-            for piece in pieces:
-                try:
-                    found[piece] = fetcher.fetch(
-                        self.id, piece, os.path.join(self.folder, piece.path), self._algorithm(piece.path)
-                    )
-                except (FetchError, NotThere) as error:
-                    found[piece] = error
-                    if isinstance(error, FetchError):
-                        return {**dict.fromkeys(pieces, error), **found}
-        return found
-
-    def _algorithm(self, path: str) -> Optional[str]:
-        """By what a file is checksummed on its way; None: nobody knows its checksum."""
-        if path not in self._sources.sums:
-            return None
-        algorithm = self._sources.sums[path][1]
-        return algorithm if digest.quick(algorithm) else digest.CRC32
-
-    def _agrees(self, path: str, found: Sequence[Tuple[Piece, int]]) -> bool:
-        """Whether it is known by now that this is the file; else the storage child looks, which knows the other
-        algorithms.
-        """
-        algorithm = self._algorithm(path)
-        return algorithm is None or self._sources.sums[path] == (
-            digest.text(algorithm, joined(found, algorithm)),
-            algorithm,
-        )
-
-    async def _compared(self, sums: Mapping[str, Sum]) -> List[str]:
-        """Paths in our folder that are not what the manifest says."""
-        if not sums or self._storage is None:
-            return []
-        files = [[path, self._sizes[path].size, *found] for path, found in sums.items()]
-        return list((await ask(self._storage, "compare", {"folder": self.folder, "files": files}))["different"])
 
     # -- storage -------------------------------------------------------------------------------------------------------
 
@@ -332,15 +220,3 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
-
-
-def _shared_out(files: Sequence[NoteFile]) -> List[List[Piece]]:
-    """Files of one peer among a few connections, by size."""
-    pieces = [piece for f in files for piece in pieces_of(f.path, f.size)]
-    shares: List[List[Piece]] = [[] for _ in range(min(STREAMS, len(pieces)))]
-    sizes = [0] * len(shares)
-    for piece in sorted(pieces, key=lambda p: -p.length):
-        least = sizes.index(min(sizes))
-        shares[least].append(piece)
-        sizes[least] += piece.length + 1
-    return shares

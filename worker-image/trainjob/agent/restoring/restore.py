@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.restoring.fetching import Peer
-from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering, Sources
+from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering
+from trainjob.agent.restoring.sources import Sources
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError, ask
 from trainjob.agent.wire.from_leader import Chosen
