@@ -18,7 +18,7 @@ from trainjob_api import contract
 from trainjob_operator.agents.coordinator import Caller
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.trust import tokens
-from trainjob_operator.trust.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S
+from trainjob_operator.trust.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S, TokenKeys
 from trainjob_operator.trust.tokens import (
     FAILURES,
     NEGATIVE_S,
@@ -363,6 +363,30 @@ def test_no_token_leaves_the_operator_and_keys_are_fetched_once() -> None:
         for seconds in range(100, 120):
             assert await bench.check(bench.token(seconds=seconds)) == POD
         assert sorted(path for _, path in bench.api.calls) == ["/.well-known/openid-configuration", KEYS_PATH]
+
+    by_keys(test)
+
+
+def test_a_token_that_a_key_has_verified_is_not_verified_again_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else thousands of agents cost a signature's check each minute for each."""
+    verified: list[str] = []
+    verify = TokenKeys.verify
+
+    async def counted(self: TokenKeys, token: str) -> Caller | None:
+        verified.append(token)
+        return await verify(self, token)
+
+    monkeypatch.setattr(TokenKeys, "verify", counted)
+
+    async def test(bench: Bench) -> None:
+        token = bench.token()
+        for _ in range(9):
+            assert await bench.check(token) == POD
+            await asyncio.sleep(60.0)
+        assert len(verified) == 1
+        await asyncio.sleep(SIGNED_S)
+        assert await bench.check(token) == POD
+        assert len(verified) == 2
 
     by_keys(test)
 

@@ -172,7 +172,7 @@ class TokenCheck:
     async def _verdict(self, token: str) -> tuple[Caller | None, float]:
         """Who it is, and for how many seconds that is believed."""
         if self._namespaces:
-            return await self._keys.verify(token), POSITIVE_S
+            return await self._keys.verify(token), SIGNED_S  # as long as a withdrawn key is believed
         signature = await self._keys.signature(token)
         if signature is Signature.FORGED:
             return None, 0.0
