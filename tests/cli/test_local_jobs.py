@@ -226,6 +226,8 @@ def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_
         (["restart", "digits"], "`tj stop digits`, then the same command again"),
         (["scale", "digits", "3"], "`tj stop digits`, then the same command with --workers 3"),
         (["cancel", "digits"], "`tj stop digits` ends it and keeps what it saved"),
+        (["wait", "digits"], "`tj attach digits` shows it to its end"),
+        (["events", "digits"], "`tj status digits` shows its attempts"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -8,14 +8,11 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from trainjob.cli import jobs_parser
-from trainjob.cli.cluster import connect
+from trainjob.cli.cluster import connect, this_machine
 from trainjob.cli.errors import CommandError
-from trainjob.launch.cluster.api import configured
-from trainjob.launch.local.registry import records
 from trainjob.screen import wording
 from trainjob_api import defaults
-from trainjob_api.contract import CLI_NO_ACCESS, CLI_OK, REASON_SUSPENDED
+from trainjob_api.contract import CLI_OK, REASON_SUSPENDED
 
 if TYPE_CHECKING:
     from trainjob.launch.cluster.api import Manifest
@@ -115,7 +112,7 @@ def cancel(args: argparse.Namespace) -> int:
 
 def delete(args: argparse.Namespace) -> int:
     """Delete the object; with --wait until it and its pods are gone."""
-    _refuse_for_this_machines(args, "delete")
+    this_machine.refuse(args, "delete")
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
     from trainjob.launch.cluster.cluster_run import gone
@@ -135,18 +132,6 @@ def delete(args: argparse.Namespace) -> int:
     return CLI_OK
 
 
-def _refuse_for_this_machines(args: argparse.Namespace, verb: str) -> None:
-    """Raises CommandError if no cluster can be meant, and a job of this machine has that name."""
-    if jobs_parser.means_cluster(args) or configured():
-        return
-    if any(record.name == args.name for record in records.find_all()[0]):
-        raise CommandError(
-            f"there is no kubeconfig, and {args.name} is a job of this machine",
-            next_step=_instead(args, verb),
-            code=CLI_NO_ACCESS,
-        )
-
-
 def _pods_gone(place: connect.Place, name: str, uid: str) -> bool:
     from trainjob.launch.cluster import jobs_api
 
@@ -161,7 +146,7 @@ def _pods_gone(place: connect.Place, name: str, uid: str) -> bool:
 
 def _changeable(args: argparse.Namespace, verb: str) -> tuple[connect.Place, Manifest, TrainJob]:
     """The job, if it is not over. Raises CommandError."""
-    _refuse_for_this_machines(args, verb)
+    this_machine.refuse(args, verb)
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
 
@@ -176,20 +161,6 @@ def _changeable(args: argparse.Namespace, verb: str) -> tuple[connect.Place, Man
             "anew",
         )
     return place, manifest, job
-
-
-def _instead(args: argparse.Namespace, verb: str) -> str:
-    """What does it for a job of this machine."""
-    stop = f"`tj stop {args.name}`"
-    if verb == "scale":
-        return f"{stop}, then the same command with --workers {args.workers}"
-    return {
-        "suspend": f"{stop} ends it; the same command resumes from what it saved",
-        "resume": f"the command that started it resumes from what it saved: `tj status {args.name}` shows it",
-        "restart": f"{stop}, then the same command again",
-        "cancel": f"{stop} ends it and keeps what it saved",
-        "delete": f"`tj rm {args.name}` removes it with what it stored, {stop} ends one that runs",
-    }[verb]
 
 
 def _when(job: TrainJob) -> str:

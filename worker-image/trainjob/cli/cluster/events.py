@@ -10,7 +10,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trainjob.cli.cluster import connect
+from trainjob.cli.cluster import connect, this_machine
 from trainjob.cli.cluster.listing import age
 from trainjob.screen import table
 from trainjob_api import contract
@@ -23,6 +23,7 @@ HEADER = ("LAST SEEN", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE")
 
 def events(args: argparse.Namespace) -> int:
     """Print them."""
+    this_machine.refuse(args, "events")
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from trainjob.cli.cluster import connect
+from trainjob.cli.cluster import connect, this_machine
 from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster import follow
 from trainjob.screen import failure, wording
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def wait(args: argparse.Namespace) -> int:
     """0 when the state came; see the table of exit codes for the rest."""
+    this_machine.refuse(args, "wait")
     place = connect.connect(args)
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
     wanted = follow.Wanted(namespace=place.namespace, name=args.name)
