@@ -14,11 +14,10 @@ import socket
 import ssl
 import threading
 import time
-import xml.etree.ElementTree as ElementTree
 from typing import Any, Dict, Generic, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
-from trainjob.checkpoint.stores.s3 import errands
+from trainjob.checkpoint.stores.s3 import errands, replies
 from trainjob.checkpoint.stores.s3.boto import Boto
 from trainjob.checkpoint.stores.s3.errands import Origin
 from trainjob.checkpoint.stores.s3.settings import Settings
@@ -28,7 +27,6 @@ from trainjob.checkpoint.stores.s3.ways import Bodies, Body, OrderT, Reply, Targ
 CONNECT_S = 10.0
 TURNS = 2
 """Threads that decrypt at once: more of them would spend their time on waiting for each other."""
-ERROR_LIMIT = 64 << 10
 _PROBE = "trainjob-key"
 _AGENT = "trainjob"
 
@@ -162,11 +160,11 @@ class Direct:
         connection = self._connected()
         try:
             connection.sendall(head)
-            early = _sent(connection, body)
-            reply = early or _reply(connection, method)
+            early = replies.sent(connection, body)
+            reply = early or replies.reply_to(connection, method)
             if reply.status // 100 == 2:
                 return connection, reply
-            error = _refusal(method, reply)
+            error = replies.refusal(method, reply)
         except BaseException:
             connection.close()
             raise
@@ -199,32 +197,6 @@ class Direct:
             connection.close()
             raise
         return connection
-
-
-class _Response(http.client.HTTPResponse):
-    """A reply whose head broke off is none; the standard library takes what came of it for whole."""
-
-    def begin(self) -> None:
-        stream = self.fp
-        self.fp = _Lines(stream)  # type: ignore[assignment]
-        try:
-            super().begin()
-        finally:
-            self.fp = stream
-
-
-class _Lines:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def readline(self, limit: int = -1) -> bytes:
-        line = bytes(self._stream.readline(limit))
-        if not line.endswith(b"\n") and len(line) != limit:
-            raise http.client.RemoteDisconnected("the head of the reply broke off")
-        return line
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 class _Errand(Generic[OrderT]):
@@ -299,53 +271,8 @@ def _trust(bundle: Optional[str]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=get_cert_path(bundle or True))
 
 
-def _reply(connection: socket.socket, method: str) -> http.client.HTTPResponse:
-    reply = _Response(connection, method=method)
-    try:
-        reply.begin()
-    except BaseException:
-        reply.close()
-        raise
-    return reply
-
-
-def _sent(connection: socket.socket, body: Optional[Body]) -> Optional[http.client.HTTPResponse]:
-    """Send the contents. A store that refuses does not wait for the end of them: its reply, if there is one."""
-    if body is None:
-        return None
-    try:
-        body.send(connection)
-    except (BrokenPipeError, ConnectionResetError):
-        try:
-            reply = _reply(connection, "PUT")
-        except (OSError, http.client.HTTPException):
-            reply = None
-        if reply is None or reply.status // 100 == 2:
-            raise
-        return reply
-    return None
-
-
 def _usable(connection: socket.socket) -> bool:
     """Nothing has arrived on an idle connection, not even its end."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return not poll.poll(0)
-
-
-def _refusal(method: str, reply: http.client.HTTPResponse) -> Exception:
-    """The error that boto3 would raise."""
-    from botocore.exceptions import ClientError
-
-    fields = {"Code": str(reply.status), "Message": reply.reason}
-    try:
-        for element in ElementTree.fromstring(reply.read(ERROR_LIMIT)):
-            fields[element.tag.rpartition("}")[2]] = element.text or ""
-    except ElementTree.ParseError:
-        pass
-    headers = {name.lower(): value for name, value in reply.getheaders()}
-    error: Exception = ClientError(
-        {"Error": fields, "ResponseMetadata": {"HTTPStatusCode": reply.status, "HTTPHeaders": headers}},
-        f"{method} of contents",
-    )
-    return error

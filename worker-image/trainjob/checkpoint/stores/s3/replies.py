@@ -1,0 +1,88 @@
+"""Replies on a connection of ours: read with a whole head or not at all, sought early where a store refuses contents,
+and what a refusal means.
+
+Used by `bodies`. Errors are boto3's, so that they mean the same.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import xml.etree.ElementTree as ElementTree
+from typing import Any, Optional
+
+from trainjob.checkpoint.stores.s3.ways import Body
+
+ERROR_LIMIT = 64 << 10
+
+
+def reply_to(connection: socket.socket, method: str) -> http.client.HTTPResponse:
+    """To the request that was sent. Raises OSError, HTTPException."""
+    reply = _Response(connection, method=method)
+    try:
+        reply.begin()
+    except BaseException:
+        reply.close()
+        raise
+    return reply
+
+
+def sent(connection: socket.socket, body: Optional[Body]) -> Optional[http.client.HTTPResponse]:
+    """Send the contents. A store that refuses does not wait for the end of them: its reply, if there is one."""
+    if body is None:
+        return None
+    try:
+        body.send(connection)
+    except (BrokenPipeError, ConnectionResetError):
+        try:
+            reply = reply_to(connection, "PUT")
+        except (OSError, http.client.HTTPException):
+            reply = None
+        if reply is None or reply.status // 100 == 2:
+            raise
+        return reply
+    return None
+
+
+def refusal(method: str, reply: http.client.HTTPResponse) -> Exception:
+    """The error that boto3 would raise."""
+    from botocore.exceptions import ClientError
+
+    fields = {"Code": str(reply.status), "Message": reply.reason}
+    try:
+        for element in ElementTree.fromstring(reply.read(ERROR_LIMIT)):
+            fields[element.tag.rpartition("}")[2]] = element.text or ""
+    except ElementTree.ParseError:
+        pass
+    headers = {name.lower(): value for name, value in reply.getheaders()}
+    error: Exception = ClientError(
+        {"Error": fields, "ResponseMetadata": {"HTTPStatusCode": reply.status, "HTTPHeaders": headers}},
+        f"{method} of contents",
+    )
+    return error
+
+
+class _Response(http.client.HTTPResponse):
+    """A reply whose head broke off is none; the standard library takes what came of it for whole."""
+
+    def begin(self) -> None:
+        stream = self.fp
+        self.fp = _Lines(stream)  # type: ignore[assignment]
+        try:
+            super().begin()
+        finally:
+            self.fp = stream
+
+
+class _Lines:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = bytes(self._stream.readline(limit))
+        if not line.endswith(b"\n") and len(line) != limit:
+            raise http.client.RemoteDisconnected("the head of the reply broke off")
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
