@@ -91,6 +91,47 @@ def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: p
     assert asyncio.run(run()) == 1, "one poll was spent on it"
 
 
+def test_small_changes_open_no_connection_more_to_a_coordinator_that_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two polls of which none is answered: the newest state waits for one of them, what matters does not."""
+    monkeypatch.setattr(sync, "QUIET_CHANGE_S", 0.0)
+
+    async def run() -> list[int]:
+        asked: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
+                await asked.put(writer)
+
+        def answer(writer: asyncio.StreamWriter) -> None:
+            body = json.dumps({"transition": 2, "instruction": {"do": contract.DO_WAIT}}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+        server = await asyncio.start_server(serve, "127.0.0.1")
+        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
+        task = asyncio.create_task(talking.run())
+        first = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        talking.changed(urgent=False)
+        second = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        talking.changed(urgent=False)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asked.get(), 0.3)
+        answer(first)
+        third = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        talking.changed(urgent=True)
+        fourth = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        task.cancel()
+        await asyncio.wait({task})
+        talking.close()
+        server.close()
+        return [[first, second, third, fourth].index(writer) for writer in (first, second, third, fourth)]
+
+    assert asyncio.run(run()) == [0, 1, 0, 3], "the third goes where the first was answered; what matters, on a new one"
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such time-out")
 def test_a_machine_that_acknowledges_nothing_is_given_up_before_the_poll_ends() -> None:
     async def run() -> tuple[int, int, int]:

@@ -1,8 +1,9 @@
 """The conversation with the coordinator: one long-poll POST after the other, whole states both ways.
 
 Called by `agent`, which says when its state changed (`changed`) and takes the instructions. A change that matters is
-posted at once, beside the poll that is open (which then no longer counts); small changes wait a little. Without a
-coordinator it keeps trying, for ever; each kind of trouble is said once.
+posted at once, beside the poll that is open (which then no longer counts); small changes wait a little, and for the
+answer to a poll that was left before: a coordinator that is slow is asked on two connections, not on ever more.
+Without a coordinator it keeps trying, for ever; each kind of trouble is said once.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ RETRY_AFTER_CAP_S = 60.0
 """A coordinator that asks for a longer pause is not believed."""
 QUIET_CHANGE_S = 1.0
 """Progress and the like are posted at most this often."""
-LEAVING_S = 2.0
-"""How long the answer to a superseded poll is waited for, to keep its connection."""
+LEAVING_S = 10.0
+"""How long the answer to a superseded poll is waited for, to keep its connection: another one costs a coordinator that
+is slow more.
+"""
 
 Report = Callable[[], contract.AgentReport]
 OnReply = Callable[[contract.Instruction], None]
@@ -46,6 +49,9 @@ class Sync:
         self._connections: List[PostConnection] = []
         self._urgent = asyncio.Event()
         self._small = False
+        """A small change waits for its time."""
+        self._held = False
+        """It has come, and a poll that was left is not answered yet."""
         self._last_post = 0.0
         self._alone_since: Optional[float] = None
         self._leaving: List[asyncio.Task[None]] = []
@@ -62,7 +68,13 @@ class Sync:
         elif not self._small:
             self._small = True
             loop = asyncio.get_running_loop()
-            loop.call_later(max(0.0, self._last_post + QUIET_CHANGE_S - loop.time()), self._urgent.set)
+            loop.call_later(max(0.0, self._last_post + QUIET_CHANGE_S - loop.time()), self._small_is_due)
+
+    def _small_is_due(self) -> None:
+        if any(not task.done() for task in self._leaving):
+            self._held = True
+        else:
+            self._urgent.set()
 
     def alone_for(self, now: float) -> float:
         """Seconds since the coordinator was last heard."""
@@ -75,7 +87,7 @@ class Sync:
         delay = FIRST_RETRY_S
         while True:
             self._urgent.clear()
-            self._small = False
+            self._small = self._held = False
             if await self._turn():
                 delay = FIRST_RETRY_S
                 continue
@@ -142,6 +154,8 @@ class Sync:
                 await asyncio.wait_for(request, LEAVING_S)
             except (OSError, PostError, ValueError, asyncio.TimeoutError):
                 pass
+            if self._held:
+                self._urgent.set()
 
         task = asyncio.ensure_future(await_end())
         self._leaving = [t for t in self._leaving if not t.done()]
