@@ -117,9 +117,9 @@ def running(launcher: Launcher, *imports: str, ranks: int = RANKS) -> Iterator[J
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask, then insist."""
+    """Ask, then insist. By SIGTERM: a shell starts what is in the background with SIGINT ignored."""
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
