@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from support.virtual_time import VirtualClock, run_virtual
-from trainjob_operator.loop.allowance import Allowance
+from trainjob_operator.loop.allowance import HANGS_S, Allowance
 from trainjob_operator.loop.workqueue import Share
 
 Key = tuple[str, int]
@@ -22,8 +22,9 @@ def test_so_many_at_once_and_so_many_a_second() -> None:
             line.put(("crowd", number))
         times = []
         for _ in range(105):
-            await line.next()
+            key = await line.next()
             times.append(loop.time())
+            line.done(key)
         assert times[4] == 0.0 < times[5] and 9.9 <= times[104] <= 10.1
 
     run_virtual(main())
@@ -48,7 +49,7 @@ def test_a_key_waits_once_and_may_come_again() -> None:
             line.put(("ml", 1))
         assert ("ml", 1) in line and await line.next() == ("ml", 1) and ("ml", 1) not in line
         asking = asyncio.ensure_future(line.next())
-        await asyncio.sleep(100.0)
+        await asyncio.sleep(HANGS_S / 4)
         assert not asking.done()
         line.put(("ml", 1))
         assert await asking == ("ml", 1)
@@ -95,13 +96,33 @@ def test_no_group_has_more_than_its_share_under_way() -> None:
             line.put(("hangs", number))
         assert [await line.next() for _ in range(2)] == [("hangs", 0), ("hangs", 1)]
         asking = asyncio.ensure_future(line.next())
-        await asyncio.sleep(100.0)
+        await asyncio.sleep(HANGS_S / 4)
         assert not asking.done()
         line.put(("well", 0))
         assert await asking == ("well", 0)
         asking = asyncio.ensure_future(line.next())
-        await asyncio.sleep(100.0)
+        await asyncio.sleep(HANGS_S / 4)
         line.done(("hangs", 1))
         assert await asking == ("hangs", 2)
+
+    run_virtual(main())
+
+
+def test_a_group_that_hangs_has_no_second_one_under_way() -> None:
+    async def main() -> None:
+        line = allowance(most=2)
+        line.put(("hangs", 0))
+        assert await line.next() == ("hangs", 0)
+        await asyncio.sleep(HANGS_S)
+        line.put(("hangs", 1))
+        asking = asyncio.ensure_future(line.next())
+        await asyncio.sleep(100.0)
+        assert not asking.done(), "nobody else waits, but somebody may come"
+        for number in range(2):
+            line.put(("well", number))
+            assert await asking == ("well", number)
+            asking = asyncio.ensure_future(line.next())
+        line.done(("hangs", 0))
+        assert await asking == ("hangs", 1)
 
     run_virtual(main())

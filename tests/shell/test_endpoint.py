@@ -110,12 +110,14 @@ def test_a_body_without_a_length_is_bounded_too() -> None:
     served(test)
 
 
-async def raw(url: str, token: str, length: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def raw(
+    url: str, token: str, length: int, sent: bytes, *headers: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A request whose body does not come whole."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST /v1/sync HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n"
-    writer.write(head.encode() + sent)
+    sized = ("Host: x", f"Authorization: Bearer {token}", f"Content-Length: {length}", *headers)
+    writer.write("".join(f"{line}\r\n" for line in ("POST /v1/sync HTTP/1.1", *sized, "")).encode() + sent)
     await writer.drain()
     return reader, writer
 
@@ -125,6 +127,35 @@ def test_a_bad_token_is_refused_before_its_body_has_come() -> None:
         reader, writer = await raw(url, "wrong", 200_000, b"{")
         assert (await reader.readline()).startswith(b"HTTP/1.1 401")
         writer.close()
+
+    served(test)
+
+
+def test_who_asks_whether_the_body_is_wanted_is_told() -> None:
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        coordinator.commit(job(), pods(1))
+        body = json.dumps(report()).encode()
+        reader, writer = await raw(url, TOKEN, len(body), b"", "Expect: 100-Continue")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        reader, writer = await raw(url, "wrong", len(body), b"", "Expect: 100-continue")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401"), "not before the token was checked"
+        writer.close()
+
+    served(test)
+
+
+def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "SYNC_BODY_LIMIT", 100)
+
+    async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
+        for length, status in ((100, b"400"), (101, b"413")):
+            reader, writer = await raw(url, TOKEN, length, b" " * length)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 " + status)
+            writer.close()
+        assert coordinator.refusals["too large"] == 1
 
     served(test)
 

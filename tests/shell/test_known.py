@@ -418,3 +418,27 @@ def test_a_job_that_cannot_be_read_says_so_at_its_turn() -> None:
     bench.began()
     with pytest.raises(UnreadableJob):
         bench.known.sight(KEY, 0.0)
+
+
+def test_a_job_that_was_read_alone_is_known_and_its_pods_are_not() -> None:
+    bench = Bench()
+    with bench.known.reading(KEY) as reading:
+        reading.take_job(bench.job)
+    assert bench.known.has(KEY) and not bench.known.is_listed(KEY)
+    assert bench.known.job(KEY) is not None and bench.known.sight(KEY, 0.0) is None
+    assert bench.tell(bench.cluster.job(*KEY), gone=True) == [True] and not bench.known.has(KEY)
+
+
+@pytest.mark.parametrize("meanwhile", ["a gap", "a gap before", "gone"])
+def test_a_job_that_may_be_gone_since_it_was_read_is_not_known(meanwhile: str) -> None:
+    bench = Bench()
+    old = bench.job
+    if meanwhile == "a gap before":
+        bench.known.begin()
+    with bench.known.reading(KEY) as reading:
+        if meanwhile == "a gap":
+            bench.known.begin()
+        elif meanwhile == "gone":
+            bench.tell(bench.stored(slots="0-1"), gone=True)
+        reading.take_job(old)
+    assert not bench.known.has(KEY)

@@ -105,3 +105,39 @@ def test_a_job_of_the_other_installation_that_nobody_can_read_is_left_to_it() ->
             assert sim.operator is not None and sim.operator.reconciler.waiting() == 1, "it may be ours one day"
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("workers", [1, "many"], ids=["readable", "unreadable"])
+def test_a_job_of_the_other_installation_is_read_once_whatever_has_failed(workers: Any) -> None:
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.claims.why = "namespace team is served by ops"
+            sim.cluster.create_job(manifest(workers=workers))
+            await asyncio.sleep(100.0)
+            assert sim.operator is not None
+            reconciler, key = sim.operator.reconciler, (NAMESPACE, "digits")
+            reconciler._known.doubt(key)  # as a turn that failed leaves it
+            sim.calls.clear()
+            await asyncio.sleep(600.0)
+            assert [call.verb for call, moment in sim.calls if moment is Moment.BEFORE] == ["get_job"]
+            sim.cluster.remove_job(NAMESPACE, "digits")
+            await asyncio.sleep(1.0)
+            assert reconciler.namespaces() == set() and reconciler.waiting() == 0
+
+    run_virtual(main())
+
+
+def test_a_finished_job_of_the_other_installation_is_kept_small() -> None:
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until(lambda: sim.job().status.finished, "it is finished")
+            sim.claims.why = "namespace team is served by ops"
+            sim.kill_operator()
+            sim.start_operator()
+            await asyncio.sleep(100.0)
+            assert sim.operator is not None
+            known = sim.operator.reconciler._known
+            assert known._entries[(NAMESPACE, "digits")].job is None
+
+    run_virtual(main())

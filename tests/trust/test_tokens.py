@@ -425,6 +425,37 @@ def test_a_key_that_was_withdrawn_is_forgotten() -> None:
     by_keys(test)
 
 
+def test_a_token_that_was_verified_late_is_not_believed_for_longer_than_its_key() -> None:
+    async def test(bench: Bench) -> None:
+        token = bench.token()
+        await bench.check(bench.token(seconds=500))
+        await asyncio.sleep(REFRESH_S - 1)
+        assert await bench.check(token) == POD
+        bench.api.signers[:] = [Signer("two")]
+        await asyncio.sleep(2)
+        assert await bench.check(token) is None
+
+    by_keys(test)
+
+
+def test_a_token_is_not_believed_for_long_by_keys_that_are_old() -> None:
+    async def test(bench: Bench) -> None:
+        token = bench.token()
+        await bench.check(bench.token(seconds=500))
+        bench.api.silent = Unavailable("503")
+        await asyncio.sleep(REFRESH_S + 1)
+        asked = len(bench.api.calls)
+        for _ in range(20):
+            assert await bench.check(token) == POD
+        assert len(bench.api.calls) - asked == 1
+        bench.api.silent = None
+        bench.api.signers[:] = [Signer("two")]
+        await asyncio.sleep(UNKNOWN_EVERY_S + 1)
+        assert await bench.check(token) is None
+
+    by_keys(test)
+
+
 def test_a_shared_secret_among_the_keys_verifies_nothing() -> None:
     class Careless(Signer):
         @property

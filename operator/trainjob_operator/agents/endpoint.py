@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
 
 from trainjob_api import contract
@@ -180,19 +180,24 @@ class Endpoint:
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """The body, as soon as there is room for it. Raises _Unreadable."""
-        if request.content.is_eof():  # it came with its head, as nearly all do, and takes neither room nor time
-            return request.content.read_nowait()
-        size = min(request.content_length or contract.SYNC_BODY_LIMIT, contract.SYNC_BODY_LIMIT)
+        limit = contract.SYNC_BODY_LIMIT
         try:
+            if request.content.is_eof():  # it came with its head, as nearly all do, and takes neither room nor time
+                body = request.content.read_nowait()
+                if len(body) > limit:
+                    raise web.HTTPRequestEntityTooLarge(limit)
+                return body
+            size = min(request.content_length or limit, limit)
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 await self._room.take(size)
                 try:
+                    await _invite(request)
                     return await request.read()
                 finally:
                     self._room.give(size)
         except web.HTTPRequestEntityTooLarge:
             self._refused("too large")
-            text = f"the body is larger than {contract.SYNC_BODY_LIMIT} bytes"
+            text = f"the body is larger than {limit} bytes"
             raise _Unreadable(refusal(413, text)) from None
         except TimeoutError:
             self._refused("too slow")
@@ -210,6 +215,13 @@ def _request(
     """A request whose body is bounded."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=contract.SYNC_BODY_LIMIT)
+
+
+async def _invite(request: web.BaseRequest) -> None:
+    """Its sender may wait to be told that the body is wanted."""
+    if request.version >= HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun
 
 
 def _bearer(request: web.BaseRequest) -> str:

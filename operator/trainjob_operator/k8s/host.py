@@ -149,17 +149,20 @@ async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: as
     thread = threading.Thread(target=_run, args=(settings, bridge, halt), name="watch", daemon=True)
     thread.start()
     stopped = asyncio.create_task(stop.wait(), name="watch-stop")
-    waits: set[asyncio.Future[Any]] = {stopped, bridge.ended, bridge.useless}
+    waits: set[asyncio.Future[Any]] = {stopped, bridge.broke, bridge.useless}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not bridge.useless.done() and not stop.is_set():
             raise WatchEnded(
-                f"the watch of TrainJobs and pods ended: {bridge.ended.result() or 'kopf stopped by itself'}"
+                f"the watch of TrainJobs and pods ended: {bridge.broke.result() or 'kopf stopped by itself'}"
             )
     finally:
         stopped.cancel()
         halt.set()
-        await asyncio.wait({bridge.ended}, timeout=STOP_S)
+        try:
+            await asyncio.wait({bridge.ended}, timeout=STOP_S)
+        finally:
+            bridge.close()
     return bridge.useless.done() and bridge.useless.result() == HTTPStatus.NOT_FOUND
 
 
@@ -205,7 +208,7 @@ def _gave_up(bridge: _Bridge, task: asyncio.Task[None]) -> None:
     """
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        bridge.over(_words(error))
+        bridge.gave_up(_words(error))
 
 
 def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
@@ -282,8 +285,10 @@ class _Bridge:
     """What the thread tells the main loop, and asks of it. Public methods are called in the thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, ears: Ears) -> None:
-        self.ended: asyncio.Future[str] = loop.create_future()
-        """What ended kopf; empty: it stopped as it was told."""
+        self.broke: asyncio.Future[str] = loop.create_future()
+        """What ended kopf, told at once: its thread may go on for a while. Empty: it stopped as it was told."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        """The thread has nothing to say any more."""
         self.useless: asyncio.Future[int] = loop.create_future()
         """An answer that kopf does not go on after, as an HTTP status: the API server does not know TrainJobs any more
         (404), or not the rest of a list (410).
@@ -294,6 +299,13 @@ class _Bridge:
         self._lock = threading.Lock()
         self._seen: dict[str, Seen] = {}
         """By UID."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Nothing that the thread says from now on is heard: a new watch lists all, and a pod that is gone since would
+        be told after that. In the main loop.
+        """
+        self._closed = True
 
     def tell(self, seen: Seen) -> None:
         """Handed over in batches: a burst of events wakes the main loop once."""
@@ -303,9 +315,14 @@ class _Bridge:
         if first:
             self._tell(self._hand_over)
 
+    def gave_up(self, why: str) -> None:
+        """Kopf goes on no more; the first word of it counts."""
+        self._tell(functools.partial(self._gave_up, why))
+
     def over(self, why: str) -> None:
-        """Kopf has ended; the first word of it counts."""
-        self._tell(functools.partial(self._over, why))
+        """The last word of the thread."""
+        self.gave_up(why)
+        self._tell(self._over)
 
     async def session(self) -> kopf.AiohttpSession:
         """A login: the operator's own connection, with each request's token as it is then, and seen by the metrics."""
@@ -356,14 +373,24 @@ class _Bridge:
 
     def _tell(self, call: Callable[[], object]) -> None:
         try:
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(self._hear, call)
         except RuntimeError:
             logging.getLogger(__name__).debug("the main loop is over")
 
-    def _over(self, why: str) -> None:
+    def _hear(self, call: Callable[[], object]) -> None:
+        """In the main loop."""
+        if not self._closed:
+            call()
+
+    def _gave_up(self, why: str) -> None:
+        """In the main loop."""
+        if not self.broke.done():
+            self.broke.set_result(why)
+
+    def _over(self) -> None:
         """In the main loop."""
         if not self.ended.done():
-            self.ended.set_result(why)
+            self.ended.set_result(None)
 
     def _lost(self, status: int) -> None:
         """In the main loop."""

@@ -190,6 +190,10 @@ class Known:
 
     # --- Asked by turns -----------------------------------------------------------------------------------------------
 
+    def has(self, key: JobKey) -> bool:
+        """Whether the job was told, or read, and is not gone."""
+        return key in self._entries
+
     def job(self, key: JobKey) -> TrainJob | None:
         """As it was told last; None: it was not. Raises UnreadableJob."""
         entry = self._entries.get(key)
@@ -260,6 +264,11 @@ class Known:
         entry.listed_at, entry.service, entry.service_read_at = now, sight.service, now - sight.service_age_s
         self._entries[key] = entry
 
+    def _take_job(self, reading: Reading, manifest: Manifest) -> None:
+        # While all is told again, an entry made here would count as listed without the pods that were told before it.
+        if not reading.void and not self._filling and reading.key not in self._entries:
+            self._job_told(Seen(contract.KIND, reading.key, manifest))
+
     def _put(self, entry: _Entry, key: JobKey, manifest: Manifest) -> bool:
         """Whether it is newer than what is known."""
         metadata = manifest["metadata"]
@@ -301,6 +310,10 @@ class Reading:
     def take(self, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
         """What was read is known from now on, together with what was told meanwhile."""
         self._known._take(self, sight, manifests, now)
+
+    def take_job(self, manifest: Manifest) -> None:
+        """The job alone was read: it is known from now on, its pods are not."""
+        self._known._take_job(self, manifest)
 
 
 class Writing:

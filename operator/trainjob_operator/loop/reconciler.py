@@ -237,21 +237,28 @@ class Reconciler:
         self._coordinator.leave(key)
         self._known.leave(key)
         self._progress.forget(key)
-        job = await self._theirs(key)
-        if self._said.get(key) != why:
-            if job is not None and not job.status.finished:
-                event = Event("Warning", contract.REASON_SERVED_ELSEWHERE, why)
-                await self._cluster.create_event(key[0], event_manifest(job, event))
-            self._say(key, why)
+        if self._said.get(key) != why or not self._known.has(key):
+            job = await self._theirs(key)
+            if self._said.get(key) != why:
+                if job is not None and not job.status.finished:
+                    event = Event("Warning", contract.REASON_SERVED_ELSEWHERE, why)
+                    await self._cluster.create_event(key[0], event_manifest(job, event))
+                self._say(key, why)
+            self._known.rest(key)
         self._queue.succeeded(key)
         self._queue.add_after(key, ELSEWHERE_LOOK_S)
 
     async def _theirs(self, key: JobKey) -> TrainJob | None:
-        """A job that another installation looks after; None: nobody can read it, and the other one says so. Raises
-        NotFound.
+        """A job that another installation looks after; None: nobody can read it, and the other one says so. It is read
+        from the API server once, and known from then on. Raises NotFound.
         """
         try:
-            return self._known.job(key) or read_job(await self._cluster.get_job(*key))
+            if self._known.has(key):
+                return self._known.job(key)
+            with self._known.reading(key) as reading:
+                manifest = await self._cluster.get_job(*key)
+                reading.take_job(manifest)
+            return read_job(manifest)
         except UnreadableJob:
             return None
 

@@ -8,6 +8,7 @@ A deleted pod's token stays good until its end here: only its roster tells the c
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
@@ -92,6 +93,14 @@ class TokenKeys:
         except jwt.InvalidTokenError:
             return None
         return _caller(claims, self._clock.now())
+
+    def good_for_s(self) -> float:
+        """For so many seconds a verdict of these keys counts: until they are fetched anew, for one may be withdrawn
+        meanwhile. Keys that are older, while the API is silent, are tried again that soon.
+        """
+        fetched_at = -math.inf if self._fetched_at is None else self._fetched_at
+        left = fetched_at + REFRESH_S - self._clock.monotonic()
+        return left if left > 0.0 else UNKNOWN_EVERY_S
 
     async def signature(self, token: str) -> Signature:
         """Who signed it; everything else it says is left to others. Never raises ClusterError."""

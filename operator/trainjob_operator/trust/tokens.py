@@ -30,7 +30,8 @@ POSITIVE_S = 60.0
 """An accepted token is believed for so long, and never beyond its own end."""
 SIGNED_S = 600.0
 """The same where the cluster's keys have verified it too: ten thousand agents must not mean a review each minute for
-each. That a pod is gone the coordinator knows from its list.
+each. That a pod is gone the coordinator knows from its list. Where the keys judge alone, it is they that are believed
+for so long.
 """
 NEGATIVE_S = 10.0
 OUTAGE_S = 900.0
@@ -172,7 +173,7 @@ class TokenCheck:
     async def _verdict(self, token: str) -> tuple[Caller | None, float]:
         """Who it is, and for how many seconds that is believed."""
         if self._namespaces:
-            return await self._keys.verify(token), SIGNED_S  # as long as a withdrawn key is believed
+            return await self._keys.verify(token), self._keys.good_for_s()
         signature = await self._keys.signature(token)
         if signature is Signature.FORGED:
             return None, 0.0
