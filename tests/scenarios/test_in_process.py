@@ -155,17 +155,24 @@ class Shown:
     def close(self) -> None: ...
 
 
+STRAYS = "\n".join(["a banner", "\xff", "", "7", "null", '["status"]', '{"level": "info"}', '{"job": ', "[" * 100_000])
+"""What libraries may print on the same pipe."""
+
+
 @pytest.mark.parametrize("display", [None, Shown(), Shown(broken=True)], ids=["unseen", "seen", "not drawn"])
 def test_an_answer_that_no_pipe_holds_is_taken(
     display: Shown | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The companion cannot end before somebody reads what it says; a view that fails does not end the training."""
+    """The companion cannot end before somebody reads what it says; neither a view that fails nor a stray line ends the
+    training.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = jobs.from_script(jobs.ScriptJob(command=(sys.executable, "x.py"), name="job", storage=str(tmp_path)))
     made = guest.Guest(job, guest.Place(), display=display)
     shown = [] if display is None else [{"note": "n" * (1 << 20)}, {"line": "l"}, {"status": job.to_json()}]
     last = {"pad": "x" * (1 << 20), "job": job.to_json(), "interrupted": False}
-    (tmp_path / "answer").write_text("".join(json.dumps(each) + "\n" for each in (*shown, last)))
+    said = [STRAYS.encode("latin-1"), *(json.dumps(each).encode() for each in (*shown, last)), b"bye", b""]
+    (tmp_path / "answer").write_bytes(b"\n".join(said))
     pipe = subprocess.PIPE
     made._companion = subprocess.Popen(["cat", str(tmp_path / "answer")], stdin=pipe, stdout=pipe)
     assert made._companion.stdout is not None

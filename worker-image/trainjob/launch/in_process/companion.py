@@ -8,16 +8,17 @@ holds the training must not hold agents, uploads and the operator.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.in_process.telling import STATUS, Telling, own_output
 from trainjob.launch.local.backend import LocalEvent, run_job
 from trainjob.launch.local.lock import JobRunning
 from trainjob.screen import streams
@@ -41,9 +42,17 @@ class Order(TypedDict):
 
 def main() -> int:
     """Run the job; 0 when it was run, however it ended."""
+    telling = Telling(own_output())
     order: Order = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
-    listen = _tell if order["tell"] else _show if order["show"] else None
+    telling.tell(_run(order, telling))
+    telling.close()
+    return 0
+
+
+def _run(order: Order, telling: Telling) -> dict[str, object]:
+    """The last words: how the job ended, or why it was refused."""
+    listen = functools.partial(_tell, telling) if order["tell"] else _show if order["show"] else None
     job = TrainJob.model_validate(order["job"])
     deadline = time.monotonic() + order["patience_s"]
     while True:
@@ -51,22 +60,12 @@ def main() -> int:
             outcome = run_job(job, listener=listen)
         except JobRunning as error:
             if time.monotonic() > deadline:
-                return _answer(refused=str(error))
+                return {"refused": str(error)}
             time.sleep(RETRY_S)
         except LaunchError as error:
-            return _answer(refused=str(error))
+            return {"refused": str(error)}
         else:
-            return _answer(job=outcome.job.to_json(), interrupted=outcome.interrupted)
-
-
-def _answer(**content: object) -> int:
-    _write(content)
-    return 0
-
-
-def _write(content: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(content) + "\n")
-    sys.stdout.flush()
+            return {"job": outcome.job.to_json(), "interrupted": outcome.interrupted}
 
 
 def _follow() -> None:
@@ -76,11 +75,11 @@ def _follow() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _tell(event: LocalEvent) -> None:
+def _tell(telling: Telling, event: LocalEvent) -> None:
     if event.kind == "status" and event.job is not None:
-        _write({"status": event.job.to_json()})
+        telling.tell({STATUS: event.job.to_json()})
     elif event.kind in ("line", "note"):
-        _write({event.kind: event.text})
+        telling.tell({event.kind: event.text})
 
 
 def _show(event: LocalEvent) -> None:

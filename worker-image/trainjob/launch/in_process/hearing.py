@@ -1,4 +1,5 @@
-"""What the companion says: its answer, and before it what there is to show, where a display is to have that.
+"""What the companion says: its answer, and before it what there is to show, where a display is to have that. Libraries
+may print on the same pipe as they are imported: what is no line of the companion's is passed over.
 
 `Guest` has one. With a display a thread reads, beside the loop that trains; without one the answer is read when it is
 asked for.
@@ -6,6 +7,7 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -19,6 +21,8 @@ from trainjob_api.v1alpha1 import TrainJob
 
 _POLL_S = 0.1
 _PIECE = 65536
+_SHOWN = frozenset({"status", "line", "note"})
+_ANSWERS = frozenset({"job", "refused"})
 
 
 class Hearing:
@@ -62,17 +66,28 @@ class Hearing:
         self._ended = not piece
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
-            self._heard(json.loads(line))
+            said = _parsed(line)
+            if said.keys() & _ANSWERS:
+                self._last = said
+            elif self._display is not None and said.keys() & _SHOWN and not self._broken:
+                self._draw(self._display, said)
 
-    def _heard(self, said: dict[str, object]) -> None:
-        if self._display is None or not said.keys() & {"status", "line", "note"}:
-            self._last = said
-        elif not self._broken:
-            try:
-                _show(self._display, said)
-            except Exception as error:  # of the display: what trains does not end by it, and the pipe is read on
-                self._broken = True
+    def _draw(self, display: Display, said: dict[str, object]) -> None:
+        try:
+            _show(display, said)
+        except Exception as error:  # of the display: what trains does not end by it, and the pipe is read on
+            self._broken = True
+            with contextlib.suppress(Exception):  # nor by a standard error that is closed
                 streams.write(sys.stderr, f"the job goes on unseen: its view cannot be drawn ({error!r})")
+
+
+def _parsed(line: bytes) -> dict[str, object]:
+    """Empty: somebody else's."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _show(display: Display, said: dict[str, object]) -> None:
