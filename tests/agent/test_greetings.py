@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,33 @@ from support.agent_rig import Rig
 from support.kube_world import until
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, wire
-from trainjob_api.rank_messages import FROM_RANK, TO_RANK, Collective, FromRank, Hello, Released, Repeated, ToRank
+from trainjob_api.rank_messages import (
+    FROM_RANK,
+    TO_RANK,
+    Collective,
+    Failed,
+    FromRank,
+    Hello,
+    Log,
+    Released,
+    Repeated,
+    Restore,
+    Restored,
+    ToRank,
+)
 
 PATIENCE_S = 30.0
+
+
+def connected_by_a_child(path: str) -> socket.socket:
+    """The kernel names that child as the other end."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    child = os.fork()
+    if child == 0:
+        sock.connect(path)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    return sock
 
 
 class Session:
@@ -29,6 +54,10 @@ class Session:
     @classmethod
     async def at(cls, server: RankServer) -> Session:
         return cls(*await asyncio.open_unix_connection(server.path))
+
+    @classmethod
+    async def of_another_process(cls, server: RankServer) -> Session:
+        return cls(*await asyncio.open_unix_connection(sock=connected_by_a_child(server.path)))
 
     def say(self, *words: FromRank) -> None:
         self._writer.write(b"".join(map(FROM_RANK.encode, words)))
@@ -113,6 +142,58 @@ def test_a_word_that_was_lost_is_repeated_over_the_newest_alone(tmp_path: Path) 
         fourth = await Session.at(served.server)
         fourth.say(hello(4, heard=1))
         assert await fourth.hear() == Repeated(2)
+        served.server.close()
+
+    asyncio.run(story())
+
+
+def test_a_program_that_is_read_after_a_newer_one_gets_none_of_its_answers(tmp_path: Path) -> None:
+    """A shell runs one after the other."""
+
+    async def story() -> None:
+        served = Served(tmp_path)
+        await served.server.start()
+        older, newer = await Session.of_another_process(served.server), await Session.at(served.server)
+        newer.say(hello(2, first=2), Collective(1, contract.KIND_BARRIER))
+        await served.heard(1)
+        older.say(hello(1), Log(()))
+        await served.heard(2)
+        assert served.server.pid_of(0) == os.getpid()
+        served.server.send(0, Released(1, False))
+        assert await newer.hear() == Released(1, False)
+        older.close()
+        newer.say(Collective(2, contract.KIND_BARRIER))
+        await served.heard(3)
+        served.server.send(0, Released(2, False))
+        assert await newer.hear() == Released(2, False)
+        served.server.close()
+
+    asyncio.run(story())
+
+
+def test_an_answer_goes_to_the_program_that_asked_whichever_speaks_as_the_rank_by_then(tmp_path: Path) -> None:
+    """A program that a rank has started calls beside it; and the rank connects anew."""
+
+    async def story() -> None:
+        served = Served(tmp_path)
+        await served.server.start()
+        parent, child = await Session.at(served.server), await Session.of_another_process(served.server)
+        parent.say(hello(1), Collective(1, contract.KIND_BARRIER))
+        await served.heard(1)
+        child.say(hello(2, first=2), Restore())
+        await served.heard(2)
+        served.server.send(0, Failed(contract.FAIL_TIMEOUT, "late", n=1))
+        assert await parent.hear() == Failed(contract.FAIL_TIMEOUT, "late", n=1)
+        again = await Session.at(served.server)
+        again.say(hello(3, heard=1), Collective(2, contract.KIND_BARRIER))
+        await served.heard(3)
+        assert served.server.pid_of(0) == os.getpid()
+        assert [word.n for word in served.calls if isinstance(word, Collective)] == [1, 2]
+        served.server.send(0, Restored(None))
+        assert await child.hear() == Restored(None)
+        child.close()
+        served.server.send(0, Released(2, False))
+        assert await again.hear() == Released(2, False)
         served.server.close()
 
     asyncio.run(story())

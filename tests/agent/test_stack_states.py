@@ -38,11 +38,19 @@ for _ in range({count}):
 """
 
 
+CLOSES_ALL = """
+import os
+os.closerange(3, 64)
+kept = [open(sys.argv[3], "w") for _ in range(8)]
+"""
+
+
 @contextmanager
-def process(tmp_path: Path, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def process(tmp_path: Path, before: str = "", after: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """Stands where it waits for its end of input, and gives its stack on the signal."""
     path = tmp_path / contract.STACK_FILE.format(rank=0)
-    words = [sys.executable, "-c", before + RANK, str(path), contract.STACK_SIGNAL_NAME]
+    script = before + RANK.replace("print(", f"{after}print(")
+    words = [sys.executable, "-c", script, str(path), contract.STACK_SIGNAL_NAME, str(tmp_path / "other")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as found:
         try:
             assert found.stdout is not None and found.stdout.readline() == b"ready\n"
@@ -77,6 +85,13 @@ def test_a_short_stack_is_whole(tmp_path: Path) -> None:
     with process(tmp_path) as rank:
         text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
     assert text and not grouping.is_cut(text)
+
+
+def test_a_file_that_has_the_stack_files_number_by_now_is_not_written_to(tmp_path: Path) -> None:
+    with process(tmp_path, after=CLOSES_ALL) as rank:
+        said = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+    assert said == "gives no stack: its program has closed the file for it (os.closerange?)"
+    assert (tmp_path / "other").read_text() == ""
 
 
 def test_a_rank_that_a_debugger_holds_is_told_with_it(tmp_path: Path) -> None:

@@ -72,6 +72,17 @@ def test_a_program_that_took_the_ranks_place_is_left_in_peace(tmp_path: Path) ->
         assert rig.rank(1)["exit_code"] == 0
 
 
+def test_a_rank_whose_program_closes_all_descriptors_gives_its_stack_after_its_next_call(tmp_path: Path) -> None:
+    closes = "os.closerange(3, 256)\nkept = [open(f'taken-{c.rank}', 'a') for _ in range(20)]\ntrainjob.barrier()\n"
+    script = SCRIPT.replace("SLOW", "1").replace("def still", f"trainjob.barrier()\n{closes}def still")
+    with Rig(tmp_path, script=script, env=WARN) as rig:
+        rig.run(1)
+        rig.wait_text(0, "in still_evaluating")
+        (rig.work / "go on").touch()
+        rig.wait(rig.completed, "completed")
+        assert (rig.work / "taken-1").read_text() == ""
+
+
 def test_a_rank_that_took_the_handler_away_is_left_in_peace(tmp_path: Path) -> None:
     script = SCRIPT.replace("SLOW", "1").replace(
         "if c.rank", "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_DFL)\nif c.rank"

@@ -65,12 +65,26 @@ dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d", rank=0, world_
 print("a child has a group of its own", flush=True)
 """
 STARTS_ANOTHER = """
-import subprocess, sys, time
+import importlib, sys, time
 import torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
-    subprocess.run([sys.executable, "child.py"])
+    importlib.import_module("sub" + "process").run([sys.executable, "child.py"])
 time.sleep(600)
+"""
+"""As a library does it: the script's own text does not show it."""
+LEAVES_ALL_TO_A_CHILD = """
+import subprocess, sys
+import torch
+sys.exit(subprocess.run([sys.executable, "child.py"]).returncode)
+"""
+IN_THE_CHILD = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+one = torch.ones(1)
+dist.all_reduce(one)
+print("a child is one of", int(one), flush=True)
+dist.destroy_process_group()
 """
 SERVES = {
     "a store": """
@@ -142,6 +156,15 @@ def test_what_a_rank_starts_serves_a_store_of_its_own(tmp_path: Path) -> None:
         (rig.work / "child.py").write_text(OF_ITS_OWN % free_port())
         rig.run(1)
         rig.wait_text(0, "a child has a group of its own")
+
+
+@pytest.mark.slow
+def test_a_wrapper_leaves_the_ranks_group_to_the_program_that_it_starts(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=LEAVES_ALL_TO_A_CHILD, agents=1, processes=2, spec=AUTO) as rig:
+        (rig.work / "child.py").write_text(IN_THE_CHILD)
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "ended")
+        assert rig.text(0).count("a child is one of 2") == 2, rig.text(0)
 
 
 @pytest.mark.slow

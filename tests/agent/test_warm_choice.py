@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
 from trainjob.agent.warm import choice
 from trainjob.agent.warm.parent import command
+from trainjob.agent.warm.script import Script
 
 PLAIN = ["python", "train.py"]
 
@@ -79,6 +81,22 @@ def test_what_a_script_does_before_a_fork_could_be_the_same_is_a_doubt(line: str
         ("os.execv(sys.executable, [sys.executable, *sys.argv])", "becomes another program"),
         ("os.execlpe('sh', 'sh', env)", "becomes another program"),
         ("exec(open('settings.py').read())", None),
+        ("sys.exit(subprocess.run([sys.executable, 'train.py']).returncode)", "starts other programs"),
+        ("from subprocess import check_call", "starts other programs"),
+        ("process = await asyncio.create_subprocess_exec('python', 'train.py')", "starts other programs"),
+        ("psutil.Popen(['python', 'train.py'])", "starts other programs"),
+        ("os.system('python train.py')", "starts other programs"),
+        ("os.posix_spawn('/bin/sh', ['sh'], os.environ)", "starts other programs"),
+        ("os.spawnvpe(os.P_WAIT, 'python', ['python', 'train.py'], env)", "starts processes itself"),
+        ("torch.multiprocessing.spawn(main, nprocs=1)", "starts processes itself"),
+        ("mp.spawn (main)", "starts processes itself"),
+        ("context.Process(target=main).start()", "starts processes itself"),
+        ("class Trainer(multiprocessing.Process): ...", "starts processes itself"),
+        ("if os.fork() == 0: main()", None),
+        ("memory = psutil.Process().memory_info()", None),
+        ("loader = DataLoader(data, num_workers=4, multiprocessing_context='spawn')", None),
+        ("torch.multiprocessing.set_start_method('spawn')", None),
+        ("preprocess(batch); Preprocess(batch); subprocesses = 0; os.system_name = 1", None),
     ],
 )
 def test_a_script_that_may_serve_on_the_ranks_port_has_no_store_there(line: str, why: str | None) -> None:
@@ -86,6 +104,15 @@ def test_a_script_that_may_serve_on_the_ranks_port_has_no_store_there(line: str,
     found = choice.serves(texts)
     assert found is None if why is None else why in (found or "")
     assert choice.doubt("auto", [b"import torch.distributed as dist\n"]) is None
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*/train*.py")), ids=lambda script: script.parent.name)
+def test_the_examples_find_each_other_at_a_store_beside_them(script: Path) -> None:
+    texts = Script(["python", script.name], str(script.parent)).texts()
+    assert texts and choice.serves(texts) is None
 
 
 @pytest.mark.parametrize(

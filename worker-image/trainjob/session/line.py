@@ -24,7 +24,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
 
-from trainjob.session import context, errors
+from trainjob.session import context, errors, stacks
 from trainjob.session.connection import Connection, Vanished
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
@@ -153,6 +153,7 @@ class Line:
         """A new connection where there is none any more for a whole frame."""
         if self._torn or not self._connection.is_there():
             self.abandon()
+            stacks.make_readable()
             self._connection = self._greet()
 
     def collective(self, call: Collective, state: Optional[Callable[[], bytes]] = None) -> Released:

@@ -1,6 +1,8 @@
 """Where a rank stands, readable from outside: faulthandler answers the agent's signal with all threads' stacks.
 
-Called at a rank's boot and, where a launcher such as torchrun started the rank, by the connection's opening.
+Called at a rank's boot and, where a launcher such as torchrun started the rank, by the connection's opening; and again
+where that is made anew, since what has closed its descriptor (os.closerange) has closed the file's too, whose number
+may be another file's by then.
 """
 
 from __future__ import annotations
@@ -9,18 +11,27 @@ import faulthandler
 import os
 import signal
 import sys
+from typing import NamedTuple, Optional, Tuple
 
 from trainjob_api import contract
 
+
+class _File(NamedTuple):
+    descriptor: int
+    identity: Optional[Tuple[int, int]]
+
+
 _registered = False
+_file: Optional[_File] = None
+"""None: there is no room for one."""
 
 
 def make_readable() -> None:
-    """Have STACK_SIGNAL write the stacks into this rank's file in ENV_STACK_FOLDER, once per process; a crash leaves
+    """Have STACK_SIGNAL write the stacks into this rank's file in ENV_STACK_FOLDER, if it does not yet; a crash leaves
     its own in the rank's log. Where there is no room for that file the rank trains without, and says so.
     """
     global _registered
-    if _registered:
+    if _registered and (_file is None or _identity(_file.descriptor) == _file.identity is not None):
         return
     _registered = True
     folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
@@ -31,6 +42,8 @@ def make_readable() -> None:
 
 
 def _register(path: str) -> None:
+    global _file
+    _file = None
     try:
         # Kept open for the life of the process: faulthandler writes to the bare descriptor from inside a signal
         # handler.
@@ -38,4 +51,14 @@ def _register(path: str) -> None:
     except OSError as error:
         print(f"trainjob: the stacks of this rank cannot be shown: {error}", file=sys.stderr)
     else:
+        _file = _File(descriptor, _identity(descriptor))
         faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=True)
+
+
+def _identity(descriptor: int) -> Optional[Tuple[int, int]]:
+    """Which file a descriptor is now; None: it is closed."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -2,15 +2,17 @@
 
 Called by `member` when other ranks wait for one of ours, and by `tj stack`. The signal ends a process that does not
 handle it, so it goes to no other than the process that spoke to us as this rank (behind a shell or a launcher that is
-not the one we started) or holds its file, and only while the kernel says that this one handles it.
+not the one we started) or holds its file, and only while the kernel says that this one handles it and has the file
+open: faulthandler writes to a number, which is another file's where the program has closed it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from typing import Dict, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 from trainjob.agent.processes.reaper import handles
 from trainjob_api import contract
@@ -33,6 +35,9 @@ async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT
     if not handles(pid, _SIGNAL):
         return f"gives no stack: {_state(pid)}, and does not handle {contract.STACK_SIGNAL_NAME}"
     path = os.path.join(folder, contract.STACK_FILE.format(rank=rank))
+    held = files_of(pid)
+    if held is not None and not any(os.path.basename(each) == os.path.basename(path) for each in held):
+        return "gives no stack: its program has closed the file for it (os.closerange?)"
     before = _size(path)
     try:
         os.kill(pid, _SIGNAL)
@@ -55,6 +60,19 @@ async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> Dict[int,
     """Of several ranks at once."""
     texts = await asyncio.gather(*(stack_of(rank, pid, folder) for rank, pid in pids.items()))
     return dict(zip(pids, texts))
+
+
+def files_of(pid: int) -> Optional[List[str]]:
+    """What a process has open; None: it cannot be read."""
+    folder = f"/proc/{pid}/fd"
+    found = []
+    try:
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found.append(os.readlink(os.path.join(folder, name)))
+    except OSError:
+        return None
+    return found
 
 
 def _size(path: str) -> int:

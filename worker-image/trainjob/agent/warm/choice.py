@@ -33,8 +33,23 @@ _SERVES = (
     (re.compile(rb"\bjax\s*\.\s*distributed\b|\bfrom\s+jax\s+import\s[^\n]*\bdistributed\b"), "names jax.distributed"),
     (re.compile(rb"\bMASTER_PORT\b"), "reads MASTER_PORT"),
     (re.compile(rb"\bexec[lv](?:pe|p|e)?\s*\("), "becomes another program (os.exec)"),
+    (
+        re.compile(
+            rb"\bsubprocess\b|\bPopen\b|\bcreate_subprocess_\w|\bos\s*\.\s*(?:system|popen)\b|\bposix_spawnp?\b"
+        ),
+        "starts other programs",
+    ),
+    (
+        re.compile(
+            rb"\bspawn(?:[lv]p?e?)?\s*\(|\bstart_processes\b"
+            rb"|(?<!\bpsutil\.)\bProcess\s*[(),]"
+        ),
+        "starts processes itself",
+    ),
 )
-"""It may want the port on which the ranks' store is served beside them; a program that a rank becomes serves it."""
+"""It may want the port on which the ranks' store is served beside them. The program that a rank becomes, or starts with
+its own address, serves it.
+"""
 _FIRST = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:comet_ml|gevent|eventlet|unsloth|ddtrace)\b", re.M)
 """Such a library changes others as they are imported, and must come before them."""
 _HOOKS = re.compile(rb"\b(?:install_import_hook|beartype\s*\.\s*claw)\b")

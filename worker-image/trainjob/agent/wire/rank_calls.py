@@ -12,6 +12,7 @@ import glob
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.agent.processes.reaper import Process
@@ -24,10 +25,13 @@ from trainjob_api.rank_messages import (
     Collective,
     Failed,
     Farewell,
+    Fetch,
     FromRank,
     Hello,
     Released,
     Repeated,
+    Reported,
+    Restore,
     State,
     ToRank,
 )
@@ -77,12 +81,21 @@ class _Speaker(NamedTuple):
     pid: Optional[int]
     n: int
     """Of its greeting."""
+    program: _Program
 
 
-class _Said(NamedTuple):
-    """To the program that speaks as a rank now."""
+@dataclass
+class _Program:
+    """One that speaks as a rank, or has: a shell may run several, one may become another, and a child of one may speak
+    beside it.
+    """
 
+    first: int
+    """The number of its first greeting."""
+    before: int
+    """Calls that all ranks make together, of programs before this one: each counts its own from 1."""
     words: int = 0
+    """Said to it; the last one it may have lost."""
     last: bytes = b""
 
 
@@ -102,16 +115,13 @@ class RankServer:
         """With the number of the greeting after which it was said."""
         self._connections: Dict[int, FrameConnection] = {}
         self._speakers: Dict[FrameConnection, _Speaker] = {}
-        self._programs: Dict[int, int] = {}
-        """The number of the first greeting of the program that speaks as a rank now."""
+        self._programs: Dict[int, Dict[int, _Program]] = {}
+        """Of each rank, by their first greeting."""
+        self._asked: Dict[Tuple[int, bool], _Program] = {}
+        """Who made a rank's last call, of those that all ranks make together and of the others: it is answered."""
         self._closed: Dict[int, asyncio.Future[None]] = {}
         self._made: Dict[int, int] = {}
         """Calls of each rank that all ranks make together, over all its programs."""
-        self._before: Dict[int, int] = {}
-        """Of them, those of programs before the one that speaks now (a shell may run several, one may become
-        another): each counts its own from 1.
-        """
-        self._said: Dict[int, _Said] = {}
         self._server: Optional[asyncio.AbstractServer] = None
 
     async def start(self) -> None:
@@ -121,10 +131,14 @@ class RankServer:
         os.chmod(self.path, 0o600)
 
     def send(self, rank: int, word: ToRank) -> None:
-        """To a rank, if it is still connected or connects anew."""
+        """To the program of a rank that has asked, if it is still connected or connects anew."""
+        together = isinstance(word, (AskState, Released, Failed)) and word.n is not None
+        program = self._asked.get((rank, together))
+        if program is None:
+            return
         if isinstance(word, (AskState, Released, Failed)) and word.n is not None:
-            word = word._replace(n=word.n - self._before.get(rank, 0))
-        self.send_frame(rank, TO_RANK.encode(word))
+            word = word._replace(n=word.n - program.before)
+        self._say(rank, program, TO_RANK.encode(word))
 
     def pid_of(self, rank: int) -> Optional[int]:
         """The process that speaks as this rank, as the kernel saw it connect; None: nobody does."""
@@ -132,9 +146,17 @@ class RankServer:
         return None if connection is None else connection.peer_pid
 
     def send_frame(self, rank: int, frame: bytes) -> None:
-        """The same of one that is encoded already: several ranks share it."""
+        """The same of a release that is encoded already: several ranks share it."""
+        program = self._asked.get((rank, True))
+        if program is not None:
+            self._say(rank, program, frame)
+
+    def _say(self, rank: int, program: _Program, frame: bytes) -> None:
+        program.words, program.last = program.words + 1, frame
         connection = self._connections.get(rank)
-        self._said[rank] = _Said(self._said.get(rank, _Said()).words + 1, frame)
+        if connection is None or self._speakers[connection].program is not program:
+            others = [each for each in self._of(rank) if self._speakers[each].program is program]
+            connection = max(others, key=self._number, default=None)
         if connection is not None:
             connection.send_frame(frame)
 
@@ -181,27 +203,31 @@ class RankServer:
             return
         if self._farewells.get(connection, (0,))[0] <= speaker.n:
             self._farewells.pop(connection, None)
+        if isinstance(word, (Collective, State)):
+            word = word._replace(n=word.n + speaker.program.before)
         if isinstance(word, Collective):
-            self._made[rank] = word.n + self._before.get(rank, 0)
-            word = word._replace(n=self._made[rank])
-        elif isinstance(word, State):
-            word = word._replace(n=word.n + self._before.get(rank, 0))
+            self._made[rank] = max(word.n, self._made.get(rank, 0))
+        if isinstance(word, (Collective, Restore, Fetch, Reported)):
+            self._asked[rank, isinstance(word, Collective)] = speaker.program
         self._on_call(rank, word)
 
     def _greeted(self, connection: FrameConnection, hello: Hello) -> None:
         rank = hello.rank
-        speaker = self._speakers[connection] = _Speaker(rank, connection.peer_pid, hello.n)
+        programs = self._programs.setdefault(rank, {})
+        newest_program = max(programs, default=0)
+        is_new = hello.first > newest_program
+        if hello.first not in programs:
+            # Of one that is read after that of a newer program nobody knows how many calls came before it.
+            before = self._made.get(rank, 0) if is_new or not newest_program else programs[newest_program].before
+            programs[hello.first] = _Program(hello.first, before)
+        program = programs[hello.first]
+        speaker = self._speakers[connection] = _Speaker(rank, connection.peer_pid, hello.n, program)
         if self._on_parted is not None and speaker.pid is not None:
             process = Process.of(speaker.pid)
             if process is not None:
                 self._processes[connection] = process
-        is_new = hello.first > self._programs.get(rank, 0)
-        if is_new:
-            self._programs[rank] = hello.first
-            self._before[rank] = self._made.get(rank, 0)
-            self._said.pop(rank, None)
         own = [each for each in self._of(rank) if self._speakers[each].pid == speaker.pid]
-        newest = max(own, key=lambda each: self._speakers[each].n)
+        newest = max(own, key=self._number)
         for older in own:
             # The program has lost them. What it said there is heard; where one of its threads still waits at one for an
             # answer, though its descriptor is closed, it reads an end, and waits on at the newest.
@@ -209,12 +235,16 @@ class RankServer:
                 older.say_no_more()
         if newest is not connection:
             return
-        self._connections[rank] = connection
-        self._on_hello(hello, is_new)
-        said = self._said.get(rank, _Said())
-        if said.words > hello.heard:
-            connection.send_frame(TO_RANK.encode(Repeated(said.words)))
-            connection.send_frame(said.last)
+        # A newer program may have been read before; a parent that connects anew greets after its child.
+        if max(self._of(rank), key=self._number) is connection:
+            self._connections[rank] = connection
+            self._on_hello(hello, is_new)
+        if program.words > hello.heard:
+            connection.send_frame(TO_RANK.encode(Repeated(program.words)))
+            connection.send_frame(program.last)
+
+    def _number(self, connection: FrameConnection) -> int:
+        return self._speakers[connection].n
 
     def _of(self, rank: int) -> List[FrameConnection]:
         return [connection for connection, speaker in self._speakers.items() if speaker.rank == rank]
@@ -230,7 +260,7 @@ class RankServer:
         if others:
             # Those that its program had lost before are not read to their end yet; or a child of the rank's had called
             # as well.
-            heir = self._connections[rank] = max(others, key=lambda each: self._speakers[each].n)
+            heir = self._connections[rank] = max(others, key=self._number)
             if farewell is not None and self._speakers[heir].pid == speaker.pid:
                 self._farewells[heir] = farewell
             return

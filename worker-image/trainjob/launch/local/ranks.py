@@ -9,6 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
+from trainjob.agent.processes.stacks import files_of
 from trainjob_api import contract
 
 _STACK_FILE = re.compile(re.escape(contract.STACK_FILE).replace(r"\{rank\}", r"(?P<rank>\d+)"))
@@ -59,16 +60,7 @@ def _descends(pid: int, launcher: int, parents: dict[int, int]) -> bool:
 
 
 def _held(pid: int) -> tuple[int, str] | None:
-    folder = f"/proc/{pid}/fd"
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return None
-    for name in names:
-        try:
-            path = os.readlink(os.path.join(folder, name))
-        except OSError:
-            continue
+    for path in files_of(pid) or ():
         match = _STACK_FILE.fullmatch(os.path.basename(path))
         if match is not None:
             return int(match["rank"]), path
