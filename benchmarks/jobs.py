@@ -59,6 +59,10 @@ class Job:
         rows = (line.split() for line in text.splitlines()[: text.count("\n")])
         return [Step(int(rank), int(pid), int(attempt), int(step), float(at)) for rank, pid, attempt, step, at in rows]
 
+    def wait_for_word(self, word: str) -> None:
+        """Until the job has printed it. Raises RuntimeError as `wait_for` does."""
+        self.wait_for(repr(word), lambda steps: steps[-1] if steps and word in self.log.read_text() else None)
+
     def wait_for(self, what: str, condition: Callable[[list[Step]], Step | None]) -> Step:
         """The step that the condition picks, once there is one. Raises RuntimeError with the job's output when the
         job ends or takes too long.

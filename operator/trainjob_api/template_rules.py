@@ -28,6 +28,7 @@ USER_ENV = frozenset(
         contract.ENV_S3_RETRY_S,
         contract.ENV_S3_TIMEOUT_S,
         contract.ENV_CODE,
+        contract.ENV_VERBOSE,
     }
 )
 """TRAINJOB_ names that are there for users to set."""

@@ -352,6 +352,12 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
     assert "does not exist" in here.tj("run", "y.py", "--dry-run").err
 
 
+def test_verbose_is_a_variable_that_a_user_may_set(here: Shell) -> None:
+    (here.folder / "x.py").write_text("")
+    shown = here.tj("run", "x.py", "--verbose", "--dry-run")
+    assert shown.code == contract.CLI_OK and contract.ENV_VERBOSE in shown.out
+
+
 def test_background_jobs_need_a_place_to_be_found_again(here: Shell) -> None:
     assert main(["run", "x.py", "--detach", "--in-process"]) == contract.CLI_USAGE
 

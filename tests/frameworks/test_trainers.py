@@ -114,13 +114,17 @@ def test_jax_sees_all_ranks(tmp_path: Path, workers: int, killed: int, raises: i
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.parametrize(("library", "trainer"), [("xgboost", "XGBoostTrainer"), ("lightgbm", "LightGBMTrainer")])
-def test_boosters_with_rays_names(tmp_path: Path, library: str, trainer: str) -> None:
-    """Metrics come with each round, boosters with every second and the last; two ranks have one."""
+@pytest.mark.parametrize(
+    ("library", "trainer", "reports"), [("xgboost", "XGBoostTrainer", 4), ("lightgbm", "LightGBMTrainer", 3)]
+)
+def test_boosters_with_rays_names(tmp_path: Path, library: str, trainer: str, reports: int) -> None:
+    """Metrics come with each round, boosters with every second and the last; two ranks have one. XGBoost's callback
+    learns only afterwards which round was the last.
+    """
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed: make test-frameworks")
     text = BOOSTED.replace("LIBRARY", library).replace("TRAINER", trainer)
-    assert "came back: 2 3 4 True" in said(text, tmp_path)
+    assert f"came back: 2 3 {reports} True" in said(text, tmp_path)
 
 
 TENSORFLOW = """

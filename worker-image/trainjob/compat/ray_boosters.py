@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
 from trainjob.session.checkpoint import Checkpoint
 
-Evaluated = Mapping[str, Mapping[str, List[float]]]
-"""Data -> metric -> its values so far."""
+Evaluated = Mapping[str, Mapping[str, float]]
+"""Data -> metric -> its newest value."""
 
 
 class Reports:
@@ -28,13 +28,15 @@ class Reports:
         filename: str,
         frequency: int,
         checkpoint_at_end: bool,
-        results_postprocessing_fn: Optional[Callable[[Evaluated], Mapping[str, Any]]],
+        results_postprocessing_fn: Optional[Callable[[Dict[str, float]], Mapping[str, Any]]],
     ) -> None:
+        wished = metrics or {}
         self._names = (
-            metrics
-            if metrics is None or isinstance(metrics, Mapping)
-            else {name: name for name in ([metrics] if isinstance(metrics, str) else metrics)}
+            wished
+            if isinstance(wished, Mapping)
+            else {name: name for name in ([wished] if isinstance(wished, str) else wished)}
         )
+        """What is reported -> `<data>-<metric>`; empty: all as they are."""
         self._filename = filename
         self._frequency = frequency
         self._at_end = checkpoint_at_end
@@ -43,10 +45,10 @@ class Reports:
         self._saved = -1
         self._last: Mapping[str, Any] = {}
 
-    def after_round(self, round_: int, evaluated: Evaluated, save: Callable[[str], Any]) -> None:
-        """`round_` counts from 1 in this call of train()."""
+    def after_round(self, round_: int, evaluated: Evaluated, save: Callable[[str], Any], is_last: bool = False) -> None:
+        """`round_` counts from 1 in this call of train(); `is_last`: as far as the library knows by then."""
         self._last = self._metrics(evaluated)
-        wished = self._wishes.heard()
+        wished = self._wishes.heard() or (is_last and self._at_end)
         if wished or (self._frequency > 0 and round_ % self._frequency == 0):
             self._report(round_, save)
         else:
@@ -58,12 +60,9 @@ class Reports:
             self._report(round_, save)
 
     def _metrics(self, evaluated: Evaluated) -> Mapping[str, Any]:
-        if self._processed is not None:
-            return self._processed(evaluated)
-        found: Dict[str, float] = {
-            f"{data}-{name}": values[-1] for data, names in evaluated.items() for name, values in names.items()
-        }
-        return found if self._names is None else {ours: found[name] for ours, name in self._names.items()}
+        found = {f"{data}-{name}": value for data, names in evaluated.items() for name, value in names.items()}
+        chosen = {told: found[name] for told, name in self._names.items()} if self._names else found
+        return chosen if self._processed is None else self._processed(chosen)
 
     def _report(self, round_: int, save: Callable[[str], Any]) -> None:
         self._saved = round_

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from typing import Any, DefaultDict, Dict, List
+from typing import Any, Dict
 
 from trainjob.compat.ray_boosters import Reports
 from trainjob.integrations.lightgbm import FILE, network_params  # first: it says what to install
@@ -37,20 +36,18 @@ class RayTrainReportCallback:
     ) -> None:
         self._reports = Reports(metrics, filename, frequency, checkpoint_at_end, results_postprocessing_fn)
         self._rounds = 0
-        self._values: Dict[str, DefaultDict[str, List[float]]] = {}
 
     def __call__(self, env: Any) -> None:
         """LightGBM calls it after each round, on every rank."""
         self._rounds += 1
+        values: Dict[str, Dict[str, float]] = {}
         for data, name, value, *_ in env.evaluation_result_list or ():
-            self._values.setdefault(data, defaultdict(list))[name].append(float(value))
+            values.setdefault(data, {})[name] = float(value)
 
         def save(path: str) -> None:
             env.model.save_model(path, num_iteration=-1)
 
-        self._reports.after_round(self._rounds, self._values, save)
-        if env.iteration + 1 == env.end_iteration:
-            self._reports.after_training(self._rounds, save)
+        self._reports.after_round(self._rounds, values, save, is_last=env.iteration + 1 == env.end_iteration)
 
     @classmethod
     def get_model(cls, checkpoint: Any, filename: str = CHECKPOINT_NAME) -> Any:

@@ -35,9 +35,7 @@ class RayTrainReportCallback(TrainingCallback):  # type: ignore[misc,unused-igno
         """XGBoost calls it after each round, on every rank."""
         self._rounds += 1
         values = {
-            data: {
-                name: [value[0] if isinstance(value, tuple) else value for value in row] for name, row in names.items()
-            }
+            data: {name: row[-1][0] if isinstance(row[-1], tuple) else row[-1] for name, row in names.items()}
             for data, names in evals_log.items()
         }
         self._reports.after_round(self._rounds, values, model.save_model)

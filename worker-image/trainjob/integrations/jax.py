@@ -10,6 +10,7 @@ JAX is imported when `initialize` is called. A `JaxTrainer` calls it before its 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from trainjob.integrations.needed import missing
@@ -18,8 +19,10 @@ from trainjob.session import calls
 
 __all__ = ["initialize"]
 
-_HEARTBEAT_S = 10
-"""JAX's own limit is 100: a rank whose peer is gone would wait for so long at its exit."""
+_LIMITS_S = {"heartbeat_timeout_seconds": 10, "shutdown_timeout_seconds": 24 * 3600}
+"""JAX's own are 100 and 300: a rank whose peer is gone would wait for so long at its exit, and all ranks would be
+aborted where one has more to do at the end than the others, 5 minutes later.
+"""
 
 
 def initialize() -> None:
@@ -39,6 +42,7 @@ def initialize() -> None:
     context = calls.get_context()
     if context.world_size > 1 and not distributed.is_initialized():
         mine = joined(own_address(), free_port()) if context.rank == 0 else ""
+        known = inspect.signature(distributed.initialize).parameters
         coordinator = calls.broadcast_from_rank_zero(mine)
         distributed.initialize(
             coordinator,
@@ -46,7 +50,7 @@ def initialize() -> None:
             context.rank,
             local_device_ids=[context.local_rank] if context.local_world_size > 1 else None,
             coordinator_bind_address=coordinator if context.rank == 0 else None,
-            heartbeat_timeout_seconds=_HEARTBEAT_S,
+            **{name: limit for name, limit in _LIMITS_S.items() if name in known},
         )
     distributed.initialize = _is_done
 

@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> None:
         returned = call(content.train_loop, content.config)
     except SystemExit as error:
         if not error.code:  # a report() that met the stop criterion
+            frameworks.leave()
             finish()
         raise
     if os.environ.get("RANK", "0") == "0":

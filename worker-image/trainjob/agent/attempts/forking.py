@@ -152,6 +152,8 @@ def fork_all(site: Site, group: RankGroup, shape: Shape, shared: AttemptPlace, a
         place = RankPlace(rank.rank, rank.local_rank, shape.world, local, shape.index, shape.workers, shape.processes)
         if _of_machine(site, shape):
             place = place._replace(local_rank=rank.rank, node_rank=0)
-        env = rank_command.environment(os.environ, site.config.command, place, shared)
+        # The first one of this agent tells what its script imports, wherever it stands on the machine.
+        told = shared if rank.local_rank == 0 else shared._replace(learn="")
+        env = rank_command.environment(os.environ, site.config.command, place, told)
         log = os.path.join(logs, f"rank-{rank.rank}.log")
         group.start(rank, argv, env, log, f"r{rank.rank:0{digits}d} | ")

@@ -124,7 +124,7 @@ def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
         contract.ENV_AGENT_PID: str(os.getpid()),
         "TMPDIR": shared.tmp,
         contract.ENV_TMP_MARK: shared.tmp_mark,
-        contract.ENV_LEARN: "" if place.local_rank else shared.learn,
+        contract.ENV_LEARN: shared.learn,
     }
     # Else rank 0 serves it, as a script that is started by hand has it.
     return {**env, contract.ENV_AGENT_STORE: str(True)} if shared.hosted else env

@@ -22,9 +22,7 @@ def start(header: Header) -> None:
     if header.framework == TORCH:
         _start_process_group(header)
     elif header.framework == JAX:
-        from trainjob.integrations import jax
-
-        jax.initialize()
+        _start_jax(header)
     elif header.framework == TENSORFLOW:
         from trainjob.integrations import tensorflow
 
@@ -37,15 +35,36 @@ def start(header: Header) -> None:
 
 def stop() -> None:
     """Only after success: a rank that failed must not wait for its peers here."""
-    _open.close()
+    leave()
     if has_process_group():
         sys.modules["torch.distributed"].destroy_process_group()
+
+
+def leave() -> None:
+    """What must be over before this rank says that it ends: JAX and XGBoost wait for all ranks there, as long as the
+    slowest one takes.
+    """
+    _open.close()
 
 
 def has_process_group() -> bool:
     """Whether torch has one, ours or the function's own."""
     dist = sys.modules.get("torch.distributed")
     return dist is not None and bool(dist.is_initialized())
+
+
+def _start_jax(header: Header) -> None:
+    from trainjob.integrations import jax
+
+    jax.initialize()
+    from jax import distributed, local_devices
+
+    if header.use_gpu and not any(device.platform == "gpu" for device in local_devices()):
+        raise LaunchError(
+            "ScalingConfig.use_gpu=True, but JAX sees no GPU in this rank: is this a CPU build of jaxlib, or is "
+            "CUDA_VISIBLE_DEVICES empty?"
+        )
+    _open.callback(distributed.shutdown)
 
 
 def _start_process_group(header: Header) -> None:
