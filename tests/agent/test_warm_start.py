@@ -167,6 +167,7 @@ def test_a_script_that_comes_or_changes_later_gets_a_parent_for_it(
             await starter.prepare(1)
             found.append(None if starter.parent is None else tuple(starter.parent.modules))
         starter.close()
+        await asyncio.wait_for(reaper.gone.wait(), 60)
         console.close(1)
         return found
 
