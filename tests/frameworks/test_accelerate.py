@@ -6,8 +6,6 @@ For examples/accelerate and docs/frameworks.md; that a killed rank changes nothi
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.isolation import ROOT
+from support.spoken import said
 from trainjob import Result
 
 if find_spec("accelerate") is None:
@@ -36,21 +35,6 @@ TorchTrainer(
     run_config=RunConfig(name="job", storage_path=".", preload=["torch"]),  # and nothing is learned
 ).fit()
 """
-
-
-def said(words: list[str], here: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=here,
-        env={**os.environ, "HOME": str(here), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def losses(here: Path) -> dict[int, float]:
@@ -76,9 +60,9 @@ def test_under_its_launcher_and_as_a_function_it_comes_to_the_same_numbers(tmp_p
         folder.mkdir()
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", str(SCRIPT), *SMALL]
     (launched / "job.yaml").write_text(manifest(["sh", "-c", 'exec "$@"', "sh", *launcher]))
-    said(["-m", "trainjob.cli.main", "run", "-f", "job.yaml", "--local", "--storage", "."], launched)
+    said(["-m", "trainjob.cli.main", "run", "-f", "job.yaml", "--local", "--storage", "."], launched, limit_s=LIMIT_S)
     (function / "fit.py").write_text(FUNCTION)
-    said(["fit.py"], function)
+    said(["fit.py"], function, limit_s=LIMIT_S)
     assert list(losses(launched)) == [4, 8, 12, 16, 20]
     assert losses(launched) == losses(function)
 
@@ -87,6 +71,6 @@ def test_under_its_launcher_and_as_a_function_it_comes_to_the_same_numbers(tmp_p
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_ranks_that_train_alone_are_told(tmp_path: Path) -> None:
     words = ["-m", "trainjob.cli.main", "run", str(SCRIPT), "--workers", "2", "--name", "job", "--storage", "."]
-    told = said([*words, "--", *SMALL], tmp_path, ACCELERATE_USE_CPU="false")
+    told = said([*words, "--", *SMALL], tmp_path, limit_s=LIMIT_S, ACCELERATE_USE_CPU="false")
     assert told.count("The ranks train apart: this rank takes optimizer steps") == 1, told
     assert "in Accelerate: Accelerator(cpu=True) without GPUs" in told

@@ -7,10 +7,7 @@ docs/frameworks.md.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.isolation import ROOT
+from support.spoken import said
 from trainjob import Result
 
 STRUCK = Path(__file__).with_name("struck.py")
@@ -60,18 +58,9 @@ def trained(example: Example, here: Path, strike: int) -> tuple[Result, str]:
     words = ["run", str(STRUCK), "--workers", "2", "--name", "job", "--storage", str(here)]
     if not strike:
         words += ["--prefork", "Never"]  # no rank is started again: there is nobody to learn imports for
-    done = subprocess.run(
-        [sys.executable, "-m", "trainjob.cli.main", *words, "--", str(strike), str(script), *example.arguments],
-        cwd=here,
-        env={**os.environ, "HOME": str(here)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return Result.from_path(str(here / "default" / "job")), done.stdout
+    words += ["--", str(strike), str(script), *example.arguments]
+    shown = said(["-m", "trainjob.cli.main", *words], here, limit_s=LIMIT_S)
+    return Result.from_path(str(here / "default" / "job")), shown
 
 
 def numbers(result: Result) -> dict[int, dict[str, Any]]:

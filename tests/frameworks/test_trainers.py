@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from support.spoken import said
 
 LIMIT_S = 200
 JAX = """
@@ -79,20 +78,9 @@ if __name__ == "__main__":
 """
 
 
-def said(text: str, here: Path) -> str:
+def came_of(text: str, here: Path) -> str:
     (here / "main.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "main.py"],
-        cwd=here,
-        env={**os.environ, "HOME": str(here)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return said(["main.py"], here, limit_s=LIMIT_S)
 
 
 @pytest.mark.slow
@@ -109,7 +97,7 @@ def said(text: str, here: Path) -> str:
 )
 def test_jax_sees_all_ranks(tmp_path: Path, workers: int, killed: int, raises: int, expected: str) -> None:
     text = JAX.replace("WORKERS", str(workers)).replace("KILLED", str(killed)).replace("RAISES", str(raises))
-    assert f"came back: {expected}" in said(text, tmp_path)
+    assert f"came back: {expected}" in came_of(text, tmp_path)
 
 
 @pytest.mark.slow
@@ -124,7 +112,7 @@ def test_boosters_with_rays_names(tmp_path: Path, library: str, trainer: str, re
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed: make test-frameworks")
     text = BOOSTED.replace("LIBRARY", library).replace("TRAINER", trainer)
-    assert f"came back: 2 3 {reports} True" in said(text, tmp_path)
+    assert f"came back: 2 3 {reports} True" in came_of(text, tmp_path)
 
 
 TENSORFLOW = """
@@ -154,4 +142,4 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_tensorflow_is_told_of_the_ranks_of_each_attempt(tmp_path: Path) -> None:
-    assert "came back: [2, 2, {'type': 'worker', 'index': 0}]" in said(TENSORFLOW, tmp_path)
+    assert "came back: [2, 2, {'type': 'worker', 'index': 0}]" in came_of(TENSORFLOW, tmp_path)
