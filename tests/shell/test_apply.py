@@ -15,8 +15,10 @@ from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import Condition, TrainJob
 from trainjob_operator.cluster import Conflict, Rejected, Unavailable
 from trainjob_operator.core.model import CreatePod, DeleteJob, DeletePod, EnsureService, Event
-from trainjob_operator.loop.apply import Applied, ForeignPod, apply, event_manifest, merge_patch
+from trainjob_operator.loop.actions import ForeignPod
+from trainjob_operator.loop.apply import Applied, apply, event_manifest
 from trainjob_operator.loop.side_by_side import PARALLEL_CALLS
+from trainjob_operator.loop.status_writes import merge_patch
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.memory.store import merge
 

@@ -17,8 +17,8 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Rejected
 from trainjob_operator.core.model import PodPhase, PodView
-from trainjob_operator.loop.apply import report_unreadable
 from trainjob_operator.loop.observe import observe
+from trainjob_operator.loop.status_writes import report_unreadable
 from trainjob_operator.manifests import UnreadableJob, pod_view
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.nodes import on_node

@@ -18,11 +18,11 @@ from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import elapsed
 from trainjob_operator.core.progress import PROGRESS_EVERY_S
 from trainjob_operator.loop.allowance import Allowance
-from trainjob_operator.loop.apply import write_status
 from trainjob_operator.loop.known import Known
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import heard_since
 from trainjob_operator.loop.shown import only_progress
+from trainjob_operator.loop.status_writes import write_status
 from trainjob_operator.loop.workqueue import Share, WorkQueue
 
 WITHIN_S = 120.0

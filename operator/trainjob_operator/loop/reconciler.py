@@ -27,7 +27,7 @@ from trainjob_operator.core.model import (
     Observed,
 )
 from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.loop.apply import Applied, apply, event_manifest, report_unreadable, status_patch
+from trainjob_operator.loop.apply import Applied, apply, event_manifest
 from trainjob_operator.loop.authority import Authority, authority_lost, strangers
 from trainjob_operator.loop.creates import Creates, a_share
 from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
@@ -38,6 +38,7 @@ from trainjob_operator.loop.progress_writer import ProgressWriter
 from trainjob_operator.loop.removals import Removals
 from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.shown import ShownLimit, is_only_shown
+from trainjob_operator.loop.status_writes import report_unreadable, status_patch
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
 from trainjob_operator.manifests import UnreadableJob, read_job
 

@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "actions before the status write",
         FOLDER + "**/apply.py",
-        "    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n    writer = _Writer(cluster, job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n",
-        "    writer = _Writer(cluster, observed.job, installation)\n    removals, makings, ends = _by_kind(decision.actions)\n    await _together(writer, makings)\n    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n",
+        "    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n    hands = Hands(cluster, job, installation)\n    removals, makings, ends = by_kind(decision.actions)\n",
+        "    hands = Hands(cluster, observed.job, installation)\n    removals, makings, ends = by_kind(decision.actions)\n    await together(hands, makings)\n    job = await write_status(cluster, observed.job, decision)\n    on_written(job)\n",
         "tests/shell/test_apply.py::test_everything_in_its_order",
     ),
     Mutant(
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "somebody else's pod passes for ours",
-        FOLDER + "**/apply.py",
+        FOLDER + "**/actions.py",
         "            if not owned_by(existing, self._job.metadata.uid):",
         "            if False:",
         "tests/shell/test_apply.py::test_somebody_elses_pod_is_named_and_the_others_are_still_created",
@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         "a failing create keeps pods from being deleted",
         FOLDER + "**/apply.py",
-        "    removed, made = await asyncio.gather(_together(writer, [removals]), _together(writer, makings))",
-        "    made = await _together(writer, makings)\n    removed = [] if made else await _together(writer, [removals])",
+        "    removed, made = await asyncio.gather(together(hands, [removals]), together(hands, makings))",
+        "    made = await together(hands, makings)\n    removed = [] if made else await together(hands, [removals])",
         "tests/shell/test_apply.py::test_everything_in_its_order",
     ),
     Mutant(
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "the watch's word on an own write asks for a turn",
         FOLDER + "**/known.py",
-        "        if writing is not None and entry is not None and not seen.gone:",
+        "        if writing is not None and entry is not None and not seen.gone and wish == entry.wish:",
         "        if False:",
         "tests/shell/test_known.py::test_our_own_write_is_no_news_when_the_watch_is_faster_than_its_answer",
     ),
