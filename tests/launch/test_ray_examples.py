@@ -1,10 +1,11 @@
 """66 scripts that use Ray Train as its guides and docstrings (2.60) do. They were written for this project after the
-behaviours of Ray's API and are no copies. `tj migrate` rewrites their imports: then 56 run, and the other ten are
+behaviours of Ray's API and are no copies. `tj migrate` rewrites their imports: then 57 run, and the other nine are
 refused in a sentence that says what to do instead.
 
 Data is made up and small, models are tiny, `use_gpu=False`. A script that is refused begins with what the refusal says:
-`# expect:` where `tj migrate` says so too, `# expect when run:` where only the run can. `make test` runs only those whose
-imports are refused: all others start ranks, which takes a quarter of an hour (`make ray-examples`).
+`# expect:` where `tj migrate` says so too, `# expect when run:` where only the run can; one that needs a library that
+may be missing begins with `# needs:`. `make test` runs only those whose imports are refused: all others start ranks,
+which takes a quarter of an hour (`make ray-examples`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,8 @@ from trainjob_api.contract import CLI_ERROR, CLI_OK
 FOLDER = Path(__file__).parent / "ray_examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 EXPECT = re.compile(r"# expect(?P<late> when run)?: (?P<said>.+)")
-AT_IMPORT = ("40", "59", "60", "61", "63", "64")
+NEEDS = re.compile(r"# needs: (\w+)")
+AT_IMPORT = ("40", "59", "61", "63", "64")
 EVERY = os.environ.get("TRAINJOB_TEST_EVERY_RAY_EXAMPLE") == "1"
 
 
@@ -35,7 +38,7 @@ def expected(example: Path) -> re.Match[str] | None:
 
 def test_most_run_and_the_others_say_what_to_do() -> None:
     refused = [example for example in EXAMPLES if expected(example)]
-    assert (len(EXAMPLES), len(refused)) == (66, 10)
+    assert (len(EXAMPLES), len(refused)) == (66, 9)
     assert {example.stem[:2] for example in refused} >= set(AT_IMPORT)
 
 
@@ -44,6 +47,9 @@ def test_most_run_and_the_others_say_what_to_do() -> None:
     "example", [one for one in EXAMPLES if EVERY or one.stem.startswith(AT_IMPORT)], ids=lambda example: example.stem
 )
 def test_an_example_of_ray_train(example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs = NEEDS.match(example.read_text(encoding="utf-8"))
+    if needs is not None and find_spec(needs[1]) is None:
+        pytest.skip(f"{needs[1]} is not installed: make test-frameworks")
     script = tmp_path / "main.py"
     script.write_text(example.read_text(encoding="utf-8"), encoding="utf-8")
     refusal = expected(example)
@@ -51,8 +57,9 @@ def test_an_example_of_ray_train(example: Path, tmp_path: Path, capsys: pytest.C
     assert main(["migrate", str(script), "--write"]) == (CLI_ERROR if foreseen else CLI_OK)
     assert "trainjob" in script.read_text(encoding="utf-8"), capsys.readouterr()
     roots = [entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))]
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     (tmp_path / "home").mkdir()
-    environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(roots)}
+    environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join([*roots, *given])}
     done = subprocess.run(
         [sys.executable, script.name],
         cwd=tmp_path,
