@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import pytest
 
 from support.jobs import attempt, causes, checkpoint, condition, failure, job
@@ -23,6 +26,14 @@ NOT_A_FAILURE = {
 
 def of(**more: object) -> Failure:
     return Failure.model_validate(failure(**more))
+
+
+def test_what_is_missing_is_installed_where_the_ranks_run() -> None:
+    missing = of(message="rank 0 raised ModuleNotFoundError: No module named 'einops.layers'")
+    here = advice(contract.REASON_USER_ERROR, missing, RETRY)
+    assert f"{sys.executable} -m pip install einops" in here
+    there = advice(contract.REASON_USER_ERROR, missing, replace(RETRY, job="digits"))
+    assert there == "Install einops in the workers' image, or correct the import (/w/train.py:61)"
 
 
 @pytest.mark.parametrize(

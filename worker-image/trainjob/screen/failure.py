@@ -130,7 +130,7 @@ def place(failure: Failure) -> str | None:
     return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
 
 
-def _by_its_words(failure: Failure) -> str | None:
+def _by_its_words(failure: Failure, retry: Retry) -> str | None:
     """For failures whose own words tell more than their reason. What is returned is a pattern, as ADVICE has them."""
     said = f"{failure.message}\n{failure.traceback or ''}"
     missing = _MISSING.search(said)
@@ -146,6 +146,8 @@ def _by_its_words(failure: Failure) -> str | None:
         return "A debugger has no terminal in a rank: `tj run --in-process` runs the script where breakpoint() works"
     if missing is not None:
         package = missing["name"].partition(".")[0].replace("{", "").replace("}", "")
+        if retry.job is not None:
+            return f"Install {package} in the workers' image, or correct the import ({{where}})"
         return (
             f"Install what is missing where the ranks run, or correct the import ({{where}}): {sys.executable} -m pip "
             f"install {package}"
@@ -174,7 +176,7 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
         IN_A_BUCKET if retry.storage.startswith("s3://") else {}
     )
-    text = (failure and _by_its_words(failure)) or known.get(reason, "Look at the lines above")
+    text = (failure and _by_its_words(failure, retry)) or known.get(reason, "Look at the lines above")
     where = (failure and place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
     return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
