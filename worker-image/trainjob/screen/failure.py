@@ -130,8 +130,15 @@ def place(failure: Failure) -> str | None:
     return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
 
 
-def _by_its_words(failure: Failure, retry: Retry) -> str | None:
-    """For failures whose own words tell more than their reason. What is returned is a pattern, as ADVICE has them."""
+def by_its_words(failure: Failure, *, on_a_cluster: bool = False, in_python: bool = False) -> str | None:
+    """For failures whose own words tell more than their reason: what to do, without its full stop. `in_python`: it is
+    said by fit(), whose caller types no `tj`.
+    """
+    found = _pattern(failure, on_a_cluster, in_python)
+    return None if found is None else _filled(found, failure)
+
+
+def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | None:
     said = f"{failure.message}\n{failure.traceback or ''}"
     missing = _MISSING.search(said)
     if failure.signal in _CRASHES:
@@ -140,13 +147,16 @@ def _by_its_words(failure: Failure, retry: Retry) -> str | None:
             if place(failure)
             else "It crashed in native code: does a library not fit this torch, Python or driver?"
         )
-    if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT:
+    if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
         return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
     if "BdbQuit" in said:
-        return "A debugger has no terminal in a rank: `tj run --in-process` runs the script where breakpoint() works"
+        there = (
+            "ScalingConfig(num_workers=0) runs the function" if in_python else "`tj run --in-process` runs the script"
+        )
+        return f"A debugger has no terminal in a rank: {there} where breakpoint() works"
     if missing is not None:
         package = missing["name"].partition(".")[0].replace("{", "").replace("}", "")
-        if retry.job is not None:
+        if on_a_cluster:
             return f"Install {package} in the workers' image, or correct the import ({{where}})"
         return (
             f"Install what is missing where the ranks run, or correct the import ({{where}}): {sys.executable} -m pip "
@@ -176,10 +186,15 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
         IN_A_BUCKET if retry.storage.startswith("s3://") else {}
     )
-    text = (failure and _by_its_words(failure, retry)) or known.get(reason, "Look at the lines above")
+    own = by_its_words(failure, on_a_cluster=retry.job is not None) if failure is not None else None
+    text = known.get(reason, "Look at the lines above")
+    return own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
+
+
+def _filled(text: str, failure: Failure | None, **more: str | None) -> str:
     where = (failure and place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
-    return text.format(where=where, rank=rank, script=retry.script, storage=retry.storage, job=retry.job)
+    return text.format(where=where, rank=rank, **more)
 
 
 def explain(job: TrainJob, retry: Retry, stored: str | None = None, *, traceback: bool = True) -> list[str]:

@@ -306,7 +306,7 @@ def conclude(job: TrainJob, return_key: str | None) -> results.Result:
     """What a finished job left, or the error that says why it failed."""
     if job.status.holds("Complete"):
         return result_of(job, return_key=return_key)
-    error = verdict.of_failed(job)
+    error = verdict.of_failed(job, on_a_cluster=True)
     error.result = result_of(job, error)
     raise error
 

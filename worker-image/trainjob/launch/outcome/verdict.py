@@ -58,8 +58,10 @@ def failed_error(failure: Failure) -> TrainingFailedError:
     return _typed(failure)(text, rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
 
 
-def of_failed(job: TrainJob) -> TrainingFailedError:
-    """The error for a job that has failed: the first cause, its traceback, then what kept it from continuing."""
+def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedError:
+    """The error for a job that has failed: the first cause, its traceback, what kept it from continuing, and what to do
+    where that can be told.
+    """
     failed, failure = job.status.condition("Failed"), job.status.last_failure
     said = failed.message if failed is not None else "it ended without a word"
     reason = f"{failed.reason}: " if failed is not None else ""
@@ -70,6 +72,8 @@ def of_failed(job: TrainJob) -> TrainingFailedError:
     lines += [failure.traceback.rstrip()] if failure.traceback else []
     why = words.why_no_more(said, words.headline(failure))
     lines += [f"[{reason}{why}]"] if why else []
+    advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True)
+    lines += [f"next: {advice}{'' if advice.endswith('?') else '.'}"] if advice else []
     error = TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
     if failure.rank is not None:
         error.worker_failures = {failure.rank: failed_error(failure)}
