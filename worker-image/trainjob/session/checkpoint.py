@@ -114,8 +114,9 @@ class Checkpoint:
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
         """Pickle `data` into a temporary folder now; later changes to it do not count. Read back with to_dict().
 
-        Equal data gives equal files on every rank, so that all ranks may pass the same. Tensors are stored from the
-        CPU, whatever device they are on. `pickle.load` reads the file without this library.
+        Equal data gives equal files on every rank, so that all ranks may pass the same; but for sets, whose order is
+        another in each process: sort them into a list. Tensors are stored from the CPU, whatever device they are on.
+        `pickle.load` reads the file without this library.
         """
         if not isinstance(data, Mapping):
             raise CheckpointError(f"Checkpoint.from_dict needs a dict, got {type(data).__name__}")
