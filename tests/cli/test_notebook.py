@@ -161,6 +161,24 @@ def test_the_workers_lines_go_below_the_view() -> None:
     assert "stopping" in output.pages[-1], "also of a job that never began"
 
 
+def test_a_notebook_that_takes_no_view_ends_no_job() -> None:
+    class Broken:
+        drawn = 0
+
+        def draw(self, html: str, text: str) -> None:
+            self.drawn += 1
+            raise RuntimeError("the kernel's socket is closed")
+
+    output, out = Broken(), io.StringIO()
+    display = NotebookDisplay(output, out, every_s=HOUR_S)
+    display.note("begins")
+    display.status(job(RESTARTED))
+    display.line("r00 | still there")
+    display.close()
+    said = "the view of the job cannot be shown: RuntimeError: the kernel's socket is closed"
+    assert (output.drawn, out.getvalue().splitlines()) == (1, [said, "r00 | still there"])
+
+
 def test_the_view_keeps_the_newest_lines_alone() -> None:
     output = Drawn()
     display = NotebookDisplay(output, io.StringIO(), every_s=HOUR_S)

@@ -76,6 +76,7 @@ class NotebookDisplay:
         self._said: deque[str] = deque(maxlen=LINES_SHOWN)
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._broken = False
         self._thread = threading.Thread(target=self._draw_on, name="view of the job", daemon=True)
 
     def status(self, job: TrainJob) -> None:
@@ -122,7 +123,17 @@ class NotebookDisplay:
             moment = Moment(now=self._clock(), started=self._started, last=last)
         if job is None:
             if said:  # it never began: what was said is all there is
-                self._output.draw(html.lines(said), "\n".join(said))
+                self._show(html.lines(said), "\n".join(said))
             return
         text = "\n".join([job.metadata.name, *panel(job, pace, moment), *said])
-        self._output.draw(html.view(job, pace, moment, said), text)
+        self._show(html.view(job, pace, moment, said), text)
+
+    def _show(self, view: str, text: str) -> None:
+        """What the notebook does not take ends no job: it is said once, and nothing is drawn any more."""
+        if self._broken:
+            return
+        try:
+            self._output.draw(view, text)
+        except Exception as error:  # of the notebook's own machinery, whatever it raises
+            self._broken = True
+            write(self._out, f"the view of the job cannot be shown: {type(error).__name__}: {error}")
