@@ -222,6 +222,26 @@ def test_the_same_mistake_twice_before_the_first_report_is_not_tried_again(
         assert message == "rank 1 broke; the same error twice in a row, before the first report: a restart cannot help"
 
 
+@pytest.mark.parametrize(
+    ("code", "before", "fields", "fails"),
+    [
+        (2, 2, {}, True),
+        (2, 2, {"reported_ever": True}, False),
+        (2, 1, {}, False),
+        (1, 1, {}, False),
+        (3, 3, {}, False),
+    ],
+)
+def test_arguments_that_are_refused_twice_before_the_first_report_are_not_tried_again(
+    code: int, before: int, fields: dict[str, bool], fails: bool
+) -> None:
+    base: dict[str, Any] = {"progressed": False, "early": True, "reported_ever": False}
+    record = Record(**base | fields, before=incident(contract.REASON_EXIT, exit_code=before).failure(1))
+    ended = incident(contract.REASON_EXIT, exit_code=code)
+    cost = charge(FailurePolicy(max_failures=3), Failures(counted=1), ended, record, [1])
+    assert (cost.fatal is not None and cost.fatal[0] == contract.REASON_EXIT) == fails
+
+
 def test_a_rule_that_asks_for_restarts_wins() -> None:
     raised = incident(contract.REASON_USER_ERROR, traceback=NAME_ERROR)
     policy = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}]})

@@ -26,6 +26,8 @@ _PASSING = re.compile(
 )
 """In the last line of a traceback: the error may pass by itself, or be a machine's."""
 STRIKES = 2
+REFUSED_ARGUMENTS = 2
+"""The exit code of a script whose arguments argparse, click and their like refuse."""
 AVOID_NODES_LIMIT = 8
 
 
@@ -150,15 +152,18 @@ def _fatal(
 
 
 def _raised_again(incident: Incident, record: Record) -> bool:
-    """A mistake in the script: the same exception in the same place, and nothing in between that could have changed.
+    """A mistake in the script or in its arguments: the same exception in the same place, or the exit code by which
+    parsers of arguments refuse them, and nothing in between that could have changed.
 
     What speaks of a network or of a device is left to the budget: a server that was away twice may be there the third
     time, and a worker with a broken GPU is replaced.
     """
     before = record.before
-    if before is None or record.reported_ever or record.progressed or not incident.traceback:
+    if before is None or record.reported_ever or record.progressed:
         return False
-    if not incident.reason == before.reason == contract.REASON_USER_ERROR:
+    if incident.reason == before.reason == contract.REASON_EXIT:
+        return incident.exit_code == before.exit_code == REFUSED_ARGUMENTS
+    if not incident.traceback or not incident.reason == before.reason == contract.REASON_USER_ERROR:
         return False
     same = incident.failure(before.attempt).traceback == before.traceback
     return same and _PASSING.search(incident.traceback.rstrip().rsplit("\n", 1)[-1]) is None
