@@ -100,6 +100,15 @@ def torchrun(script: Path, *arguments: str, folder: Path, ranks: int = RANKS) ->
     return [sys.executable, "-m", "torch.distributed.run", *size, str(script), *arguments]
 
 
+def under_ray(python: str) -> Launcher:
+    """The same loop under Ray Train, by that Python."""
+
+    def launcher(script: Path, notes: str, *imports: str, folder: Path, ranks: int = RANKS) -> list[str]:
+        return [python, str(WORKLOADS / "ray_steps.py"), notes, str(ranks), str(folder / "storage"), *imports]
+
+    return launcher
+
+
 Launcher = Callable[..., list[str]]
 
 

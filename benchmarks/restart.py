@@ -1,7 +1,7 @@
 """How long training stands still when a rank is killed: SIGKILL of one rank to the end of the first new step on all.
 
-Three ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, and torchrun; with 2 and
-with 4 ranks, and with a script that imports transformers and pandas where these are installed.
+Ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, torchrun, and Ray Train where
+there is one; with 2 and with 4 ranks, and with a script that imports transformers and pandas where these are installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
+from benchmarks.jobs import Job, Launcher, Step, ray_python, running, torchrun, trainjob, trainjob_forked, under_ray
 
 KILLS = 3
 STEPS_BEFORE = 60
@@ -41,17 +41,21 @@ def measure_libraries(rounds: int) -> list[Figure]:
 
 
 def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -> list[Figure]:
-    samples: dict[str, list[float]] = {way: [] for way, _ in WAYS}
+    python = ray_python()
+    ways = WAYS if python is None else (*WAYS, ("ray", under_ray(python)))
+    samples: dict[str, list[float]] = {way: [] for way, _ in ways}
     for _ in range(rounds):
-        for way, launcher in WAYS:
+        for way, launcher in ways:
             times = _down_times(launcher, ranks, imports)
             samples[way] += times
             print(f"  {name} {way}: {' '.join(f'{each:.3f}' for each in times)} s", file=sys.stderr, flush=True)
     forked, plain, theirs = (samples[way] for way, _ in WAYS)
-    return [
+    figures = [
         Figure(f"{name}_forked", "s", forked, theirs, "torchrun --max-restarts"),
         Figure(f"{name}_plain", "s", plain, theirs, "torchrun --max-restarts"),
     ]
+    beside_ray = [Figure(f"{name}_forked_vs_ray", "s", forked, samples["ray"], "Ray Train")] if python else []
+    return figures + beside_ray
 
 
 def _down_times(launcher: Launcher, ranks: int, imports: Sequence[str]) -> list[float]:
