@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support import spoken
 from trainjob import DataParallelTrainer, TorchConfig, TorchTrainer
 
 POISON = """
@@ -50,19 +50,11 @@ def said(here: Path, workers: int) -> str:
     (poisoned / "__init__.py").write_text(POISON.format(told=str(here / "imported")))
     (here / "main.py").write_text(MAIN)
     roots = [entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))]
-    done = subprocess.run(
-        [sys.executable, "main.py", str(workers)],
-        cwd=here,
-        env={**os.environ, "HOME": str(here), "PYTHONPATH": os.pathsep.join([str(poisoned.parent), *roots])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    path = os.pathsep.join([str(poisoned.parent), *roots])
+    shown = spoken.said(["main.py", str(workers)], here, limit_s=150, PYTHONPATH=path)
     assert not (here / "imported").exists(), (here / "imported").read_text()
-    assert "torch here: False" in done.stdout, done.stdout
-    return done.stdout
+    assert "torch here: False" in shown, shown
+    return shown
 
 
 @pytest.mark.slow

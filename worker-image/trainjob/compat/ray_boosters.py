@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
+from trainjob.integrations import boosters
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
-from trainjob.session.checkpoint import Checkpoint
 
 Evaluated = Mapping[str, Mapping[str, float]]
 """Data -> metric -> its newest value."""
@@ -66,12 +64,4 @@ class Reports:
 
     def _report(self, round_: int, save: Callable[[str], Any]) -> None:
         self._saved = round_
-        first = calls.get_context().rank == 0
-        with tempfile.TemporaryDirectory() as folder:
-            if first:
-                save(os.path.join(folder, self._filename))
-            calls.report(
-                dict(self._last),
-                checkpoint=Checkpoint.from_directory(folder) if first else None,
-                delete_local_checkpoint_after_upload=True,
-            )
+        boosters.report_with(dict(self._last), self._filename, save)

@@ -32,15 +32,20 @@ class Rounds:
 
 def report(metrics: Dict[str, Any], rounds: int, file: str, save: Callable[[str], Any]) -> None:
     """From all ranks: `metrics` and `round`, with the booster that rank 0 saves as `file`."""
+    report_with({**metrics, "round": rounds}, file, save, step=rounds)
+
+
+def report_with(metrics: Dict[str, Any], file: str, save: Callable[[str], Any], step: Optional[int] = None) -> None:
+    """From all ranks: `metrics`, with the booster that rank 0 saves as `file`."""
     first = calls.get_context().rank == 0
     with tempfile.TemporaryDirectory() as folder:
         if first:
             save(os.path.join(folder, file))
         calls.report(
-            {**metrics, "round": rounds},
+            metrics,
             checkpoint=Checkpoint.from_directory(folder) if first else None,
             delete_local_checkpoint_after_upload=True,
-            step=rounds,
+            step=step,
         )
 
 
