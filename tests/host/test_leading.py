@@ -40,8 +40,8 @@ class Stand:
         self.words: list[str] = []
         self.keeper = Keeper(self._make, self._say, self.clock)
 
-    async def _make(self) -> tuple[Leadership, LeaseLink]:
-        return Leadership(self.link, "ns", "lease", "one", self.clock, random.Random(1)), self.link
+    async def _make(self, identity: str = "one") -> tuple[Leadership, LeaseLink]:
+        return Leadership(self.link, "ns", "lease", identity, self.clock, random.Random(1)), self.link
 
     def until_lost(self, down_from: float = math.inf) -> int:
         """Time passes, and nothing else of the calling loop; how often the Lease was renewed before. From `down_from`
@@ -229,7 +229,7 @@ def test_after_the_release_nothing_is_written_and_nobody_is_ended() -> None:
 def test_a_follower_that_is_told_to_stop_waits_no_longer() -> None:
     async def story() -> None:
         async with leading() as stand:
-            follower = Keeper(stand._make, stand._say, stand.clock)
+            follower = Keeper(lambda: stand._make("two"), stand._say, stand.clock)
             waiting = asyncio.create_task(follower.acquire())
             stand.store.written.clear()
             await asyncio.sleep(0)

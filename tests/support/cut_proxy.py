@@ -21,7 +21,12 @@ class CutProxy:
         self._targets: set[socket.socket] = set()
         self.answers = bytearray()
         """What the target has said, over all connections."""
+        self._hushed = False
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def hush(self) -> None:
+        """From now on what the target says goes no further; what is said to it does."""
+        self._hushed = True
 
     def cut(self) -> bool:
         """Break all connections now; whether there was one."""
@@ -59,6 +64,8 @@ class CutProxy:
             while data := source.recv(65536):
                 if source in self._targets:
                     self.answers += data
+                    if self._hushed:
+                        continue
                 sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):
