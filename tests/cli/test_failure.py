@@ -86,8 +86,8 @@ def test_a_failed_job_is_explained_with_cause_traceback_and_next_command() -> No
     )
     assert lines[-5:] == [
         "  [UserCodeError in attempt 1; 1 other rank ended because of it]",
-        "  RestartLimitExceeded: 4 failures, 3 allowed",
         "  saved: checkpoint 1-1-4 at step 180",
+        "  RestartLimitExceeded: 4 failures, 3 allowed",
         "next: Fix /w/train.py:61.",
         "      then `tj run train.py --name digits` resumes from that checkpoint.",
     ]
@@ -98,8 +98,25 @@ def test_the_cause_is_not_told_twice() -> None:
     lines = explain(
         job({"conditions": [condition("Failed", "True", "FailRule", told)], "lastFailure": failure()}), RETRY
     )
-    assert sum("raised ValueError: bad batch" in line for line in lines) == 1
+    assert sum("ValueError: bad batch" in line for line in lines) == 1
     assert "  FailRule: a rule of failurePolicy says that this fails the job" in lines
+
+
+def test_a_traceback_that_was_shown_is_not_shown_again() -> None:
+    failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()})
+    lines = explain(failed, RETRY, shown=True)
+    assert lines[:2] == [
+        "digits failed: rank 1 on digits-1 raised ValueError: bad batch",
+        "  [UserCodeError in attempt 1, its traceback is above; 1 other rank ended because of it]",
+    ]
+
+
+def test_an_error_of_several_lines_keeps_those_that_the_headline_lacks() -> None:
+    told = failure(
+        message="rank 1 on digits-1 raised ValueError: bad", traceback="Traceback:\nValueError: bad\nbatch 3"
+    )
+    failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": told})
+    assert explain(failed, RETRY)[1:3] == ["    Traceback:", "    batch 3"]
 
 
 def test_without_a_checkpoint_the_next_start_is_called_what_it_is() -> None:

@@ -26,7 +26,7 @@ def shown(lines: list[str]) -> list[str]:
 
 
 def test_the_second_rank_says_whose_traceback_it_has() -> None:
-    said = "r01 | (the same traceback as r00's above: KeyError: 'b')"
+    said = "r01 | (the same KeyError as r00's above)"
     assert shown([*of(0, ERROR), *of(1, ERROR), "r01 | bye"]) == [*of(0, ERROR), said, "r01 | bye"]
     assert shown([*of(0, LOADER), "r00 | ", *of(1, LOADER), "r01 | "]) == [*of(0, LOADER), "r00 | ", said, "r01 | "]
 
@@ -41,8 +41,20 @@ def test_an_attempt_that_fails_in_the_same_way_says_so_in_a_line() -> None:
     assert shown([*of(0, ERROR), "r00 | again", *of(0, ERROR)]) == [
         *of(0, ERROR),
         "r00 | again",
-        "r00 | (the same traceback as r00's above: KeyError: 'b')",
+        "r00 | (the same KeyError as r00's above)",
     ]
+
+
+def test_a_traceback_that_follows_one_at_once_is_another_one() -> None:
+    assert shown([*of(0, ERROR), *of(0, ERROR)]) == [*of(0, ERROR), "r00 | (the same KeyError as r00's above)"]
+
+
+def test_whether_a_traceback_was_shown_is_remembered() -> None:
+    display = Once(PlainDisplay(io.StringIO(), io.StringIO()))
+    assert not display.has_shown("\n".join(ERROR))
+    for line in of(1, ERROR):
+        display.line(line)
+    assert display.has_shown("\n".join(ERROR)) and not display.has_shown("\n".join([*ERROR[:-1], "KeyError: 'c'"]))
 
 
 def test_what_differs_in_a_line_is_shown_whole() -> None:
@@ -81,5 +93,5 @@ def test_a_message_that_differs_in_a_later_line_is_shown_whole_also_where_lines_
 def test_chained_tracebacks_that_come_in_turn_are_told_once_as_a_whole() -> None:
     chained = [*ERROR, "", "During handling of the above exception, another exception occurred:", "", *ERROR]
     both = [line for pair in zip(of(0, chained), of(1, chained), strict=True) for line in pair]
-    said = "r01 | (the same traceback as r00's above: KeyError: 'b')"
+    said = "r01 | (the same KeyError as r00's above)"
     assert shown(both) == [*of(0, chained), said]

@@ -112,10 +112,12 @@ trainjob.report({"loss": 1.0})
 def test_a_job_that_fails_names_its_first_cause(tj: Callable[..., Command]) -> None:
     run = tj(RAISES, "--name", "bad", "--max-failures", "1")
     assert run.ended() == contract.CLI_JOB_FAILED, run.err
+    said = "ValueError: bad batch"
+    assert run.out.count(said) == 1, "the rank that raised it, and not again in the second attempt"
+    assert run.err.count(said) == 2, "the end of each attempt"
     end = run.err[run.err.index("bad failed:") :]
     assert end.startswith("bad failed: rank 1 on bad-1 raised ValueError: bad batch"), "the cause comes first"
-    assert "[UserCodeError in attempt 2; 1 other rank ended because of it]" in end
-    assert 'train.py", line 4, in deep' in end
+    assert "[UserCodeError in attempt 2, its traceback is above; 1 other rank ended because of it]" in end
     assert "train.py:4." in end
     assert end.splitlines()[-1].endswith(
         "then `tj run train.py --name bad --workers 2 --storage store --max-failures 1` starts again."

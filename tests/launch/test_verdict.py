@@ -41,3 +41,8 @@ def test_on_a_cluster_the_image_is_what_lacks_it() -> None:
 @pytest.mark.parametrize("given", [{}, {"message": "", "exitCode": 2, "reason": contract.REASON_EXIT}])
 def test_who_knows_no_better_says_nothing(given: dict[str, object]) -> None:
     assert "next:" not in str(of_failed(failed(**given)))
+
+
+def test_the_cause_is_said_once() -> None:
+    said = str(of_failed(failed()))
+    assert said.count("ValueError: bad batch") == 1 and "line 61, in train" in said

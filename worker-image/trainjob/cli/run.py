@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(str(error), next_step=CORRECT) from None
     finally:
         display.close()
-    return conclude(outcome, retry(args, outcome.job), time.monotonic() - started)
+    shown = displays.has_shown(display, outcome.job)
+    return conclude(outcome, retry(args, outcome.job), time.monotonic() - started, shown=shown)
 
 
 def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
@@ -110,7 +111,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
-    return conclude(outcome, retry(args, end.job), time.monotonic() - started, traceback=False)
+    return conclude(outcome, retry(args, end.job), time.monotonic() - started, shown=True, budget=False)
 
 
 def build(args: argparse.Namespace) -> TrainJob:
@@ -265,15 +266,17 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     )
 
 
-def conclude(outcome: LocalOutcome, again: failure.Retry, seconds: float, *, traceback: bool = True) -> int:
-    """Say how it ended, on standard error, and return the exit code."""
+def conclude(
+    outcome: LocalOutcome, again: failure.Retry, seconds: float, *, shown: bool = False, budget: bool = True
+) -> int:
+    """Say how it ended, on standard error, and return the exit code (`shown` and `budget`: as for `explain`)."""
     job, status = outcome.job, outcome.job.status
     if status.holds("Complete"):
         lines, code = changes.completed(job, seconds), CLI_OK
     elif status.holds("Failed"):
         asks = outcome.storage is not None and status.checkpoint.latest is None
         stored = newest(str(outcome.storage))[0] if asks else None
-        lines, code = failure.explain(job, again, stored, traceback=traceback), CLI_JOB_FAILED
+        lines, code = failure.explain(job, again, stored, shown=shown, budget=budget), CLI_JOB_FAILED
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     print(*lines, sep="\n", file=sys.stderr, flush=True)

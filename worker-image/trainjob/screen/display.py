@@ -109,11 +109,22 @@ class Once:
             self._display.line(line)
         self._display.note(text)
 
+    def has_shown(self, traceback: str) -> bool:
+        """Whether its lines passed here."""
+        return self._repeats.has_shown(traceback)
+
     def close(self) -> None:
         """Nothing is kept back at the end."""
         for line in self._repeats.release():
             self._display.line(line)
         self._display.close()
+
+
+def has_shown(display: Display, job: TrainJob) -> bool:
+    """Whether the traceback of what ended a job was among the lines that this display was given and looked at."""
+    failure = job.status.last_failure
+    traceback = failure.traceback if failure is not None else None
+    return bool(traceback) and isinstance(display, Once) and display.has_shown(traceback or "")
 
 
 def choose(

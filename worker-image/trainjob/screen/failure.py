@@ -197,25 +197,29 @@ def _filled(text: str, failure: Failure | None, **more: str | None) -> str:
     return text.format(where=where, rank=rank, **more)
 
 
-def explain(job: TrainJob, retry: Retry, stored: str | None = None, *, traceback: bool = True) -> list[str]:
-    """Lines for a job that has failed: verdict, first cause, traceback, what is saved, what to do next.
+def explain(
+    job: TrainJob, retry: Retry, stored: str | None = None, *, shown: bool = False, budget: bool = True
+) -> list[str]:
+    """Lines for a job that has failed: the cause, said once, and its traceback; what is saved; why it was not started
+    again; what to do next.
 
     `stored`: the newest checkpoint on storage, where somebody looked; the status knows those of this run alone.
-    `traceback`: False where it was printed already.
+    `shown`: the traceback was printed already. `budget`: False where the loop was inside somebody's process.
     """
     status = job.status
     failed, failure = status.condition("Failed"), status.last_failure
     reason = failed.reason if failed else "Failed"
     verdict = failed.message if failed else ""
+    last = []
     if failure is None:
         lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
     else:
-        shown = failure.traceback or "" if traceback else ""
-        lines = [f"{job.metadata.name} failed: {headline(failure)}", *_indented(shown, 4)]
-        lines.append(f"  [{failure.reason} in attempt {failure.attempt}{_victims(failure)}]")
+        lines = [f"{job.metadata.name} failed: {headline(failure)}", *([] if shown else _indented(frames(failure), 4))]
+        above = ", its traceback is above" if shown and budget else ""
+        lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
         why = why_no_more(verdict, headline(failure))
-        if traceback:  # else the loop was inside somebody's process, and there was no budget to speak of
-            lines += [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
+        if budget:
+            last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
     if (seen := status.progress.non_finite) is not None:
         said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
@@ -231,7 +235,15 @@ def explain(job: TrainJob, retry: Retry, stored: str | None = None, *, traceback
         if earlier
         else "  saved: no checkpoint yet"
     )
-    return [*lines, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
+    return [*lines, *last, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
+
+
+def frames(failure: Failure) -> str:
+    """The traceback without the line that the headline ends with."""
+    lines = (failure.traceback or "").rstrip().splitlines()
+    said = headline(failure)
+    told = [at for at, line in enumerate(lines) if line and not line.startswith(" ") and said.endswith(line)]
+    return "\n".join(line for at, line in enumerate(lines) if at not in told[-1:])
 
 
 def why_no_more(verdict: str, cause: str) -> str:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 KEPT = 8
 """Tracebacks that later ones are compared with, the newest."""
 SHOWN = 80
-"""Characters of the exception, where it is named instead."""
+"""Characters of the exception's name, which alone is said instead."""
 _LINE = re.compile(r"(?P<rank>r\d+) \| (?:\[rank\d+\]:\s?)?(?P<text>.*)", re.DOTALL)
-_HEAD = re.compile(r"\S*\s*Traceback \(most recent call last\):$")
+_HEAD = re.compile(r"(?P<inner>\S+\s+)?Traceback \(most recent call last\):$")
+"""`inner`: `Original Traceback`, of the exception that was told before it."""
 _CHAIN = ("The above exception was", "During handling of the above")
 
 
@@ -30,7 +31,10 @@ class _Traceback:
 
     def goes_on_with(self, text: str) -> bool:
         """Whether this line is still of it."""
-        return not self.told or not text or text.startswith((" ", *_CHAIN)) or bool(_HEAD.match(text))
+        if not self.told or not text or text.startswith((" ", *_CHAIN)):
+            return True
+        head = _HEAD.match(text)
+        return head is not None and head["inner"] is not None
 
     def add(self, text: str) -> None:
         self.lines.append(text)
@@ -81,6 +85,13 @@ class Repeats:
         self._begin(rank).add(text)
         return [line]
 
+    def has_shown(self, traceback: str) -> bool:
+        """Whether one that came to the same exception was among the lines."""
+        told = _Traceback("")
+        for line in traceback.splitlines():
+            told.add(line.rstrip())
+        return any(one.told and one.last == told.last for one in self._seen)
+
     def release(self) -> list[str]:
         """No more lines come: what is still held."""
         return [line for rank in list(self._held) for line in self._judge(rank)]
@@ -97,9 +108,8 @@ class Repeats:
         if same is None:
             return self._show(rank)
         del self._held[rank]
-        text = held.traceback.last
-        short = text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
-        return [f"{rank} | (the same traceback as {same.rank}'s above: {short})", *held.printed[len(mine) :]]
+        name = held.traceback.last.partition(":")[0][:SHOWN]
+        return [f"{rank} | (the same {name} as {same.rank}'s above)", *held.printed[len(mine) :]]
 
     def _show(self, rank: str) -> list[str]:
         held = self._held.pop(rank)

@@ -47,11 +47,12 @@ def show(record: Record, *, plain: bool, lines: bool) -> int:
         return CLI_INTERRUPTED
     finally:
         display.close()
-    return conclude(record)
+    job = find.job_of(record)
+    return conclude(record, shown=job is not None and displays.has_shown(display, job))
 
 
-def conclude(record: Record) -> int:
-    """Say how it ended, on standard error, and return the exit code."""
+def conclude(record: Record, *, shown: bool = False) -> int:
+    """Say how it ended, on standard error, and return the exit code. `shown`: its traceback is above."""
     job, state = find.job_of(record), record.state
     if state == "Complete" and job is not None:
         lines, code = changes.completed(job, (record.ended or record.started) - record.started), CLI_OK
@@ -61,7 +62,7 @@ def conclude(record: Record) -> int:
             script=listing.command(record),
             storage=record.folder or "the storage path",
         )
-        lines, code = failure.explain(job, again), CLI_JOB_FAILED
+        lines, code = failure.explain(job, again, shown=shown), CLI_JOB_FAILED
     else:
         took = f" after {wording.duration(record.ended - record.started)}" if record.ended else ""
         how = {"Stopped": f"was stopped{took}", "Killed": "ended with its launcher, which was killed"}

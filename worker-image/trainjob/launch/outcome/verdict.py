@@ -69,7 +69,7 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
     if failure is None:
         return TrainingFailedError(f"{opening}{reason}{said}")
     lines = [f"{opening}{describe(failure)}"]
-    lines += [failure.traceback.rstrip()] if failure.traceback else []
+    lines += [frames] if (frames := words.frames(failure)) else []
     why = words.why_no_more(said, words.headline(failure))
     lines += [f"[{reason}{why}]"] if why else []
     advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True)
