@@ -85,6 +85,7 @@ class _Run(Generic[E]):
         self._failures = 0
         self._lines: Set[_Line[E]] = set()
         self._opening: Set[asyncio.Task[None]] = set()
+        """Those that are not connected yet."""
         self._error: Optional[BaseException] = None
         self._over = asyncio.Event()
 
@@ -151,7 +152,9 @@ class _Run(Generic[E]):
     async def _connect(self) -> None:
         loop, to = asyncio.get_running_loop(), self.origin
         name = to.host if to.tls is not None else None
-        opening = loop.create_connection(lambda: _Line(self), to.host, to.port, ssl=to.tls, server_hostname=name)
+        task = asyncio.current_task()
+        assert task is not None
+        opening = loop.create_connection(lambda: _Line(self, task), to.host, to.port, ssl=to.tls, server_hostname=name)
         await asyncio.wait_for(opening, to.connect_s)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
@@ -162,8 +165,9 @@ class _Run(Generic[E]):
                 self._open()
         self._perhaps_over()
 
-    def begun(self, line: _Line[E]) -> None:
-        """It is connected."""
+    def begun(self, line: _Line[E], opened_by: asyncio.Task[None]) -> None:
+        """It is connected. The task that opened it is told so later: the line may be lost by then."""
+        self._opening.discard(opened_by)
         self._lines.add(line)
 
     def _perhaps_over(self) -> None:
@@ -181,8 +185,8 @@ class _Run(Generic[E]):
 class _Line(asyncio.BufferedProtocol, Generic[E]):
     """A connection, with one request under way at a time."""
 
-    def __init__(self, run: _Run[E]) -> None:
-        self._run = run
+    def __init__(self, run: _Run[E], opened_by: asyncio.Task[None]) -> None:
+        self._run, self._opened_by = run, opened_by
         self._buffer = bytearray(HEAD_LIMIT + LIMIT)
         self._view = memoryview(self._buffer)
         self._transport: Optional[asyncio.Transport] = None
@@ -195,7 +199,7 @@ class _Line(asyncio.BufferedProtocol, Generic[E]):
         """asyncio calls it."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._run.begun(self)
+        self._run.begun(self, self._opened_by)
         self._next()
 
     def get_buffer(self, sizehint: int) -> memoryview:
