@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.agent.restoring import restore
 from trainjob.agent.restoring.restore import Restore
 
@@ -21,7 +22,7 @@ def test_a_restart_does_not_wait_until_what_was_brought_is_removed(
     (folder / "many").mkdir(parents=True)
 
     def slowly(path: str, ignore_errors: bool) -> None:
-        assert may_go.wait(30), "whoever closes waits for it"
+        assert may_go.wait(HANG_S), "whoever closes waits for it"
         remove(path, ignore_errors)
 
     monkeypatch.setattr(restore.shutil, "rmtree", slowly)

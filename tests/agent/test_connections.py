@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.agent.attempts import master_port
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError
@@ -18,8 +19,6 @@ from trainjob.agent.wire.from_member import FromMember, Persisted
 from trainjob.agent.wire.leader_link import LeaderLink
 from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import wire
-
-PATIENCE_S = 10.0
 
 
 class Guest:
@@ -41,7 +40,7 @@ class Guest:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    deadline = asyncio.get_running_loop().time() + HANG_S
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.005)
@@ -76,7 +75,7 @@ class Caller:
         self._writer.write(data)
 
     async def hear(self) -> wire.Message:
-        head = await asyncio.wait_for(self._reader.readexactly(8), PATIENCE_S)
+        head = await asyncio.wait_for(self._reader.readexactly(8), HANG_S)
         message: wire.Message = json.loads(await self._reader.readexactly(int.from_bytes(head[:4], "big")))
         return message
 
@@ -89,7 +88,7 @@ class Caller:
 
     async def is_closed(self) -> bool:
         try:
-            while await asyncio.wait_for(self._reader.read(65536), PATIENCE_S):
+            while await asyncio.wait_for(self._reader.read(65536), HANG_S):
                 pass
         except ConnectionResetError:
             pass
@@ -451,7 +450,7 @@ def test_what_is_no_answer_is_an_error(pieces: tuple[bytes, ...]) -> None:
             connection = PostConnection(endpoint)
             await connection.open()
             with pytest.raises(PostError):
-                await asyncio.wait_for(connection.post("/", {}, b"{}"), PATIENCE_S)
+                await asyncio.wait_for(connection.post("/", {}, b"{}"), HANG_S)
             connection.close()
 
     asyncio.run(run())

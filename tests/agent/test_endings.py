@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import ROOT, Rig, processes_with
+from support.patience import HANG_S
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -102,7 +103,7 @@ def agent(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[s
         env={"PYTHONPATH": path, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from support.background import no_fault
 from support.cut_proxy import CutProxy
+from support.patience import HANG_S
 from trainjob.agent.restoring import fetching
 from trainjob.agent.restoring.fetching import (
     Fetcher,
@@ -304,9 +305,9 @@ def test_a_stop_ends_who_waits_for_a_silent_peer(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=work)
         thread.start()
-        assert waiting.wait(10)
+        assert waiting.wait(HANG_S)
         stop.set()
-        thread.join(10)
+        thread.join(HANG_S)
         assert not thread.is_alive()
         assert failed
 

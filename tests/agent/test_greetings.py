@@ -14,6 +14,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.kube_world import until
+from support.patience import HANG_S
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import (
@@ -30,8 +31,6 @@ from trainjob_api.rank_messages import (
     Restored,
     ToRank,
 )
-
-PATIENCE_S = 30.0
 
 
 def connected_by_a_child(path: str) -> socket.socket:
@@ -65,13 +64,13 @@ class Session:
     async def hear(self) -> ToRank:
         decoder = wire.Decoder()
         while True:
-            data = await asyncio.wait_for(self._reader.read(1), PATIENCE_S)
+            data = await asyncio.wait_for(self._reader.read(1), HANG_S)
             assert data, "it reads an end"
             for message, blob in decoder.feed(data):
                 return TO_RANK.parse(message, blob)
 
     async def reads_an_end(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(), PATIENCE_S) == b""
+        return await asyncio.wait_for(self._reader.read(), HANG_S) == b""
 
     def close(self) -> None:
         self._writer.close()

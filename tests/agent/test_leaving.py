@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from support.bare_site import bare_site
+from support.patience import HANG_S
+from support.virtual_time import run_virtual
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.wire.from_leader import Joined, Persist, Release, Resume
@@ -60,7 +62,7 @@ class Saving:
 
 async def finished(made: Leader) -> bool:
     try:
-        await asyncio.wait_for(made.finish(), 1.5)
+        await asyncio.wait_for(made.finish(), HANG_S)
     except TimeoutError:
         return False
     finally:
@@ -76,7 +78,7 @@ def test_the_end_waits_for_the_shares_of_those_who_are_there(left: bool, ends: b
             made.take(1, Bye())
         return await finished(made)
 
-    assert asyncio.run(scene()) is ends
+    assert run_virtual(scene()) is ends
 
 
 def test_one_that_comes_back_is_waited_for_again() -> None:
@@ -86,7 +88,7 @@ def test_one_that_comes_back_is_waited_for_again() -> None:
         made.take(1, Join("127.0.0.1:1", started=True))
         return await finished(made)
 
-    assert asyncio.run(scene()) is False
+    assert run_virtual(scene()) is False
 
 
 def test_what_is_persisted_is_stored_although_its_release_did_not_come() -> None:
@@ -95,7 +97,7 @@ def test_what_is_persisted_is_stored_although_its_release_did_not_come() -> None
         told = asyncio.Event()
         member = Member(here, SimpleNamespace(joined=None), lambda word: told.set())
         member.take(Persist(4, NOTE))
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(told.wait(), HANG_S)
         await member.hand_in()
         first = list(here.saving.stored)
         member.take(Release(4, False))

@@ -17,6 +17,7 @@ import pytest
 from support import os_faults
 from support.agent_rig import Rig, processes_with
 from support.os_faults import FOR_EVER, RECORD, OsFaults
+from support.patience import HANG_S
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,6 @@ for i in range(start + 1, 4):
 """
 ATTEMPTS = 8
 FOR_EVER_ATTEMPTS = 2
-PATIENCE_S = 45.0
 ENDED = (
     contract.END_EXCEPTION,
     contract.END_EXIT,
@@ -116,13 +116,13 @@ def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
         said: list[str] = []
         for attempt in range(1, (FOR_EVER_ATTEMPTS if failing else ATTEMPTS) + 1):
             agent = rig.agents[0].process
-            rig.wait(lambda a=agent: rig.coordinator.reports or a.poll() is not None, "up, or over", PATIENCE_S)
+            rig.wait(lambda a=agent: rig.coordinator.reports or a.poll() is not None, "up, or over", HANG_S)
             if agent.poll() is None:
                 rig.run_one(0, attempt, 0, [0])
             rig.wait(
                 lambda a=agent, n=attempt: a.poll() is not None or rig.completed() or rig.ended(0, attempt=n),
                 f"attempt {attempt} of {plan} ends",
-                PATIENCE_S,
+                HANG_S,
             )
             if agent.poll() is not None:
                 assert agent.poll() in OURS - {0}, f"{plan}: exit code {agent.poll()}\n{rig.everything()}"
@@ -131,7 +131,7 @@ def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
             elif rig.ended(0, attempt=attempt) and not rig.completed():
                 end = rig.rank(0)
                 if end["kind"] == contract.END_OK:
-                    rig.wait(lambda a=agent: rig.completed() or a.poll() is not None, f"{plan}: stored", PATIENCE_S)
+                    rig.wait(lambda a=agent: rig.completed() or a.poll() is not None, f"{plan}: stored", HANG_S)
                     break
                 assert end["kind"] in (*ENDED, contract.END_INTERNAL, contract.END_LOST), f"{plan}: {end}"
                 assert end["error"] is None or end["error"]["message"], f"{plan}: no words: {end}"
@@ -139,12 +139,12 @@ def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
             if rig.completed():
                 break
             if staging_goes and attempt == 1:
-                rig.wait((folder / "store/checkpoints/1-1-2/.trainjob/manifest.json").exists, "stored", PATIENCE_S)
+                rig.wait((folder / "store/checkpoints/1-1-2/.trainjob/manifest.json").exists, "stored", HANG_S)
                 shutil.rmtree(rig.work_dir(0) / "staging/1-1-2")
         else:
             assert failing, f"{plan}: not complete after {ATTEMPTS} attempts\n{said}\n{rig.everything()}"
         rig.exit(0)
-        code = rig.exit_code(0, PATIENCE_S)
+        code = rig.exit_code(0, HANG_S)
         assert code in OURS, f"{plan}: exit code {code}\n{rig.everything()}"
         left = processes_with(rig.pod_uid(0))
         assert left == [], f"{plan}: left {left}\n{rig.everything()}"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.patience import HANG_S
 from trainjob.agent.processes import output
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.lines import LINE_LIMIT, LineSplitter
@@ -106,8 +107,8 @@ def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(
         while not console.full:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert not printing.done(), "the rank waits, the agent does not"
-        got = await asyncio.wait_for(asyncio.to_thread(read, slow, len(text) + 400_000 * len("r00 | ")), 60)
-        await asyncio.wait_for(rank_output.ended, 30)
+        got = await asyncio.wait_for(asyncio.to_thread(read, slow, len(text) + 400_000 * len("r00 | ")), HANG_S)
+        await asyncio.wait_for(rank_output.ended, HANG_S)
         assert got == b"".join(b"r00 | " + line + b"\n" for line in text.splitlines())
         assert (tmp_path / "log").read_bytes() == text
         console.close(5)
@@ -128,8 +129,8 @@ def test_a_console_that_nobody_reads_holds_no_rank_up_and_says_what_is_missing(
         console = Console(console_end)
         rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, LogFile(str(tmp_path / "log")))
         text = b"".join(b"%07d\n" % i for i in range(1_000_000))
-        await asyncio.wait_for(asyncio.to_thread(print_all, writing, text), 60)
-        await asyncio.wait_for(rank_output.ended, 60)
+        await asyncio.wait_for(asyncio.to_thread(print_all, writing, text), HANG_S)
+        await asyncio.wait_for(rank_output.ended, HANG_S)
         assert (tmp_path / "log").read_bytes() == text, "its own log has everything"
         got = await asyncio.to_thread(os.read, stuck, 1 << 20)
         while b"missing here" not in got:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.background import no_fault
+from support.patience import HANG_S
 from trainjob.agent.storing.saving import Saving
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -87,7 +88,7 @@ def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(t
         await saving.released(await persisted(saving, 1))
         turn = threading.Event()
         copying = asyncio.ensure_future(saving._in_thread(turn.wait, 60))
-        assert await asyncio.wait_for(held(saving), 10) == ["1-1-1"]
+        assert await asyncio.wait_for(held(saving), HANG_S) == ["1-1-1"]
         turn.set()
         await copying
         saving.close()

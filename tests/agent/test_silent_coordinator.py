@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.agent import config
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control import sync
@@ -20,7 +21,6 @@ from trainjob_api import contract
 
 POLL_S = 0.3
 """In place of the coordinator's 20 s."""
-PATIENCE_S = 20.0
 
 
 class Leaders:
@@ -69,7 +69,7 @@ def environment(folder: Path, port: int) -> dict[str, str]:
 def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LONG_POLL_S", POLL_S)
     monkeypatch.setattr(sync, "MARGIN_S", POLL_S)
-    monkeypatch.setattr(sync, "LEAVING_S", PATIENCE_S)
+    monkeypatch.setattr(sync, "LEAVING_S", HANG_S)
 
     async def run() -> int:
         leaders = Leaders()
@@ -79,9 +79,9 @@ def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: p
         for _ in range(3):  # three that are open and free: as after changes that superseded polls
             await talking._connect()
         task = asyncio.create_task(talking.run())
-        await asyncio.wait_for(leaders.asked.wait(), PATIENCE_S)
+        await asyncio.wait_for(leaders.asked.wait(), HANG_S)
         leaders.succeeded = True
-        await asyncio.wait_for(leaders.answered.wait(), PATIENCE_S)
+        await asyncio.wait_for(leaders.answered.wait(), HANG_S)
         task.cancel()
         await asyncio.wait({task})
         talking.close()
@@ -113,16 +113,16 @@ def test_small_changes_open_no_connection_more_to_a_coordinator_that_is_slow(
         made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         task = asyncio.create_task(talking.run())
-        first = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        first = await asyncio.wait_for(asked.get(), HANG_S)
         talking.changed(urgent=False)
-        second = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        second = await asyncio.wait_for(asked.get(), HANG_S)
         talking.changed(urgent=False)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asked.get(), 0.3)
         answer(first)
-        third = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        third = await asyncio.wait_for(asked.get(), HANG_S)
         talking.changed(urgent=True)
-        fourth = await asyncio.wait_for(asked.get(), PATIENCE_S)
+        fourth = await asyncio.wait_for(asked.get(), HANG_S)
         task.cancel()
         await asyncio.wait({task})
         talking.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from support.scenario import wait_until
 from trainjob.agent.hangs import grouping
 from trainjob.agent.processes.stacks import TEXT_LIMIT, stack_of, state_letter
@@ -22,7 +23,6 @@ from trainjob.cli.local import stack
 from trainjob.launch.local.ranks import RankProcess
 from trainjob_api import contract
 
-PATIENCE_S = 30.0
 RANK = """
 import faulthandler, signal, sys
 faulthandler.register(getattr(signal, sys.argv[2]), open(sys.argv[1], "a"))
@@ -75,7 +75,7 @@ def test_a_person_gets_the_stack_of_a_rank_that_is_late(tmp_path: Path) -> None:
 def test_of_many_threads_the_main_one_is_shown_or_it_is_known_to_be_missing(tmp_path: Path, threads: int) -> None:
     """It is written last; faulthandler leaves out what is beyond its hundred."""
     with process(tmp_path, MANY_THREADS.format(count=threads)) as rank:
-        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=HANG_S))
     main = grouping.main_thread(text)
     assert grouping.is_cut(text) and len(text) < TEXT_LIMIT + 100
     assert (main[-1].function == "<module>") == (threads < 100)
@@ -83,13 +83,13 @@ def test_of_many_threads_the_main_one_is_shown_or_it_is_known_to_be_missing(tmp_
 
 def test_a_short_stack_is_whole(tmp_path: Path) -> None:
     with process(tmp_path) as rank:
-        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=HANG_S))
     assert text and not grouping.is_cut(text)
 
 
 def test_a_file_that_has_the_stack_files_number_by_now_is_not_written_to(tmp_path: Path) -> None:
     with process(tmp_path, after=CLOSES_ALL) as rank:
-        said = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=PATIENCE_S))
+        said = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=HANG_S))
     assert said == "gives no stack: its program has closed the file for it (os.closerange?)"
     assert (tmp_path / "other").read_text() == ""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.background import no_fault
+from support.patience import HANG_S
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.storing import backoff
 from trainjob.agent.storing import storage as storage_module
@@ -96,8 +97,8 @@ def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
         with monkeypatch.context() as broken:
             broken.setattr(subprocess, "Popen", no_process)
             await saving.released(note)
-            await asyncio.wait_for(failed.wait(), 10)
-        await asyncio.wait_for(saving.finished(), 20)
+            await asyncio.wait_for(failed.wait(), HANG_S)
+        await asyncio.wait_for(saving.finished(), HANG_S)
         saving.close()
         await child.close(5)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.patience import HANG_S
 from trainjob.agent.wire import handshake, peers
 from trainjob_api import contract, wire
 
@@ -33,7 +34,6 @@ DESCRIPTORS = 512
 """Soft limit of the agents; many containers have 1024."""
 MANY = 1500
 GROWTH_KIB = 24 * 1024
-PATIENCE_S = 20.0
 
 
 class Stranger:
@@ -41,7 +41,7 @@ class Stranger:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self.socket = socket.create_connection((host, int(port)), HANG_S)
 
     def say(self, message: wire.Message) -> None:
         self.write(wire.encode(message))

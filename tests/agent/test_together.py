@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.frames import as_sent
+from support.patience import HANG_S
 from trainjob.agent.attempts import member
 from trainjob.agent.attempts.member import Member
 from trainjob.agent.wire.arrive import Arrive, Callers
@@ -95,7 +96,7 @@ def test_where_one_rank_keeps_the_others_waiting_it_is_told_who_is_there(monkeyp
         here = Here()
         here.call(8)
         here.call(9)
-        await asyncio.wait_for(here.heard.wait(), 30)
+        await asyncio.wait_for(here.heard.wait(), HANG_S)
         assert here.arrivals[0].callers == (Callers((8, 9)),) and here.arrivals[0].waited_s >= 0.01
         here.call(10)
         here.call(11)

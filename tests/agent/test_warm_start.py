@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import OnEnd, Reaper
 from trainjob.agent.processes.starter import FORK_TRIES
@@ -70,7 +71,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *erro
         parent = starter.parent
         starter.close()
         if parent is not None:
-            await asyncio.wait_for(reaper.gone.wait(), 60)
+            await asyncio.wait_for(reaper.gone.wait(), HANG_S)
         console.close(1)
         return parent is not None
 
@@ -116,15 +117,15 @@ def learns(folder: Path, monkeypatch: pytest.MonkeyPatch, packages: list[str], *
         starter = WarmStarter(reaper, console, words, 1, contract.PREFORK_ALWAYS, None, log, str(listed))
         starter.begin()
         parent = starter.parent
-        assert parent is not None and await asyncio.wait_for(parent.ready, 60)
+        assert parent is not None and await asyncio.wait_for(parent.ready, HANG_S)
         listed.write_text(json.dumps([*(f"no{number}" for number in range(learning.LEAST)), *packages]))
         fail(monkeypatch, *errors)
         starter.learn()
-        await asyncio.wait_for(spoke.wait(), 60)
+        await asyncio.wait_for(spoke.wait(), HANG_S)
         lives = starter.parent is parent and parent.lives
         starter.close()
         parent.close()
-        await asyncio.wait_for(reaper.gone.wait(), 60)
+        await asyncio.wait_for(reaper.gone.wait(), HANG_S)
         console.close(1)
         return lives
 
@@ -167,7 +168,7 @@ def test_a_script_that_comes_or_changes_later_gets_a_parent_for_it(
             await starter.prepare(1)
             found.append(None if starter.parent is None else tuple(starter.parent.modules))
         starter.close()
-        await asyncio.wait_for(reaper.gone.wait(), 60)
+        await asyncio.wait_for(reaper.gone.wait(), HANG_S)
         console.close(1)
         return found
 

@@ -36,7 +36,7 @@ def test_nodes_with_folders_of_their_own_end_the_job_in_one_sentence(tmp_path: P
         elsewhere(rig, 1, "127.0.0.2", tmp_path / "two")
         elsewhere(rig, 2, "127.0.0.3", tmp_path / "one")
         rig.run(1, [0, 1, 2])
-        rig.wait(lambda: rig.ended(0, 1, 2, attempt=1), "all ended", 40)
+        rig.wait(lambda: rig.ended(0, 1, 2, attempt=1), "all ended")
         for rank in rig.ranks().values():
             assert rank["kind"] == contract.END_NOT_SHARED, rank
             text = rank["error"]["message"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob_api.command import ignores_environment, launcher_of, parse_python
 
 
@@ -90,7 +91,7 @@ def test_python_itself_agrees_on_the_flags(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-BW", "ignore", "-Xdev", "-sE", str(script), "-m", "x"]
     parsed = parse_python(["python", *command[1:]])
     assert parsed is not None and parsed.target == str(script)
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=True).stdout
     assert out.strip() == str(parsed.arguments)
 
 

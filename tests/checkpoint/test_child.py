@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from support.checkpoint import Job, note_of, read_tree, write_tree
+from support.patience import HANG_S
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.stores.store import Store
 
@@ -51,7 +52,7 @@ class Child:
 
     def reply(self, number: int | None) -> dict[str, Any]:
         """The final reply to a request; others that come before it are kept."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_S
         while True:
             for message in self.said:
                 if message["id"] == number and "ok" in message:
@@ -78,7 +79,7 @@ class Child:
         """End of stdin; the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=HANG_S)
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_at_the_end_of_stdin_the_operation_in_flight_is_finished(job: Job, child
     with pytest.raises(subprocess.TimeoutExpired):
         child.process.wait(timeout=0.2)
     unblock(pipe)
-    assert child.process.wait(timeout=30) == 0
+    assert child.process.wait(timeout=HANG_S) == 0
     assert (job.path(str(note.id)) / ".trainjob/rank-0.json").exists()
     assert (job.folder / "runs/1.end.json").exists(), "small operations that wait are done"
     assert not job.path("1-1-2").exists(), f"share {waiting} waited and is dropped"
@@ -248,7 +249,7 @@ def test_an_agent_that_is_gone_does_not_stop_what_is_in_flight(job: Job, child: 
     child.process.stdout.close()
     child.process.stdin.close()
     unblock(pipe)
-    assert child.process.wait(timeout=30) == 0
+    assert child.process.wait(timeout=HANG_S) == 0
     assert (job.path(str(note.id)) / ".trainjob/rank-0.json").exists()
 
 
@@ -260,10 +261,10 @@ def test_an_agent_killed_with_replies_unread_leaves_no_child(job: Job) -> None:
     process = subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, env=environment())
     theirs.close()
     ours.sendall(b'{"id": 1, "op": "nonsense"}\n')
-    assert select.select([ours], [], [], 20)[0], "the child does not answer"
+    assert select.select([ours], [], [], HANG_S)[0], "the child does not answer"
     ours.close()
     try:
-        assert process.wait(20) == 0
+        assert process.wait(HANG_S) == 0
     finally:
         process.kill()
 

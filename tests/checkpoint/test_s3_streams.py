@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from support import s3
+from support.patience import HANG_S
 from support.s3_authority import Authority
 from support.s3_faults import Faults
 from trainjob.checkpoint.errors import StoreError
@@ -195,7 +196,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     roots = os.pathsep.join(entry for entry in sys.path if entry.endswith(("/operator", "/worker-image")))
     env = {**os.environ, **s3.environment(s3.endpoint()), "PYTHONPATH": roots}
     words = [sys.executable, "-c", _MOVE, s3.fresh_uri(), str(small), str(large), str(copy)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 48, "MiB"
     assert copy.stat().st_size == 256 << 20

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from support.checkpoint import cut_off, note_of, read_tree, write_tree
+from support.patience import HANG_S
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import layout
@@ -226,7 +227,7 @@ def test_a_file_that_grows_meanwhile_is_noticed(tmp_path: Path, staging: Staging
             os._exit(1)
     try:
         text = ""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + HANG_S
         while not text and time.monotonic() < deadline:  # a stage that falls between two writes is a good one
             try:
                 staging.stage(ID, [Source(0, str(source), False)], {})

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.checkpoint.stores import transfer
 
 
@@ -24,7 +25,7 @@ class Gauge:
             self._now += 1
             self.most = max(self.most, self._now)
         if self._together is not None:
-            self._together.wait(10)
+            self._together.wait(HANG_S)
         with self._lock:
             self._now -= 1
             self.done.append(item)
@@ -81,7 +82,7 @@ def test_a_thread_that_becomes_free_meanwhile_is_taken() -> None:
         if item == 0:
             spare.release()
         elif threading.current_thread() is caller:
-            assert other.wait(10), "another one has begun by now"
+            assert other.wait(HANG_S), "another one has begun by now"
         else:
             other.set()
 

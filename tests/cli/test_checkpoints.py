@@ -18,6 +18,7 @@ import pytest
 from support import s3
 from support.checkpoint import Job, read_tree, write_tree
 from support.checkpoint_cli import Shell, shell
+from support.patience import HANG_S
 from trainjob import Checkpoint
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.publishing import retire
@@ -273,7 +274,7 @@ def test_without_boto3_it_says_what_to_install(here: Path) -> None:
         [sys.executable, "-c", hide, "checkpoints", "list", "s3://bucket/default/digits"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert done.returncode == contract.CLI_ERROR
     assert "needs boto3" in done.stderr
@@ -575,9 +576,9 @@ def test_ctrl_c_ends_all_threads_of_a_transfer() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Lines("1-1-1", 4 << 20, io.StringIO()) as lines:
         threading.Thread(target=work, args=(lines,), daemon=True).start()
-        assert begun.wait(30)
+        assert begun.wait(HANG_S)
         signal.raise_signal(signal.SIGINT)
-    assert ended.wait(30)
+    assert ended.wait(HANG_S)
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -602,7 +603,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
             except OSError:  # the other side is closed: it has ended
                 break
             screen += block
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
         os.close(ours)

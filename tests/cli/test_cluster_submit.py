@@ -15,6 +15,7 @@ import yaml
 from support import s3
 from support.apiserver import on_apiserver
 from support.cluster_cli import Said, User, condition, until
+from support.patience import HANG_S
 from support.trainjobs import document
 from trainjob.checkpoint.storage_child import code
 from trainjob.checkpoint.stores.opening import open_store
@@ -210,10 +211,10 @@ def test_a_script_takes_its_code_along_and_the_pod_unpacks_it(
     (pod / "code").mkdir()
     (pod / "code.tar.gz").write_bytes(base64.b64decode(code["binaryData"][carry.ARCHIVE]))
     command = [word.replace("$$", "$").replace(carry.ARCHIVE_DIR, str(pod)) for word in init["command"][:-1]]
-    subprocess.run([*command, str(pod / "code")], check=True, timeout=30)
+    subprocess.run([*command, str(pod / "code")], check=True, timeout=HANG_S)
     assert sorted(os.listdir(pod / "code")) == [".tjignore", "helper.py", "train.py"]
     done = subprocess.run(
-        ["python3", "train.py", "a"], cwd=pod / "code", capture_output=True, text=True, timeout=30, check=True
+        ["python3", "train.py", "a"], cwd=pod / "code", capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert done.stdout == "helped ['a']\n"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.cli import completion
 from trainjob.cli import parser as grammar
 
@@ -30,7 +31,7 @@ def offered(shell: str, folder: Path, *words: str) -> list[str]:
         env={"PATH": f"{folder}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     )
     assert done.stderr == ""
@@ -71,7 +72,7 @@ def test_a_shell_that_is_here_takes_its_script(shell: str) -> None:
         input=completion.script(shell),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.cli.argument_types import job_name, seconds
 from trainjob.cli.main import main
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
@@ -195,7 +196,7 @@ def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
     least = float("inf")
     for _ in range(3):
         before = os.times()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
         after = os.times()
         used = after.children_user + after.children_system - before.children_user - before.children_system
         least = min(least, used)
@@ -224,7 +225,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
             stdout=write,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=30,
+            timeout=HANG_S,
         )
     finally:
         os.close(write)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
+from support.patience import HANG_S
 from trainjob.screen import display as displays
 from trainjob.screen import html, notebook
 from trainjob.screen.display import Once, PlainDisplay, SilentDisplay
@@ -143,7 +144,7 @@ def test_a_change_that_nothing_follows_comes_into_view() -> None:
     display.status(job({"attempt": attempt()}))
     display.status(job(RESTARTED))
     with output.more:
-        assert output.more.wait_for(lambda: any("attempt 2" in page for page in output.pages), timeout=60)
+        assert output.more.wait_for(lambda: any("attempt 2" in page for page in output.pages), timeout=HANG_S)
     display.close()
     drawn = len(output.pages)
     assert not any(thread.name == "view of the job" for thread in threading.enumerate())

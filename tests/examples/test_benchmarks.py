@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(code: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=True
     ).stdout
 
 
@@ -45,14 +47,14 @@ def test_a_recovery_is_over_with_the_last_ranks_first_step() -> None:
 def test_fewer_than_three_rows_of_kills_are_refused(words: list[str]) -> None:
     command = [sys.executable, "-m", "benchmarks.kills", *words]
     env = {**os.environ, "PYTHONPATH": "tests"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, "fewer than 3 rows" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "help", "--rounds", "1", "--results", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": "tests"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG_S, check=True)
     assert re.fullmatch(r"tj_help \d+\.\d+ s\n", done.stdout)
     (kept,) = tmp_path.glob("*.json")
     content = json.loads(kept.read_text())

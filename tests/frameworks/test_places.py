@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.integrations import places
 
 
@@ -51,7 +52,7 @@ def test_the_same_one_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_workers_that_share_the_folder_may_all_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = checkpoint(tmp_path / "source"), tmp_path / "output" / "checkpoint-6"
-    copied, plain = threading.Barrier(4, timeout=60), shutil.copytree
+    copied, plain = threading.Barrier(4, timeout=HANG_S), shutil.copytree
 
     def together(*arguments: Any, **keywords: Any) -> Any:
         done = plain(*arguments, **keywords)
@@ -71,7 +72,7 @@ def test_workers_that_share_the_folder_may_all_come_at_once(tmp_path: Path, monk
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     assert errors == []
     assert content(target) == content(source)
     assert os.listdir(target.parent) == ["checkpoint-6"]

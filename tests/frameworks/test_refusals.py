@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.errors import TrainJobError
 from trainjob.integrations import ring
 from trainjob.session import calls
@@ -96,7 +97,7 @@ class Ring:
             self._said = data
             self._heard.set()
         else:
-            assert self._heard.wait(30)
+            assert self._heard.wait(HANG_S)
         return self._said
 
     def run(self, call: Any = lambda number: ring.gathered(f"word {number}")) -> dict[int, Any]:
@@ -110,7 +111,7 @@ class Ring:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(HANG_S)
         return found
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_operator.process.settings import BadSettings, HelpShown, read_settings
 
@@ -105,7 +106,7 @@ def test_the_process_ends_with_2_and_one_line() -> None:
         [sys.executable, "-m", "trainjob_operator", "--metrics-port", "x", *IMAGE],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert done.returncode == 2
     assert done.stdout == ""

@@ -16,6 +16,7 @@ import pytest
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver, why_not
 from support.clusters import plain_pod
+from support.patience import HANG_S
 
 pytestmark = on_apiserver
 
@@ -52,7 +53,7 @@ def test_its_processes_end_with_a_killed_owner(apiserver: ApiServer) -> None:
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.communicate()
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + HANG_S
     while using(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert using(folder) == []

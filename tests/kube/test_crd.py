@@ -14,6 +14,7 @@ import yaml
 
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
+from support.patience import HANG_S
 from support.trainjobs import REMOVED, RULE_CASES, RuleCase, document
 from trainjob_api import cel, contract, crd
 
@@ -92,7 +93,7 @@ def test_a_template_is_kept_as_it_is(apiserver: ApiServer, api_namespace: str) -
 
 def described(server: ApiServer) -> dict[str, Any]:
     """The schema that `kubectl explain` reads. It is published a moment after the CRD is served."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + HANG_S
     while True:
         with_ours = server.request("GET", f"/openapi/v3/apis/{contract.API_VERSION}")["components"]["schemas"]
         found = [schema for name, schema in with_ours.items() if name.endswith(f".{contract.KIND}")]

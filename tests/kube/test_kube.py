@@ -13,6 +13,7 @@ import pytest
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.kube_world import JOBS
+from support.patience import HANG_S
 from support.trainjobs import document
 from trainjob_operator.cluster import Mark, Rejected, Seen, Unavailable
 from trainjob_operator.k8s.kube import KubeCluster, seen_job
@@ -65,7 +66,7 @@ def test_each_object_waits_once_and_nothing_is_lost_while_the_list_is_read(
             api.on_call = lambda *_: cluster.tell(("team", "new"))
             cluster.tell(("nobody", "watches"))
             async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
-                named = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(5)]
+                named = [await asyncio.wait_for(anext(watch), HANG_S) for _ in range(5)]
                 assert [news.key if isinstance(news, Seen) else news for news in named] == [
                     Mark.BEGIN,
                     (first, "digits"),
@@ -79,7 +80,7 @@ def test_each_object_waits_once_and_nothing_is_lost_while_the_list_is_read(
                     cluster.tell(seen_job(job))
                 cluster.tell(seen_job(job, gone=True))
                 cluster.tell((second, "digits"))
-                assert [await asyncio.wait_for(anext(watch), 10.0) for _ in range(2)] == [
+                assert [await asyncio.wait_for(anext(watch), HANG_S) for _ in range(2)] == [
                     Seen("TrainJob", (first, "digits"), job, gone=True),
                     (second, "digits"),
                 ]
@@ -93,13 +94,13 @@ def test_after_a_gap_everything_is_told_anew(apiserver: ApiServer, api_namespace
     async def main() -> None:
         async with opened(apiserver.kubeconfig, first, second) as (api, cluster):
             async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
-                before = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(4)]
+                before = [await asyncio.wait_for(anext(watch), HANG_S) for _ in range(4)]
                 cluster.tell(("team", "before"))
                 for _ in range(3):
                     cluster.missed()
                 lists: list[str] = []
                 api.on_call = lambda method, path, *_: lists.append(path)
-                assert [await asyncio.wait_for(anext(watch), 10.0) for _ in range(4)] == before
+                assert [await asyncio.wait_for(anext(watch), HANG_S) for _ in range(4)] == before
                 assert len(lists) == 4, "jobs and pods of both namespaces, once"
 
                 def missed_meanwhile(*_: object) -> None:
@@ -108,7 +109,7 @@ def test_after_a_gap_everything_is_told_anew(apiserver: ApiServer, api_namespace
 
                 api.on_call = missed_meanwhile
                 cluster.missed()
-                again = [await asyncio.wait_for(anext(watch), 10.0) for _ in range(7)]
+                again = [await asyncio.wait_for(anext(watch), HANG_S) for _ in range(7)]
                 assert again == [*before[:3], *before], "no list is complete that had a gap meanwhile"
 
     asyncio.run(main())
@@ -120,7 +121,7 @@ def test_a_watch_whose_list_fails_raises(apiserver: ApiServer, api_namespace: st
             async with contextlib.aclosing(cluster.watch()) as watch:  # type: ignore[type-var]
                 assert await anext(watch) is Mark.BEGIN
                 with pytest.raises(Unavailable):
-                    await asyncio.wait_for(anext(watch), 10.0)
+                    await asyncio.wait_for(anext(watch), HANG_S)
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ import pytest
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.kube_world import JOBS, Kubelets, Watch, children_are_gone, tell_of_changes, until
+from support.patience import HANG_S
 from support.puppets import TOKEN, Pace, World
 from support.simulation import MASTER_KEY, manifest
 from trainjob_api.v1alpha1 import TrainJob
@@ -271,7 +272,7 @@ def no_pods_fit(server: ApiServer, namespace: str) -> None:
         {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}},
     )
     pod = {"metadata": {"name": "one-more"}, "spec": {"containers": [{"name": "pause", "image": "pause"}]}}
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         try:
             server.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
@@ -296,7 +297,7 @@ def test_a_full_quota_becomes_an_event(apiserver: ApiServer, api_namespace: str)
                     await asyncio.sleep(0.05)
 
             await bed.create()
-            await asyncio.wait_for(look(), 60.0)
+            await asyncio.wait_for(look(), HANG_S)
             assert "exceeded quota: few" in said[0]
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ from typing import Any
 
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
+from support.patience import HANG_S
 from trainjob_api import contract, crd
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.served import fields_not_served
@@ -31,7 +32,7 @@ def not_served(kubeconfig: Path) -> list[str]:
 
 def settled(kubeconfig: Path, expected: list[str]) -> list[str]:
     """The schema is published a moment after the CRD changed."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + HANG_S
     while (found := not_served(kubeconfig)) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
     return found

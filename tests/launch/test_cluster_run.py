@@ -19,6 +19,7 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.cluster_cli import attempt, condition
 from support.log_kubelet import LogKubelet
+from support.patience import HANG_S
 from trainjob import (
     Checkpoint,
     ClusterRun,
@@ -60,7 +61,7 @@ class Operator:
         return f"/apis/trainjob.dev/v1alpha1/namespaces/{self.namespace}/trainjobs"
 
     def job(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_S
         while not (found := self.server.request("GET", self.path)["items"]):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -141,7 +142,7 @@ def test_fit_shows_rank_0_and_returns_what_the_job_reported(
         lambda: operator.run("r00 | step 1", "r01 | not shown"), lambda: operator.end("Complete", checkpoint=CHECKPOINT)
     )
     result = trainer(operator, callbacks=[heard], storage_path="/data/runs").fit()
-    thread.join(30)
+    thread.join(HANG_S)
     shown = capsys.readouterr()
     assert "r00 | step 1" in shown.out
     assert "not shown" not in shown.out
@@ -171,7 +172,7 @@ def test_a_failed_job_is_an_error_with_the_first_cause_and_the_result(operator: 
     )
     with pytest.raises(TrainingFailedError, match="ValueError: bad") as raised:
         trainer(operator, callbacks=[heard]).fit()
-    thread.join(30)
+    thread.join(HANG_S)
     assert (raised.value.rank, raised.value.reason, raised.value.worker_traceback) == (0, "UserCodeError", "frames")
     assert raised.value.result is not None
     assert raised.value.result.metrics == {"loss": 0.5}
@@ -279,7 +280,7 @@ def test_fit_refuses_a_return_value_that_somebody_forged_in_storage(
     made = trainer(operator, backend_of(operator, tmp_path), storage_path=str(tmp_path / "runs"))
     thread = meanwhile(operator.run, forge, lambda: operator.end("Complete", checkpoint=CHECKPOINT))
     result = made.fit()
-    thread.join(30)
+    thread.join(HANG_S)
     assert (result.error, result.return_value) == (None, None)
     assert "is not read: it does not come from this job's ranks" in capsys.readouterr().err
     assert not (tmp_path / "sprung").exists(), "a stranger's code ran"

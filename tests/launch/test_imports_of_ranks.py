@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 MAIN = """
 import os, sys
 from helper import train
@@ -40,7 +42,7 @@ def test_a_module_of_the_current_folder_does_not_hide_the_launchers(tmp_path: Pa
         env={**os.environ, "PYTHONPATH": os.pathsep.join(roots), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
     assert f"came back: {right}/helper.py {right}/late.py" in done.stdout, done.stdout + done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.launch.local import leftovers
 from trainjob.launch.local.gpus import GpuPool
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
@@ -22,7 +23,6 @@ from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import NotFound
 from trainjob_operator.memory import MemoryCluster
 
-DEADLINE_S = 20.0
 NO_SESSION = -1
 
 
@@ -67,7 +67,7 @@ class World:
         return dict(statuses[0].get("state") or {})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(HANG_S):
             while not condition():  # noqa: ASYNC110 - the condition is the outside world's
                 await asyncio.sleep(0.01)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob import Kubernetes, RunConfig, ScalingConfig, TorchTrainer
 from trainjob.launch import worker
 from trainjob.launch.cluster import cluster_run, kubernetes
@@ -139,7 +140,7 @@ worker.import_cloudpickle({str(pod / worker.CLOUDPICKLE)!r})
 print(payload.read({str(pod / "payload")!r}).train_loop(), any(path.endswith(".zip") and "cloudpickle" in path for path in sys.path))
 """
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=HANG_S, cwd=tmp_path
     )
     assert done.stdout.split() == ["42", "False"], done.stderr
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover import payload
 
@@ -40,7 +41,7 @@ def test_a_function_of_a_module_that_ranks_cannot_import_travels_by_value(tmp_pa
         f"import sys; sys.path[:0] = {roots!r}; from trainjob.launch.handover import payload; "
         f"print(payload.read({path!r}).train_loop())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.strip() == "by value", done.stderr
 
 

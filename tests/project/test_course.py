@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from cluster.course import Course, took
+from support.patience import HANG_S
 
 
 def test_each_step_is_told_with_its_place_and_its_time() -> None:
@@ -35,7 +36,7 @@ def test_a_step_that_lasts_says_so_until_it_ends() -> None:
             twice.set()
 
     with Course(("images",), tell=tell, now=lambda: 0.0, pulse_s=0.001).step():
-        assert twice.wait(60)
+        assert twice.wait(HANG_S)
     assert said[1] == said[2] == "step 1 of 1: still at it after 0 s"
     assert said[-1] == "step 1 of 1: done in 0 s"
 

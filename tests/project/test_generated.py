@@ -10,6 +10,7 @@ import pytest
 from rich import console
 
 from support.isolation import ROOT
+from support.patience import HANG_S
 from trainjob_api import contract, crd, reference
 
 KINDS = ("ENV_", "LABEL_", "ANNOTATION_", "EXIT_", "CLI_", "REASON_")
@@ -22,7 +23,7 @@ def test_the_crd_is_the_generated_one() -> None:
 
 def test_the_fields_of_pods_are_those_of_the_kubernetes_package() -> None:
     run = subprocess.run(
-        [sys.executable, "crds/pod_fields.py"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "crds/pod_fields.py"], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=True
     )
     committed = (ROOT / "operator" / "trainjob_api" / "pod_fields.json").read_text(encoding="utf-8")
     assert committed == run.stdout, "the kubernetes package and pod_fields.json differ: run `make crds`"
@@ -40,7 +41,7 @@ def test_the_crd_module_prints_it() -> None:
         cwd=ROOT / "operator",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     )
     assert run.stdout == crd.crd_text()
@@ -52,7 +53,7 @@ def test_the_reference_module_prints_a_page() -> None:
         cwd=ROOT / "operator",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     )
     assert run.stdout == reference.contract_page()

@@ -11,6 +11,7 @@ import pytest
 
 from support.isolation import ROOT, SOURCES, complaints, modules_of
 from support.oldest_python import oldest_python
+from support.patience import HANG_S
 
 WORKER_SIDE = [
     "trainjob_api.contract",
@@ -49,7 +50,7 @@ def test_the_operators_folder_is_no_package() -> None:
 def test_the_standard_librarys_operator_is_found_from_the_root() -> None:
     code = "import operator; print(operator.__file__); operator.add"
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert run.returncode == 0 and str(ROOT / "operator") not in run.stdout, run.stdout + run.stderr
 
@@ -118,6 +119,6 @@ def test_layers() -> None:
         pytest.skip(f"{program} is not installed: `make setup`")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
     run = subprocess.run(
-        [program, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+        [program, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr

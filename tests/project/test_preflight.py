@@ -14,6 +14,7 @@ import pytest
 
 from cluster import engine, preflight
 from support.isolation import ROOT
+from support.patience import HANG_S
 
 NOBODY = 65534
 
@@ -44,7 +45,7 @@ def test_without_the_right_to_make_namespaces_it_says_so_and_ends_with_its_code(
         "cluster",
         "check",
     ]
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == preflight.EXIT_CANNOT, done.stdout + done.stderr
     assert (
         "no cluster can be made on this machine: this machine gives no right to make network and mount namespaces"
@@ -61,7 +62,7 @@ def test_where_an_engine_answers_or_all_rights_are_there_nothing_is_in_the_way()
 def test_ci_knows_that_code_and_every_other_one_is_red() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert f"\ncannot={preflight.EXIT_CANNOT}\n" in script
-    assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=False, timeout=60).returncode == 0
+    assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=False, timeout=HANG_S).returncode == 0
 
 
 def _said_by_a_fork_as(user: int) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from cluster.ports import free_port
 from support.agent_rig import Rig
 from support.core import T0, make_job
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, TrainJobStatus
 from trainjob_operator.core.model import Installation
@@ -52,7 +53,7 @@ def _torchrun() -> None:
 def test_behind_the_agent_it_starts_once_a_pod_and_its_ranks_report(tmp_path: Path) -> None:
     with Rig(tmp_path, script=TRAIN, agents=2, processes=2, command=[str(TORCHRUN), "train.py", "report"]) as rig:
         rig.run(1)
-        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended", timeout_s=60)
+        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended")
         assert [rig.rank(number)["kind"] for number in (0, 1)] == [contract.END_OK] * 2, rig.everything()
         both = rig.text(0) + rig.text(1)
         assert all(f"sum 10 rank {rank} of 4 local {rank % 2}" in both for rank in range(4))
@@ -66,7 +67,7 @@ C10D = ["--rdzv_backend=c10d"]
 def test_behind_the_agent_its_c10d_rendezvous_meets(tmp_path: Path) -> None:
     with Rig(tmp_path, script=MEETS, agents=2, processes=2, command=[str(TORCHRUN), *C10D, "train.py"]) as rig:
         rig.run(1)
-        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended", timeout_s=60)
+        rig.wait(lambda: rig.ended(0, 1), "both launchers have ended")
         assert [rig.rank(number)["kind"] for number in (0, 1)] == [contract.END_OK] * 2, rig.everything()
         both = rig.text(0) + rig.text(1)
         assert all(f"rank {rank} of 4 local {rank % 2} meets\n" in both for rank in range(4))
@@ -112,7 +113,7 @@ def test_in_plain_mode_the_pods_variables_are_enough(
                 stderr=subprocess.STDOUT,
             )
         )
-    said = [process.communicate(timeout=90)[0].decode() for process in running]
+    said = [process.communicate(timeout=HANG_S)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0], "\n".join(said)
     together = "".join(said)  # with c10d the order in which they meet decides who is which node
     assert all(said_by.format(rank, rank % 2) in together for rank in range(4)), said

@@ -15,6 +15,7 @@ import pytest
 
 from support import s3
 from support.agent_rig import Rig
+from support.patience import HANG_S
 from support.runtime_image import VERSIONS, packages, pythons, with_packages
 from trainjob_api import contract
 
@@ -46,7 +47,7 @@ def lowest() -> str:
 
 def run(python: str, code: str, *, path: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
     env = {"PYTHONPATH": path, "PATH": os.environ["PATH"], "AWS_EC2_METADATA_DISABLED": "true"}
-    done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0 or not check, done.stderr
     return done
 
@@ -125,7 +126,7 @@ def train(folder: Path, runtime: Path, python: str, storage: str, env: Mapping[s
         env=env,
     ) as rig:
         rig.run(1)
-        rig.wait(lambda: rig.ended(0), "the rank has ended", timeout_s=60)
+        rig.wait(lambda: rig.ended(0), "the rank has ended")
         assert rig.rank(0)["kind"] == contract.END_OK, rig.text(0)
         rig.wait(lambda: rig.report(0).get("completed"), "the run is completed")
         return rig.text(0)
@@ -232,7 +233,7 @@ def test_a_service_accounts_role_is_assumed(runtime: Path, tmp_path: Path, lowes
         child.stdin.flush()
         assert json.loads(child.stdout.readline()) == {"id": 1, "ok": True}
         child.stdin.close()
-        assert child.wait(60) == 0
+        assert child.wait(HANG_S) == 0
     assert [(ask["Action"], ask["WebIdentityToken"], ask["RoleArn"]) for ask in sts.asked] == [
         ("AssumeRoleWithWebIdentity", "the pod's token", "arn:aws:iam::123456789012:role/train")
     ]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.patience import HANG_S
 from support.runtime_image import VERSIONS, image_content, python_of
 from trainjob_api import contract
 
@@ -28,7 +29,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pod")
     target = folder / "trainjob"
     target.mkdir()
-    subprocess.run([image_content(folder) / "install", target], check=True, timeout=60)
+    subprocess.run([image_content(folder) / "install", target], check=True, timeout=HANG_S)
     for path in [target, *target.rglob("*")]:
         path.chmod(path.stat().st_mode & ~0o222)
     return target
@@ -46,7 +47,7 @@ def call(
     runtime: Path, *words: str, env: Mapping[str, str], shell: list[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     command = [*(shell or []), str(runtime / "start"), "--", *words]
-    return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def without_shells(*words: str) -> list[str]:
@@ -63,7 +64,7 @@ def test_the_folder_is_readable_for_any_user_whatever_the_umask(tmp_path: Path) 
     source, target = image_content(tmp_path), tmp_path / "target"
     target.mkdir()
     for _ in range(2):  # a pod's sandbox may be made anew: init containers then run again
-        subprocess.run(["sh", "-c", f"umask 077; {source}/install {target}"], check=True, timeout=60)
+        subprocess.run(["sh", "-c", f"umask 077; {source}/install {target}"], check=True, timeout=HANG_S)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in target.rglob("*")}
     assert target / "lib" / "trainjob" / "agent" / "__main__.py" in modes
     assert all(mode & 0o444 == 0o444 and (mode & 0o111 == 0o111 or path.is_file()) for path, mode in modes.items())
@@ -79,11 +80,11 @@ def test_an_image_needs_no_shell(tmp_path: Path, runtime: Path) -> None:
         without_shells("env", "-i", f"PATH={tmp_path}", str(runtime / "start"), "--", str(python), "train.py"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert ended.returncode == contract.EXIT_BAD_CONFIG, "the agent itself, which was given no environment"
     assert "is not set" in ended.stderr, ended.stderr
-    gone = subprocess.run(without_shells("/bin/sh", "-c", "true"), capture_output=True, timeout=60)
+    gone = subprocess.run(without_shells("/bin/sh", "-c", "true"), capture_output=True, timeout=HANG_S)
     assert gone.returncode != 0, "there really was none"
 
 
@@ -92,7 +93,7 @@ def test_install_says_when_it_cannot(tmp_path: Path) -> None:
         [image_content(tmp_path) / "install", tmp_path / "absent" / "folder"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert run.returncode != 0 and "absent" in run.stderr
@@ -203,8 +204,14 @@ def test_a_user_without_name_rights_and_home() -> None:
         target = folder / "trainjob"
         target.mkdir()
         target.chmod(0o777)  # as a kubelet makes an emptyDir
-        subprocess.run([image_content(folder) / "install", target], check=True, timeout=60, **nobody)
+        subprocess.run([image_content(folder) / "install", target], check=True, timeout=HANG_S, **nobody)
         run = subprocess.run(
-            [target / "start", "--", "true"], env={}, capture_output=True, text=True, timeout=60, check=False, **nobody
+            [target / "start", "--", "true"],
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+            **nobody,
         )
     assert run.returncode == contract.EXIT_BAD_CONFIG and "TRAINJOB_SLOT is not set" in run.stderr

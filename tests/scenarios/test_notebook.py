@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 CELL = """
 import json, sys
 from IPython.core.displaypub import CapturingDisplayPublisher
@@ -56,7 +58,7 @@ def run(tmp_path: Path, workers: int, verbose: int | None) -> tuple[list[dict[st
     script, outputs = tmp_path / "cell.py", tmp_path / "outputs.json"
     script.write_text(CELL)
     command = [sys.executable, str(script), str(workers), json.dumps(verbose), str(tmp_path / "runs"), str(outputs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(outputs.read_text()), done.stdout, done.stderr
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.kills import Killer, Plan
+from support.patience import HANG_S
 from support.scenario import Note, Stage, Told
 from trainjob.checkpoint.choice import catalogue
 from trainjob.launch.local.backend import LocalEvent
@@ -102,7 +103,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(stage: Stage) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(150)
+        thread.join(HANG_S)
     took = time.monotonic() - began
     kills = sum(len(assault.killer.kills) for assault in assaults)
     saved = sum(1 for assault in assaults for note in assault.stage.read_notes() if note.what == "saved")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.faults import fail_at
+from support.patience import HANG_S
 from support.scenario import COUNT, Stage, Told, acknowledged, left_behind, processes_of, wait_until
 from trainjob.launch.local import backend as local
 from trainjob.launch.local.backend import LocalEvent
@@ -129,7 +130,7 @@ def test_ctrl_c_stops_cleanly_and_stores_what_was_acknowledged(stage: Stage) -> 
     try:
         wait_for_step(stage, 5)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
@@ -145,7 +146,7 @@ def test_a_second_ctrl_c_ends_at_once(stage: Stage) -> None:
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=15)
+        _, said = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
@@ -157,7 +158,7 @@ def test_sigterm_stops_as_ctrl_c_does(stage: Stage) -> None:
     try:
         wait_for_step(stage, 2)
         process.terminate()
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
@@ -174,7 +175,7 @@ def test_two_jobs_at_once_do_not_disturb_each_other(stage: Stage) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     for name in ("first", "second"):
         assert told[name].status.holds("Complete"), told[name].text()
         assert told[name].attempts == 1
@@ -190,7 +191,7 @@ def test_the_same_name_twice_at_once_is_refused(stage: Stage) -> None:
     finally:
         try:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=HANG_S)
         finally:
             process.kill()
 

@@ -15,6 +15,7 @@ import pytest
 
 import trainjob
 from support.fake_agent import FakeAgent
+from support.patience import HANG_S
 from trainjob import Checkpoint, CheckpointUploadMode, session
 from trainjob.session import alias, errors, link, offering, rank_state
 from trainjob_api import contract
@@ -407,7 +408,7 @@ def test_threads_queue_up_and_keep_their_numbers(start_agent: StartAgent) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     assert [report[0]["n"] for report in agent.reports] == list(range(1, 81))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import trainjob
 from support.oldest_python import oldest_python
+from support.patience import HANG_S
 from support.ranks import ROOT, environment
 
 OLD_PYTHON_FILES = [
@@ -35,7 +36,7 @@ def test_it_imports_on_python_3_9() -> None:
         "import trainjob.session.rank, trainjob.torch, trainjob; trainjob.report; trainjob.Checkpoint; "
         "trainjob.prepare_model; trainjob.collective.barrier"
     )
-    done = subprocess.run([python, "-c", code], env=environment({}), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([python, "-c", code], env=environment({}), capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
 
 
@@ -45,7 +46,7 @@ def test_a_ranks_boot_imports_the_standard_library_alone() -> None:
         "print('\\n'.join(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment({}), capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], env=environment({}), capture_output=True, text=True, timeout=HANG_S, check=True
     )
     foreign = (
         set(done.stdout.split())

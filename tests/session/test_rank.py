@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_agent import FakeAgent
+from support.patience import HANG_S
 from support.ranks import boot, environment, finish, run_ranks
 
 pytestmark = pytest.mark.slow
@@ -51,7 +52,7 @@ def test_a_rank_looks_like_python_itself(tmp_path: Path, command: list[str]) -> 
     _write(tmp_path, "pkg/__init__.py", "")
     as_rank = finish([boot(command, {}, tmp_path)])[0]
     by_python = subprocess.run(
-        [sys.executable, *command], env=environment({}), cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, *command], env=environment({}), cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
     )
     assert as_rank.code == 0, as_rank.err
     assert as_rank.out == by_python.stdout
@@ -172,7 +173,7 @@ def test_a_rank_that_a_launcher_started_tells_its_exception_too(tmp_path: Path) 
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
         )
         agent.wait_for("the error", lambda: agent.rank_errors)
     assert done.returncode == 1 and done.stderr.rstrip().endswith("ValueError: bad batch")
@@ -237,7 +238,7 @@ def test_different_calls_are_an_error_for_both(tmp_path: Path) -> None:
 
 
 def _until(what: str, ready: object) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while not ready():  # type: ignore[operator]
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -276,7 +277,7 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
     assert parent.stdout is not None
     rank = int(parent.stdout.readline())
     parent.kill()
-    parent.wait(60)
+    parent.wait(HANG_S)
     # The pipe's end of file: nobody holds its write end any more, so the rank is gone.
     assert parent.stdout.read() == ""
     parent.stdout.close()

@@ -10,6 +10,7 @@ import pytest
 
 from support.by_path import module_at
 from support.isolation import ROOT
+from support.patience import HANG_S
 from trainjob.compat.ray_names import ABSENT, ANSWERED, way_out
 
 ray_table = module_at(ROOT / "docs" / "ray_table.py")
@@ -75,7 +76,7 @@ def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
     code += "import trainjob; assert c.RunConfig is trainjob.RunConfig and report is trainjob.report; "
     code += "from trainjob.compat.ray.train import *; assert ScalingConfig is trainjob.ScalingConfig; print('torch' in "
     code += "__import__('sys').modules)"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
     assert (run.returncode, run.stdout.strip()) == (0, "False"), run.stderr
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from support.fake_agent import FakeAgent
+from support.patience import HANG_S
 from support.warm_ranks import Runs, run_plain, run_warm
 from trainjob.agent.processes import rank_command
 from trainjob_api import contract
@@ -370,7 +371,7 @@ def _library() -> list[str]:
 
 
 def until(what: str, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while not ready():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

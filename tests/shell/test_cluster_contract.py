@@ -18,6 +18,7 @@ from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
 from support.clusters import manifest, plain_pod
 from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
+from support.patience import HANG_S
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_operator.cluster import Cluster, Conflict, Manifest, Mark, News, NotFound, Rejected, Seen
 from trainjob_operator.k8s.kube import KubeCluster
@@ -87,7 +88,7 @@ def kube(apiserver: ApiServer, api_namespace: str) -> Iterator[Bench]:
             watch = Watch(api, api_namespace)
             teller = asyncio.create_task(tell_of_changes(watch, cluster))
             try:
-                await asyncio.wait_for(watch.open.wait(), 60.0)
+                await asyncio.wait_for(watch.open.wait(), HANG_S)
                 await main
             finally:
                 teller.cancel()
@@ -524,7 +525,7 @@ def test_a_service_is_patched_in_the_version_that_was_read(bench: Bench) -> None
 
 async def told(watch: AsyncIterator[News]) -> tuple[object, ...]:
     """The next that the watch tells: a mark, or kind, name, UID and whether it is gone."""
-    news = await asyncio.wait_for(anext(watch), 10.0)
+    news = await asyncio.wait_for(anext(watch), HANG_S)
     if not isinstance(news, Seen):
         return (news,)
     metadata = news.manifest["metadata"]

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from support.clusters import NAMESPACE, manifest
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents import endpoint
@@ -21,7 +22,6 @@ from trainjob_operator.core.model import PodPhase, PodView
 
 TOKEN = "token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
-DEADLINE_S = 20.0
 
 
 async def no_owner(key: JobKey) -> str | None:
@@ -59,9 +59,9 @@ def served(test: Callable[[Coordinator, str, aiohttp.ClientSession], Any]) -> No
         url = await coordinator.start("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(headers=HEADERS, connector=aiohttp.TCPConnector(limit=0)) as session:
-                await asyncio.wait_for(test(coordinator, url, session), DEADLINE_S)
+                await asyncio.wait_for(test(coordinator, url, session), HANG_S)
         finally:
-            await asyncio.wait_for(coordinator.stop(), DEADLINE_S)
+            await asyncio.wait_for(coordinator.stop(), HANG_S)
 
     asyncio.run(main())
 
@@ -239,7 +239,9 @@ def test_a_client_that_hangs_up_leaves_no_poll_behind() -> None:
     served(test)
 
 
-def test_stop_frees_the_port_and_does_not_wait_for_polls() -> None:
+def test_stop_frees_the_port_and_does_not_wait_for_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "LONG_POLL_S", 2 * HANG_S)
+
     async def main() -> None:
         coordinator = Coordinator(
             clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key"
@@ -251,7 +253,7 @@ def test_stop_frees_the_port_and_does_not_wait_for_polls() -> None:
                 session.post(f"{url}/v1/sync", json=report(acknowledged={"do": contract.DO_HOLD, "grace_s": 0.0}))
             )
             await until(lambda: bool(coordinator._polls))
-            await asyncio.wait_for(coordinator.stop(), 5.0)
+            await asyncio.wait_for(coordinator.stop(), HANG_S)
             assert (await poll).status == 200
         second = Coordinator(clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key")
         assert await second.start("127.0.0.1", int(url.rsplit(":", 1)[1])) == url
@@ -271,7 +273,7 @@ def test_a_taken_port_is_an_error_and_leaves_nothing_open() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Real time: wait for a condition with a deadline."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 (the condition is inside the coordinator)
             await asyncio.sleep(0.01)
 

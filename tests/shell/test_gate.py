@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
+from support.patience import HANG_S
 from support.trust import MemoryApi, client_context
 from trainjob_operator.agents.coordinator import Coordinator, bearer
 from trainjob_operator.agents.gate import Bounds, Gate
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.trust.certificates import ensure
-
-DEADLINE_S = 20.0
 
 
 class Door(asyncio.Protocol):
@@ -50,9 +49,7 @@ class Bed:
         self.clients.append(client)
         return client
 
-    async def is_in(
-        self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter], within_s: float = DEADLINE_S
-    ) -> bool:
+    async def is_in(self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter], within_s: float = HANG_S) -> bool:
         """Whether it was let in; False: it was closed, or nobody has answered yet."""
         try:
             async with asyncio.timeout(within_s):
@@ -73,7 +70,7 @@ def on_bed(test: Callable[[Bed], Awaitable[None]], context: ssl.SSLContext | Non
         bed = Bed(Bounds(**bounds), context)  # type: ignore[arg-type]
         bed.gate.listen("127.0.0.1", 0, context)
         try:
-            await asyncio.wait_for(test(bed), DEADLINE_S)
+            await asyncio.wait_for(test(bed), HANG_S)
         finally:
             for _, writer in bed.clients:
                 writer.close()
@@ -83,7 +80,7 @@ def on_bed(test: Callable[[Bed], Awaitable[None]], context: ssl.SSLContext | Non
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 (real sockets)
             await asyncio.sleep(0.01)
 
@@ -110,7 +107,7 @@ def test_who_uses_no_room_gives_it_to_others_and_the_oldest_of_the_greediest_goe
         assert bed.refused == {"dropped for another": 1}
         assert await bed.is_closed(idle[0]) and not idle[1][0].at_eof()
 
-    on_bed(test, connections=3, known_within_s=DEADLINE_S, spared_s=0.2)
+    on_bed(test, connections=3, known_within_s=HANG_S, spared_s=0.2)
 
 
 def test_a_handshake_that_does_not_come_is_dropped_for_another_too() -> None:
@@ -122,7 +119,7 @@ def test_a_handshake_that_does_not_come_is_dropped_for_another_too() -> None:
         assert await bed.is_in(await bed.connect(client_context(trust.ca_pem)))
         assert bed.refused == {"dropped for another": 1}
 
-    on_bed(test, trust.ssl_context, connections=1, handshake_s=DEADLINE_S, spared_s=0.2)
+    on_bed(test, trust.ssl_context, connections=1, handshake_s=HANG_S, spared_s=0.2)
 
 
 def test_a_pod_keeps_few_connections_and_the_newest() -> None:
@@ -211,4 +208,4 @@ def test_the_coordinator_tells_good_tokens_from_others() -> None:
         finally:
             await coordinator.stop()
 
-    asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
+    asyncio.run(asyncio.wait_for(main(), HANG_S))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from cluster.apiserver import ApiServer
+from support.patience import HANG_S
 from support.trainjobs import document
 from trainjob.cli.main import main
 
 Manifest = dict[str, Any]
-WAIT_S = 30.0
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Meanwhile:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         if self._error is not None:
             raise self._error
         assert not self._thread.is_alive()
@@ -94,7 +94,7 @@ class Meanwhile:
             self._error = error
 
 
-def until(condition: Callable[[], object], within_s: float = WAIT_S) -> None:
+def until(condition: Callable[[], object], within_s: float = HANG_S) -> None:
     """Return once it holds."""
     deadline = time.monotonic() + within_s
     while not condition():

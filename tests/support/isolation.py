@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from support.patience import HANG_S
+
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "operator", ROOT / "worker-image")
 
@@ -60,5 +62,5 @@ def complaints(python: str, blocked: list[str], modules: list[str]) -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRAINJOB_"))}
     env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
     command = [python, "-c", _BLOCKER, ",".join(blocked), *modules]
-    run = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=HANG_S, check=False)
     return "" if run.returncode == 0 else (run.stdout + run.stderr).strip() or f"exit code {run.returncode}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from support.patience import HANG_S
 from trainjob_api import contract
 
 
@@ -100,4 +101,4 @@ class Killer(threading.Thread):
     def stop(self) -> None:
         """No kill from now on."""
         self._stopped.set()
-        self.join(10)
+        self.join(HANG_S)

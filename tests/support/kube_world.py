@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_operator.cluster import Manifest, NotFound, Unavailable
 from trainjob_operator.k8s.kube import KubeCluster, seen_job, seen_pod
@@ -24,7 +25,7 @@ JOBS = f"/apis/{contract.API_VERSION}/namespaces/{{}}/{contract.PLURAL}"
 PODS = "/api/v1/namespaces/{}/pods"
 
 
-async def until(condition: Callable[[], object], what: str, within_s: float = 30.0) -> None:
+async def until(condition: Callable[[], object], what: str, within_s: float = HANG_S) -> None:
     """Return once it holds; AssertionError when it does not in time."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not condition():
@@ -165,7 +166,7 @@ class Kubelets:
 
 async def children_are_gone(api: Api, namespace: str) -> None:
     """Return once the garbage collector has taken everything whose owner is not there any more."""
-    deadline = asyncio.get_running_loop().time() + 60.0
+    deadline = asyncio.get_running_loop().time() + HANG_S
     while True:
         living = {job["metadata"]["uid"] for job in await api.list(JOBS.format(namespace))}
         children = [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 VERSION = (3, 9)
 
 
@@ -32,7 +34,7 @@ def _found() -> str | None:
     ]
     for python in filter(None, [*named, shutil.which(name)]):
         ask = [python, "-c", "import sys; print(sys.version_info[:2])"]
-        probe = subprocess.run(ask, capture_output=True, text=True, timeout=60, check=False)
+        probe = subprocess.run(ask, capture_output=True, text=True, timeout=HANG_S, check=False)
         if probe.stdout.strip() == str(VERSION):
             return python
     return None

@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.apiserver import ApiServer
 from cluster.ports import free_port
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_operator.k8s.rights import RULES, Rule, Where
 
@@ -32,10 +33,9 @@ T = TypeVar("T")
 POD_IP = "192.0.2.10"
 """Goes into the EndpointSlice, where loopback addresses are refused; nobody calls it."""
 OPERATOR_FOLDER = Path(__file__).parents[2] / "operator"
-WITHIN_S = 40.0
 
 
-def eventually(ask: Callable[[], T | None], what: str, within_s: float = WITHIN_S) -> T:
+def eventually(ask: Callable[[], T | None], what: str, within_s: float = HANG_S) -> T:
     """Ask until the answer is true."""
     deadline = time.monotonic() + within_s
     while True:
@@ -63,7 +63,7 @@ class Replica:
     def messages(self) -> list[str]:
         return [line["message"] for line in self.lines()]
 
-    def says(self, words: str, within_s: float = WITHIN_S) -> str:
+    def says(self, words: str, within_s: float = HANG_S) -> str:
         """Wait for a line that holds these words."""
 
         def heard() -> str | None:
@@ -108,7 +108,7 @@ class Replica:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ended(self, within_s: float = WITHIN_S) -> int:
+    def ended(self, within_s: float = HANG_S) -> int:
         """Its exit code."""
         return self.process.wait(timeout=within_s)
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from support.patience import HANG_S
+
 SIZE = 320 << 20
 """mkfs.xfs makes none below 300 MiB; the file that holds it is sparse."""
 _BLOCK = 4096
@@ -48,12 +50,12 @@ def mounted(folder: Path, size: int = SIZE) -> Iterator[Path]:
     root.mkdir()
     with image.open("wb") as file:
         file.truncate(size)
-    subprocess.run([mkfs, "-q", "-m", "reflink=1", str(image)], check=True, timeout=60)
+    subprocess.run([mkfs, "-q", "-m", "reflink=1", str(image)], check=True, timeout=HANG_S)
     done = subprocess.run(
         ["mount", "-t", "xfs", "-o", "loop", str(image), str(root)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     image.unlink()  # the loop device keeps it as long as it is mounted
@@ -63,7 +65,7 @@ def mounted(folder: Path, size: int = SIZE) -> Iterator[Path]:
         yield root
     finally:
         # Lazily: a process of a test that failed may take a moment to end. The device goes with the last of them.
-        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=60)
+        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=HANG_S)
 
 
 def extents(path: Path) -> list[Extent]:

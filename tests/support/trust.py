@@ -22,6 +22,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from support.clusters import manifest
+from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.coordinator import Authenticate, Coordinator
@@ -33,7 +34,6 @@ from trainjob_operator.trust.certificates import Trust
 T = TypeVar("T")
 ISSUER = "https://kubernetes.default.svc"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
-PATIENCE_S = 30.0
 
 
 def _new_key() -> rsa.RSAPrivateKey:
@@ -197,14 +197,14 @@ class CoordinatorThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """In its loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(HANG_S)
 
     def stop(self) -> None:
         """Close it and its loop."""
         if not self.loop.is_closed():
             self.run(self.coordinator.stop())
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(PATIENCE_S)
+            self._thread.join(HANG_S)
             self.loop.close()
 
     def commit(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from support.agent_rig import Rig
+from support.patience import HANG_S
 from trainjob.session import apart
 
 CASES = """
@@ -81,7 +82,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", CASES, str(rank), str(tmp_path), *EXPECTED], stdout=subprocess.PIPE)
         for rank in (0, 1)
     ]
-    said = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
+    said = [json.loads(rank.communicate(timeout=HANG_S)[0]) for rank in ranks]
     assert said == [dict.fromkeys(EXPECTED, 0), EXPECTED], "one warning, of rank 1"
 
 
@@ -104,5 +105,5 @@ pathlib.Path(f"told-{rank}").write_text(json.dumps([str(one.message) for one in 
 def test_report_tells_it(tmp_path: Path) -> None:
     with Rig(tmp_path, script=REPORTS, agents=2) as rig:
         rig.run(1)
-        rig.wait(rig.completed, "completed", 60)
+        rig.wait(rig.completed, "completed")
         assert [json.loads((rig.work / f"told-{rank}").read_text()) for rank in (0, 1)] == [[], [apart.WORDS]]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.patience import HANG_S
 from trainjob import Checkpoint
 
 pytestmark = pytest.mark.xdist_group("formats")  # what its tests share is made once
@@ -97,7 +98,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Checkpoint
         str(here / "given"),
     ]
     done = subprocess.run(
-        command, cwd=here, env={**os.environ, "HOME": str(here)}, capture_output=True, text=True, timeout=120
+        command, cwd=here, env={**os.environ, "HOME": str(here)}, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return here / "given", Checkpoint(str(here / "store" / "default" / "formats" / "checkpoints" / "1-1-1"))

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
+from support.patience import HANG_S
 from trainjob import Checkpoint, CheckpointError
 from trainjob.torch import ShardReader, ShardWriter, load_sharded, save_sharded
 from trainjob.torch.shard_pieces import Piece, pack, split
@@ -64,7 +65,7 @@ class TwoAtOnce(Checkpoint):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._two = threading.Barrier(2, timeout=30)
+        self._two = threading.Barrier(2, timeout=HANG_S)
         self._begun: list[str] = []
 
     def open(self, path: str | os.PathLike[str]) -> BinaryIO:

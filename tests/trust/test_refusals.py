@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from support.patience import HANG_S
 from support.trust import CoordinatorThread, MemoryApi, client_context
 from trainjob_api import contract
 from trainjob_operator.agents.rate_limit import BURST_PER_POD
@@ -163,7 +164,7 @@ def test_plain_http_is_not_answered(site: Site) -> None:
     async def go() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.thread.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        said = await asyncio.wait_for(reader.read(), 20)
+        said = await asyncio.wait_for(reader.read(), HANG_S)
         writer.close()
         return said
 
@@ -179,7 +180,7 @@ def test_a_body_that_never_comes_is_given_up(site: Site, monkeypatch: pytest.Mon
         )
         shown = f"Authorization: Bearer {site.token()}\r\n".encode()
         writer.write(b"POST /v1/sync HTTP/1.1\r\nHost: x\r\n" + shown + b"Content-Length: 100\r\n\r\n{")
-        said = await asyncio.wait_for(reader.readline(), 20)
+        said = await asyncio.wait_for(reader.readline(), HANG_S)
         writer.close()
         return said
 
