@@ -11,6 +11,7 @@ from trainjob.launch import fitting
 from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover.callbacks import UserCallback
 from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+from trainjob.launch.trainer import TorchTrainer
 
 
 @pytest.mark.parametrize(
@@ -95,3 +96,14 @@ def test_settings_do_not_change() -> None:
 def test_the_first_line_of_fit_says_how_many_ranks_there_may_be() -> None:
     said = [fitting.opening("digits", ScalingConfig(num_workers=number), "/s") for number in (2, (2, 8))]
     assert said == ["digits: 2 ranks, results in /s", "digits: 2 to 8 ranks (elastic), results in /s"]
+
+
+def test_a_trainer_shows_what_it_was_given_under_ray_trains_names() -> None:
+    def loop(config: dict[str, Any]) -> None: ...
+
+    run, scaling = RunConfig(name="digits"), ScalingConfig(num_workers=0)
+    trainer = TorchTrainer(loop, train_loop_config={"lr": 1}, run_config=run, scaling_config=scaling)
+    assert (trainer.train_loop_per_worker, trainer.train_loop_config) == (loop, {"lr": 1})
+    assert (trainer.run_config, trainer.scaling_config) == (run, scaling)
+    assert trainer.running_in_local_mode and trainer.backend_config == TorchConfig()
+    assert trainer.validation_config is None and TorchTrainer(loop).run_config == RunConfig()

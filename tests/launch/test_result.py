@@ -64,3 +64,41 @@ def test_the_name_that_was_given_finds_the_folder(tmp_path: Path, name: str) -> 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="give <storage path>/<name>"):
         Result.from_path(tmp_path / "nothing")
+
+
+def test_a_run_that_goes_on_has_the_checkpoints_of_the_runs_before(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    settle(job.store, "a", "auto", [])
+    for index, loss in ((1, 0.3), (2, 0.1)):
+        job.save(f"1-1-{index}", metrics={"loss": loss})
+    settle(job.store, "b", "auto", [])
+    assert [c.id for c, _ in Result.from_path(job.store.uri()).best_checkpoints] == ["1-1-1", "1-1-2"]
+    job.save("1-1-3", metrics={"loss": 0.0})  # of a leftover process: the second run does not go on from it
+    job.save("2-1-3", metrics={"loss": 0.2})
+    settle(job.store, "c", "auto", [])
+    inventory.write_policy(job.store, 3, Policy(2, "loss", "min"))
+    result = Result.from_path(job.store.uri())
+    assert [c.id for c, _ in result.best_checkpoints] == ["2-1-3", "1-1-2"]
+    assert result.checkpoint is not None and result.checkpoint.id == "2-1-3" and result.metrics == {"loss": 0.2}
+    settle(job.store, "d", "none", [])
+    assert Result.from_path(job.store.uri()).best_checkpoints == [], "it began anew"
+
+
+def test_a_run_that_goes_on_from_elsewhere_has_its_own(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    settle(job.store, "a", "auto", [])
+    job.save("1-1-1")
+    settle(job.store, "b", str(job.path("1-1-1")), [])
+    job.save("2-1-2")
+    assert [c.id for c, _ in Result.from_path(job.store.uri()).best_checkpoints] == ["2-1-2"]
+
+
+def test_an_older_run_whose_checkpoints_cannot_be_told_hides_no_others(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for run, uid in ((1, "a"), (2, "b")):
+        settle(job.store, uid, "auto", [])
+        job.save(f"{run}-1-{run}")
+    settle(job.store, "c", "auto", [])
+    (Path(job.store.uri()) / "runs" / "2.json").write_text("torn")
+    result = Result.from_path(job.store.uri())
+    assert [c.id for c, _ in result.best_checkpoints] == ["2-1-2"], "what run 2 went on from is not known"

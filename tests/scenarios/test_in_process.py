@@ -53,8 +53,10 @@ class Told(UserCallback):
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.errors: list[dict[int, Exception]] = []
+        self.runs: dict[str, Any] = {}
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        self.runs[run_context.run_id] = run_context.train_loop_config
         assert checkpoint is not None
         self.steps.append(metrics[0]["step"])
 
@@ -101,6 +103,8 @@ def test_num_workers_0_trains_here_and_a_failed_run_is_gone_on_with(
     assert result.metrics == {"step": 3} and stage.committed() == ["1-1-1", "1-1-2", "2-1-1", "2-1-2"]
     assert started == [(os.getpid(), 1, 0), (os.getpid(), 1, 2)]
     assert told.steps == [0, 1, 2, 3]
+    assert list(told.runs.values()) == [{"breaks_at": 1}, {"breaks_at": 99}], "each fit() is a run of its own"
+    assert [c.id for c, _ in result.best_checkpoints] == stage.committed(), "those that it went on from too"
     assert dict(os.environ) == before
     assert session.experiment_name is None and session.after_report is None, "nor is anything left for the next one"
     shown = capfd.readouterr().err

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
 from trainjob.launch.handover import payload, source
-from trainjob.launch.handover.callbacks import RunContext, follows_reports
+from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.handover.config import ScalingConfig
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.reports import Follower
@@ -41,7 +41,7 @@ class Fit:
         )
         root = jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE)
         self._folder = os.path.join(root, jobs.LOCAL_NAMESPACE, self._name)
-        self._context = RunContext(name=self._name, path=self._folder, run_config=run, scaling_config=settings.scaling)
+        self._context = settings.context(self._name, self._folder)
         self._follower = Follower(self._folder)
         self._polled = 0.0
         self._failure: Failure | None = None

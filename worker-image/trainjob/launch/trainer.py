@@ -100,6 +100,41 @@ class DataParallelTrainer:
     _FRAMEWORK = payload.NONE
     _DATA = "there is no Ray Data here: read the data in the training function, each rank its part"
 
+    @property
+    def train_loop_per_worker(self) -> TrainLoop:
+        """The function, as it was given."""
+        return self._settings.loop
+
+    @property
+    def train_loop_config(self) -> Mapping[str, Any] | None:
+        """What it is called with, as it was given."""
+        return self._settings.config
+
+    @property
+    def run_config(self) -> RunConfig:
+        """As it was given, or the default."""
+        return self._settings.run
+
+    @property
+    def scaling_config(self) -> ScalingConfig:
+        """As it was given, or the default."""
+        return self._settings.scaling
+
+    @property
+    def validation_config(self) -> ValidationConfig | None:
+        """As it was given."""
+        return self._settings.validation
+
+    @property
+    def backend_config(self) -> TorchConfig:
+        """`torch_config`, under Ray Train's name."""
+        return self._settings.torch
+
+    @property
+    def running_in_local_mode(self) -> bool:
+        """Whether the function runs in this very process: num_workers=0."""
+        return self._settings.scaling.num_workers == 0
+
     def fit(self) -> Result:
         """Train to the end. Raises TrainingFailedError with the first cause when the job failed.
 

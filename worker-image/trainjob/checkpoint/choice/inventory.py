@@ -67,6 +67,23 @@ def look(store: Store, run: Optional[int] = None) -> List[Entry]:
     return [_with(found[id_], measured) for id_ in ids]
 
 
+def lineage(store: Store, run: int) -> List[Entry]:
+    """The checkpoint folders of a run, and of those before it in the same folder from which it goes on, each up to the
+    checkpoint that the next one began with; oldest first. Where a claim cannot be read, nothing before it is known.
+    """
+    found: List[Entry] = []
+    last: Optional[CheckpointId] = None
+    while True:
+        found = [each for each in look(store, run) if last is None or each.id <= last] + found
+        try:
+            claim = runs.read_claim(store, run)
+        except DamagedError:
+            return found
+        if claim is None or claim.uri is not None or claim.resumes is None or claim.resumes.run >= run:
+            return found
+        run, last = claim.resumes.run, claim.resumes
+
+
 def _with(entry: Entry, measured: Mapping[CheckpointId, Validation]) -> Entry:
     if entry.manifest is None or entry.id not in measured:
         return entry

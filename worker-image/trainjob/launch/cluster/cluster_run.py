@@ -22,7 +22,7 @@ from trainjob.launch.cluster.api import Api, ApiError, Manifest
 from trainjob.launch.cluster.cluster_results import Reports, result_of
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover import carry, payload, returned, source
-from trainjob.launch.handover.callbacks import RunContext, follows_reports
+from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
@@ -264,9 +264,7 @@ class _Narrator:
 
     def __init__(self, settings: Settings, run: ClusterRun) -> None:
         self._callbacks = settings.run.callbacks
-        self._context = RunContext(
-            name=run.name, path=f"{run.namespace}/{run.name}", run_config=settings.run, scaling_config=settings.scaling
-        )
+        self._context = settings.context(run.name, f"{run.namespace}/{run.name}")
         self._attempt, self._reports = 0, Reports()
         self._failure: Any = None
         self._waits: str | None = None

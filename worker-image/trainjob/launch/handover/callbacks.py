@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from trainjob.session.checkpoint import Checkpoint
@@ -25,6 +26,12 @@ class RunContext:
     """The RunConfig that was given to the trainer."""
     scaling_config: Any
     """The ScalingConfig that was given to the trainer."""
+    train_loop_config: Mapping[str, Any] | None = None
+    """What the training function is called with, as it was given to the trainer."""
+    backend_config: Any = None
+    """The trainer's TorchConfig."""
+    run_id: str = field(default_factory=lambda: uuid4().hex)
+    """Another one for each fit(), also under the same name."""
 
     def get_run_config(self) -> Any:
         """The RunConfig that was given to the trainer."""

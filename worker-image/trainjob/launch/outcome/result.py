@@ -46,7 +46,8 @@ class Result:
     """The latest good one."""
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
     """The `num_to_keep` best ones with the metrics of their reports, the best one last; without a score attribute in
-    the order in which they were taken. `checkpoint` is kept too, but listed only when it is one of them.
+    the order in which they were taken. `checkpoint` is kept too, but listed only when it is one of them. Where the run
+    goes on from an earlier one of its name, that one's are among them, up to the checkpoint from which it goes on.
     """
     error: Exception | None = None
     """Why the run failed, where the launcher that saw it is the one that asks."""
@@ -132,7 +133,8 @@ def read(
     try:
         store = open_store(folder, environ=environ)
         run = catalogue.latest_run(store)
-        kept = {manifest.id: manifest for manifest in catalogue.list_checkpoints(store)}
+        entries = [] if run is None else inventory.lineage(store, run)
+        kept = {entry.id: entry.manifest for entry in entries if entry.good and entry.manifest is not None}
         policy = Policy() if run is None else inventory.read_policy(store, run)
         best = retention.best([Scored(id_, one.note.metrics) for id_, one in kept.items()], policy)
         rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]

@@ -15,6 +15,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.payload import TORCH
 from trainjob.launch.handover.validation import ValidationConfig
@@ -41,6 +42,17 @@ class Settings:
     """The Kubernetes(...) that it ran on; None: this machine."""
     withheld: tuple[str, ...] = ()
     """Of what was stored: environment variables of its pods whose values were left out."""
+
+    def context(self, name: str, path: str) -> RunContext:
+        """What callbacks are told of the next run, under that name and in that folder."""
+        return RunContext(
+            name=name,
+            path=path,
+            run_config=self.run,
+            scaling_config=self.scaling,
+            train_loop_config=self.config,
+            backend_config=self.torch,
+        )
 
 
 Environ = Mapping[str, str] | None
