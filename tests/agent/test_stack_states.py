@@ -59,7 +59,8 @@ def process(tmp_path: Path, before: str = "", after: str = "") -> Iterator[subpr
             found.kill()
 
 
-def test_a_person_gets_the_stack_of_a_rank_that_is_late(tmp_path: Path) -> None:
+def test_a_person_gets_the_stack_of_a_rank_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "WAIT_S", HANG_S)
     with process(tmp_path) as rank:
         rank.send_signal(signal.SIGSTOP)
         late = threading.Timer(1.5, rank.send_signal, [signal.SIGCONT])

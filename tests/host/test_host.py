@@ -12,6 +12,7 @@ import pytest
 
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver, why_not
+from support.patience import HANG_S
 from support.trainjobs import document
 from trainjob_api import contract
 from trainjob_operator.cluster import JobKey, Seen
@@ -86,7 +87,7 @@ class Watch:
         self._news.set()
 
     async def until(self, good: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not good():
                 self._news.clear()
                 await self._news.wait()
@@ -159,7 +160,7 @@ def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(
     server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
 
     async def story(watch: Watch) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await watch.task
 
     with pytest.raises(WatchEnded, match=r"the watch of TrainJobs and pods ended: .*forbidden"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from support.patience import HANG_S
 from support.scripted_api import JOBS, PODS, ScriptedApi, scripted_api
 from trainjob_api import contract
 from trainjob_operator.cluster import Mark, Seen
@@ -98,7 +99,7 @@ class Heard:
             self._more.set()
 
     async def until(self, good: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not good():
                 assert not self.kopf.done(), self.kopf
                 self._more.clear()
@@ -203,7 +204,7 @@ def test_another_thing_that_is_gone_is_no_list_that_expired(tmp_path: Path) -> N
         )
         watch = Heard(api)
         with pytest.raises(WatchEnded):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_S):
                 await watch.kopf
         watch.listening.cancel()
         await asyncio.gather(watch.listening, return_exceptions=True)

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from support.patience import HANG_S
 from trainjob_api import contract
 
 JOBS, PODS = contract.PLURAL, "pods"
@@ -63,7 +64,7 @@ class ScriptedApi:
 
     async def until_watched(self, plural: str, times: int = 1) -> None:
         """So many watches of this kind were opened."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while sum(kind == plural for kind, _ in self.watches) < times:
                 self._changed.clear()
                 await self._changed.wait()
