@@ -46,12 +46,13 @@ def test_the_worker_of_a_frozen_agent_is_replaced(stage: Stage, frozen: int) -> 
         if len(stage.committed()) >= 3 and not stopped:
             stopped.append(agent_of(stage, f"job-{frozen}"))
             os.kill(stopped[0], signal.SIGSTOP)
+            stage.go()
         attempt = event.job.status.attempt if event.job is not None else None
         if stopped and attempt is not None and attempt.number == 2:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(stopped[0], signal.SIGKILL)  # what is left of it: the kubelet would wait for it for 30 s
 
-    told = stage.run(stage.job("--steps", "30", "--pause", "0.05"), strike)
+    told = stage.run(stage.job("--steps", "30", "--pause", "0.05", "--hold", "20"), strike)
     assert stopped and told.status.holds("Complete"), told.text()
     assert (told.attempts, told.status.failures.counted, told.status.failures.preemptions) == (2, 0, 1), told.text()
     failure = told.status.last_failure

@@ -29,12 +29,13 @@ def test_a_full_disk_holds_up_the_end_and_nothing_else(stage: Stage, disk: Path)
     def listen(event: LocalEvent) -> None:
         if not filler.exists() and not full and "starts from the beginning" in event.text:
             fill(filler)
+            stage.go()
         if "cannot be stored" in event.text and event.kind == "line":
             full.append(event.text)
         if "all ranks have ended" in event.text:
             filler.unlink(missing_ok=True)
 
-    told = stage.run(stage.job("--steps", "2", "--pause", "0.3", keep=1), listen)
+    told = stage.run(stage.job("--steps", "2", "--pause", "0.3", "--hold", "0", keep=1), listen)
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 1 and told.status.failures.counted == 0
     assert full and "No space left on device" in full[0] and "Free space there (df -h" in full[0]

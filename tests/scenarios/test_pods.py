@@ -39,8 +39,9 @@ def test_a_killed_agent_is_a_lost_pod_and_only_that_pod_is_new(stage: Stage) -> 
         if saved and not killed:
             killed.append(agent_of(stage, "job-1"))
             os.kill(killed[0], signal.SIGKILL)
+            stage.go()
 
-    told = stage.run(stage.job("--steps", "60", "--pause", "0.05"), kill_once)
+    told = stage.run(stage.job("--steps", "60", "--pause", "0.05", "--hold", "30"), kill_once)
     assert killed
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 2
@@ -58,8 +59,9 @@ def test_the_agent_of_rank_zero_may_be_lost_too(stage: Stage) -> None:
         if len(stage.committed()) >= 3 and not killed:
             killed.append(agent_of(stage, "job-0"))
             os.kill(killed[0], signal.SIGKILL)
+            stage.go()
 
-    told = stage.run(stage.job("--steps", "60", "--pause", "0.05"), kill_once)
+    told = stage.run(stage.job("--steps", "60", "--pause", "0.05", "--hold", "30"), kill_once)
     assert killed
     assert told.status.holds("Complete"), told.text()
     attempt = told.status.attempt

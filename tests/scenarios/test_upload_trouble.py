@@ -24,9 +24,12 @@ def failing(job: TrainJob) -> TrainJob:
 
 
 class Watch:
-    """Puts something in storage's way as soon as the job has a run, and sees what status says of it."""
+    """Puts something in storage's way once the job has a run, before its first step (`--hold 0`), and sees what status
+    says of it.
+    """
 
     def __init__(self, stage: Stage) -> None:
+        self._stage = stage
         self.folder = stage.storage / "default" / "job" / "checkpoints"
         self.degraded: list[tuple[str, str]] = []
         self._done = False
@@ -35,6 +38,7 @@ class Watch:
         if event.kind == "line" and "starts from the beginning" in event.text and not self._done:
             self._done = True
             self.block()
+            self._stage.go()
         if event.job is not None:
             found = event.job.status.condition("Degraded")
             if found is not None and found.status == "True" and (found.reason, found.message) not in self.degraded:
@@ -53,7 +57,7 @@ class Watch:
 
 def test_storage_that_goes_away_and_comes_back_shows_in_status_and_stops_nothing(stage: Stage) -> None:
     watch = Watch(stage)
-    told = stage.run(stage.job("--steps", "2", "--pause", "0.1"), watch)
+    told = stage.run(stage.job("--steps", "2", "--hold", "0"), watch)
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 1 and told.status.failures.counted == 0
     assert watch.degraded and {reason for reason, _ in watch.degraded} == {contract.REASON_CHECKPOINT_FAILING}
@@ -76,7 +80,7 @@ class Foreign(Watch):
 
 def test_a_checkpoint_that_can_never_be_stored_is_dropped_and_the_next_ones_are_stored(stage: Stage) -> None:
     watch = Foreign(stage)
-    told = stage.run(stage.job("--steps", "3", "--pause", "0.3"), watch)
+    told = stage.run(stage.job("--steps", "3", "--hold", "0"), watch)
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 1
     assert stage.committed() == ["1-1-2", "1-1-3"]
@@ -89,7 +93,7 @@ def test_a_checkpoint_that_can_never_be_stored_is_dropped_and_the_next_ones_are_
 def test_with_fail_the_next_report_raises_on_all_ranks_and_the_reason_is_storage(stage: Stage, pause: str) -> None:
     watch = Foreign(stage)
     steps = "1" if pause == "0" else "50"
-    told = stage.run(failing(stage.job("--steps", steps, "--pause", pause, max_failures=0)), watch)
+    told = stage.run(failing(stage.job("--steps", steps, "--pause", pause, "--hold", "0", max_failures=0)), watch)
     assert told.status.holds("Failed"), told.text()
     failure = told.status.last_failure
     assert failure is not None and failure.reason == contract.REASON_STORAGE, told.text()
@@ -103,6 +107,6 @@ def test_with_fail_the_next_report_raises_on_all_ranks_and_the_reason_is_storage
 
 def test_trouble_that_passes_fails_no_job(stage: Stage) -> None:
     watch = Watch(stage)
-    told = stage.run(failing(stage.job("--steps", "2", "--pause", "0.1", max_failures=0)), watch)
+    told = stage.run(failing(stage.job("--steps", "2", "--hold", "0", max_failures=0)), watch)
     assert told.status.holds("Complete"), told.text()
     assert Path(watch.folder, "1-1-2").exists()

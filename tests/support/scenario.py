@@ -94,6 +94,10 @@ class Stage:
     def markers(self) -> Path:
         return self.root / "markers"
 
+    def go(self) -> None:
+        """Ranks that are held (`--hold`) go on, now and in later attempts."""
+        (self.notes / "go").touch()
+
     def plan(self, *planned: faults.Fault) -> None:
         """These faults, from now on."""
         self.planned = list(planned)

@@ -1,9 +1,10 @@
 """A training loop without torch: counts, saves, reports, and notes what was acknowledged to it.
 
-    count.py NOTES [--steps N] [--pause S] [--every N] [--score S,S,...] [--mode ASYNC|SYNC]
+    count.py NOTES [--steps N] [--pause S] [--every N] [--score S,S,...] [--mode ASYNC|SYNC] [--hold STEP]
 
 Each rank appends `attempt step level` to NOTES/rank-<r> after each report() that carried a checkpoint, in one write, so
-that the note is there even if the rank is killed right after it. At its start it notes where it resumed.
+that the note is there even if the rank is killed right after it. At its start it notes where it resumed. With --hold it
+waits before that step until NOTES/go exists.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--score", default="")
     parser.add_argument("--mode", default="ASYNC")
+    parser.add_argument("--hold", type=int)
     args = parser.parse_args()
     context = trainjob.get_context()
     rank, attempt = context.get_world_rank(), context.get_attempt()
@@ -61,6 +63,8 @@ def main() -> None:
     for step in range(start, args.steps):
         faults.point("loop", step)
         time.sleep(args.pause)
+        while step == args.hold and not os.path.exists(os.path.join(args.notes, "go")):
+            time.sleep(0.02)
         metrics = {"step": step, "rank": rank, "score": scores[step] if scores else step}
         if (step + 1) % args.every:
             faults.point("report", step)
