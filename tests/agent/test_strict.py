@@ -58,7 +58,7 @@ def test_different_bytes_under_one_name(tmp_path: Path, strict: bool) -> None:
                 ("two agents, bytes", "0 and 2"),
             ):
                 refused = (
-                    f"{what} refused Nothing was saved, as spec.checkpoint.strict is set: ranks {ranks} gave "
+                    f"{what} refused Nothing was saved, as checkpoints of this job are strict: ranks {ranks} gave "
                     "different files under one name ('m')"
                 )
                 assert text.count(refused) == 2, (what, text)

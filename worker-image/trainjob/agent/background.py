@@ -53,7 +53,8 @@ def of_the_agent(error: BaseException) -> None:
 
 
 _LIKELY = {
-    errno.ENOSPC: "The volume is full: give the pod more room (spec.checkpoint.staging.sizeLimit), or save less.",
+    errno.ENOSPC: "The volume is full: free some space, or save less; on a cluster "
+    "spec.checkpoint.staging.sizeLimit gives the pod more room.",
     errno.EDQUOT: "The quota of the volume is used up: give the pod more room.",
     errno.EROFS: "The volume is read-only: the kernel makes it so after an error of the disk.",
     errno.EIO: "The disk under the volume, or the network to it, fails.",

@@ -21,6 +21,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
+from trainjob.screen.asked import Asker
 from trainjob.session import filesystems
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE, ENV_VERBOSE
@@ -44,22 +45,25 @@ def run(args: argparse.Namespace) -> int:
         return _detach(args, job)
     if args.in_process:
         return _in_process(args, job, started)
-    from trainjob.launch.local.backend import (
-        run_job,
-    )  # half a second of imports, which wrong usage does not have to wait for
+    # Half a second of imports, which wrong usage does not have to wait for.
+    from trainjob.launch.local.backend import LocalOptions, run_job
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     if note := renamed(args, job):
         display.note(note)
     show = Show(display, job)
     try:
-        outcome = run_job(job, listener=show)
+        outcome = run_job(job, options=LocalOptions(asker=_asker(args)), listener=show)
     except LaunchError as error:
         raise CommandError(str(error), next_step=CORRECT) from None
     finally:
         display.close()
     shown = displays.has_shown(display, outcome.job)
     return conclude(outcome, retry(args, outcome.job), time.monotonic() - started, shown=shown)
+
+
+def _asker(args: argparse.Namespace) -> Asker:
+    return Asker.MANIFEST if args.file else Asker.SHELL
 
 
 def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
@@ -105,7 +109,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     os.environ.update(args.env)
     command = [*(("-m",) if args.module else ()), args.script, *args.script_args]
     try:
-        end = script.run(job, command, debug=args.pdb)
+        end = script.run(job, command, debug=args.pdb, asker=Asker.SHELL)
     except LaunchError as error:
         raise CommandError(str(error), next_step=CORRECT) from None
     if end is None:  # rank 0's process says how the job ended
@@ -262,6 +266,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
     return failure.Retry(
         command=shlex.join(words),
         script=f"-m {args.script}" if args.module else args.script or args.file,
+        asker=_asker(args),
         storage=defaults.job_storage(job) or "the storage path",
     )
 

@@ -19,6 +19,7 @@ from trainjob.launch.outcome.reports import Follower
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import wording
+from trainjob.screen.asked import Asker
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Fit:
             validation=self._settings.validation,
         )
         body = payload.dumps(content)
-        options = LocalOptions(prepare=lambda folder: self._prepare(folder, body), collect=self._collect)
+        options = LocalOptions(
+            prepare=lambda folder: self._prepare(folder, body), collect=self._collect, asker=Asker.PYTHON
+        )
         self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
         try:
             if self._settings.run.name and self._name != self._settings.run.name:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainjob.screen import wording
+from trainjob.screen.asked import Asker, in_words_of
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ ADVICE = {
     contract.REASON_SIGNAL: "Find out who sent the signal (`dmesg | tail` shows the kernel's own kills)",
     contract.REASON_OOM: "Lower the batch size or the number of processes on this machine; `dmesg | tail` shows what "
     "was killed",
-    contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; --env TORCH_DISTRIBUTED_DEBUG=DETAIL "
-    "names the operation",
+    contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; TORCH_DISTRIBUTED_DEBUG=DETAIL in the "
+    "environment names the operation",
     contract.REASON_RANK_ENDED_EARLY: "Make all ranks call report() and barrier() equally often; one returned while "
     "others still waited",
     contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang` shows where each rank stood",
     contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
-    "another with --storage",
+    "another (spec.checkpoint.storage)",
     contract.REASON_STAGING_FULL: "Make room where checkpoints are staged: the sentence above says where",
     contract.REASON_NOT_SHARED: "Give a storage that all workers share: the sentence above names those that do not",
     contract.REASON_INTERNAL: "Look at the worker's last lines above, and mend what the agent lacked there",
@@ -62,7 +63,7 @@ ADVICE = {
     contract.REASON_INVALID_SPEC: "Correct the manifest (`tj validate -f FILE` checks it without running)",
     contract.REASON_RULE: "The exit code matched a rule with action Fail; fix what it stands for",
     contract.REASON_NO_PROGRESS: "Several attempts failed without a new report; fix the cause above first",
-    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts with --max-failures",
+    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts (spec.failurePolicy.maxFailures)",
 }
 """What to do about each reason; a test holds it complete for every reason that can fail a job."""
 
@@ -71,8 +72,8 @@ ON_A_CLUSTER = {
     contract.REASON_SIGNAL: "Find out who sent the signal (`tj events {job}`; exit code 137 without an OOM kill is "
     "often the node's)",
     contract.REASON_OOM: "Lower the batch size, or raise the container's memory limit",
-    contract.REASON_COMMUNICATION: "Look for a rank that stopped or hung (`tj logs {job} --rank all`); --env "
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL names the operation",
+    contract.REASON_COMMUNICATION: "Look for a rank that stopped or hung (`tj logs {job} --rank all`); "
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL in the environment names the operation",
     contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang {job}` shows where each rank stood",
     contract.REASON_START: "Try the container's command in its image: it cannot start, so it was not tried again",
     contract.REASON_STORAGE: "Check the volume that holds {storage}: whether it is mounted, has room, and lets the "
@@ -84,7 +85,6 @@ ON_A_CLUSTER = {
     contract.REASON_POD_FAILED: "Look at the pod's last lines (`tj logs {job} --rank all`) and `tj events {job}`",
     contract.REASON_START_FAILED: "Look at the pods' last lines (`tj logs {job} --rank all`): they ended before the "
     "ranks could start",
-    contract.REASON_LIMIT: "Fix the cause above, or allow more restarts (spec.failurePolicy.maxFailures)",
 }
 """The same where there are pods instead of processes of this machine."""
 
@@ -105,6 +105,7 @@ class Retry:
     storage: str
     job: str | None = None
     """On a cluster: how commands name the job."""
+    asker: Asker = Asker.MANIFEST
 
 
 def headline(failure: Failure) -> str:
@@ -188,6 +189,7 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     )
     own = by_its_words(failure, on_a_cluster=retry.job is not None) if failure is not None else None
     text = known.get(reason, "Look at the lines above")
+    text = in_words_of(retry.asker, text)
     return own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
 
 

@@ -69,7 +69,7 @@ def no_room(error: BaseException) -> str:
         ):
             return (
                 f" (a volume is full: if what was written went to TMPDIR, {os.environ.get('TMPDIR', '/tmp')}, that is "
-                "the staging volume, and spec.checkpoint.staging.sizeLimit gives it more room)"
+                "where checkpoints are staged too; on a cluster spec.checkpoint.staging.sizeLimit gives it more room)"
             )
     return ""
 

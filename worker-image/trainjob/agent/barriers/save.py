@@ -99,4 +99,4 @@ class Save:
 
 def refusal(why: List[str]) -> str:
     """strict: what would be a warning fails the report, before anybody was told that it is saved."""
-    return f"Nothing was saved, as spec.checkpoint.strict is set: {'; '.join(why)}"
+    return f"Nothing was saved, as checkpoints of this job are strict: {'; '.join(why)}"

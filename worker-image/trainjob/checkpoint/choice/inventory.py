@@ -71,17 +71,34 @@ def lineage(store: Store, run: int) -> List[Entry]:
     """The checkpoint folders of a run, and of those before it in the same folder from which it goes on, each up to the
     checkpoint that the next one began with; oldest first. Where a claim cannot be read, nothing before it is known.
     """
-    found: List[Entry] = []
-    last: Optional[CheckpointId] = None
+    bounds = ancestry(store, run)
+    return [each for k in sorted(bounds) for each in look(store, k) if within(each.id, bounds)]
+
+
+Ancestry = Mapping[int, Optional[CheckpointId]]
+"""By run the last of its checkpoints that belong to a lineage; None: all do."""
+
+
+def ancestry(store: Store, run: int) -> Ancestry:
+    """A run and those before it from which it goes on."""
+    found: Dict[int, Optional[CheckpointId]] = {run: None}
     while True:
-        found = [each for each in look(store, run) if last is None or each.id <= last] + found
         try:
             claim = runs.read_claim(store, run)
         except DamagedError:
             return found
         if claim is None or claim.uri is not None or claim.resumes is None or claim.resumes.run >= run:
             return found
-        run, last = claim.resumes.run, claim.resumes
+        run = claim.resumes.run
+        found[run] = claim.resumes
+
+
+def within(id_: CheckpointId, lineage: Ancestry) -> bool:
+    """Whether a checkpoint belongs to it."""
+    if id_.run not in lineage:
+        return False
+    last = lineage[id_.run]
+    return last is None or id_ <= last
 
 
 def _with(entry: Entry, measured: Mapping[CheckpointId, Validation]) -> Entry:

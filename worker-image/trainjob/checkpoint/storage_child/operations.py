@@ -110,8 +110,8 @@ def _commit(store: Store, fields: Fields, _progress: Progress) -> Fields:
 
 
 def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
-    rows, over = [], set(fields.get("over", ()))
-    for entry in inventory.look(store, int(fields["run"])):
+    rows, over, run = [], set(fields.get("over", ())), int(fields["run"])
+    for entry in inventory.lineage(store, run):
         if entry.good and entry.manifest is not None:
             note, uri = entry.manifest.note, store.uri(entry.prefix)
             shown = {
@@ -124,7 +124,8 @@ def _reported(store: Store, fields: Fields, _progress: Progress) -> Fields:
                 "elsewhere": entry.manifest.is_note,
             }
             if entry.validation:
-                given_up = entry.validation == validations.PENDING and str(entry.id) in over
+                # Nobody goes on with those of an earlier run.
+                given_up = entry.validation == validations.PENDING and (str(entry.id) in over or entry.id.run != run)
                 shown["validation"] = validations.FAILED if given_up else entry.validation
             rows.append({**shown, "metrics": dict(note.metrics)})
     return {"checkpoints": rows}

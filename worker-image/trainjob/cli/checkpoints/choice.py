@@ -36,7 +36,7 @@ class Found:
 
     place: Place
     entries: tuple[Entry, ...]
-    """Of one run, or of all; oldest first."""
+    """Of one run and those that it goes on from, or of all; oldest first."""
     run: int | None
     """The run that is meant: the newest, unless another was asked for."""
     others: int
@@ -69,8 +69,9 @@ def look(place: Place, *, everything: bool = False, run: int | None = None) -> F
         ids = stored.ids(place.store)
         newest = max([*runs.numbers(place.store), *(id_.run for id_ in ids)], default=None)
         meant = newest if run is None else run
-        shown = inventory.look(place.store, None if everything else meant) if meant is not None else []
-        own = [entry for entry in shown if entry.id.run == meant]
+        lineage = inventory.ancestry(place.store, meant) if meant is not None else {}
+        shown = [] if meant is None else inventory.look(place.store) if everything else _of(place, lineage)
+        own = [entry for entry in shown if inventory.within(entry.id, lineage)]
         used = _used(place, newest, own) if meant == newest else set()
         latest = inventory.latest(own)
         if latest is None and meant is not None:
@@ -79,8 +80,13 @@ def look(place: Place, *, everything: bool = False, run: int | None = None) -> F
                 shown = [latest, *shown]
         policy = checkpoint_places.policy(place, meant)
         best = inventory.best(own, policy)
-    others = 0 if everything else sum(id_.run != meant for id_ in ids)
+    others = 0 if everything else sum(not inventory.within(id_, lineage) for id_ in ids)
     return Found(place, tuple(shown), meant, others, policy, latest and latest.id, best and best.id, frozenset(used))
+
+
+def _of(place: Place, lineage: inventory.Ancestry) -> list[Entry]:
+    found = [entry for run in sorted(lineage) for entry in inventory.look(place.store, run)]
+    return [entry for entry in found if inventory.within(entry.id, lineage)]
 
 
 def _origin(place: Place, run: int) -> Entry | None:

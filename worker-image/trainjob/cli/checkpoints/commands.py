@@ -207,11 +207,9 @@ def _notes(found: Found, entries: Sequence[Entry], everything: bool) -> None:
     left = len(found.entries) - len(entries) if found.place.single is None else 0
     notes = []
     if found.others:
-        used = ", ".join(str(id_) for id_ in sorted(found.used) if id_.run != found.run)
-        notes.append(
-            f"{wording.count(found.others, 'checkpoint')} of other runs: --all"
-            + (f"; run {found.run} started from {used}" if used else "")
-        )
+        notes.append(f"{wording.count(found.others, 'checkpoint')} of other runs: --all")
+    if used := ", ".join(str(id_) for id_ in sorted(found.used) if id_.run != found.run):
+        notes.append(f"run {found.run} started from {used}")
     if left and not everything:
         notes.append(f"{left} not committed: --all")
     notes += [f"{entry.id} is damaged: {entry.why}" for entry in entries if entry.why]

@@ -57,7 +57,7 @@ def _scored(found: Found, place: Place, args: argparse.Namespace) -> Found:
             code=CLI_USAGE,
         )
     policy = Policy(None, args.metric, mode)
-    best = inventory.best((entry for entry in found.entries if entry.id.run == found.run), policy)
+    best = inventory.best(found.entries, policy)
     return replace(found, policy=policy, best=None if best is None else best.id)
 
 

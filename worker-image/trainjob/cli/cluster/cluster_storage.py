@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def next_step(error: StoreError, cluster: Settings | None) -> str:
     """What to type after a refusal of the storage; the error's own text has the cause."""
     text = str(error)
     if "needs boto3" in text:
-        return "pip install 'trainjob[worker]' (into the Python that runs tj), then the same command again"
+        return f"{sys.executable} -m pip install boto3, then the same command again"
     if cluster is not None and cluster.secret and ("no credentials" in text or "credentials are not valid" in text):
         words = [
             f"{name}=$(kubectl get secret {cluster.secret} -n {cluster.namespace} -o jsonpath='{{.data.{name}}}' | "

@@ -119,7 +119,7 @@ def crd(patient: Patient) -> Finding:
             "crd",
             Level.WARN,
             f"{CRD} is of version {said}, this command of {version('trainjob')}",
-            f"pip install 'trainjob=={said}', or {patient.install}",
+            f"bring both to one version: TrainJob {said} where `tj` runs, or {patient.install}",
         )
     return Finding("crd", Level.OK, f"{CRD} {contract.VERSION}" + (f", version {said}" if said else ""))
 

@@ -61,6 +61,7 @@ def conclude(record: Record, *, shown: bool = False) -> int:
             command=listing.command(record),
             script=listing.command(record),
             storage=record.folder or "the storage path",
+            asker=listing.asker(record),
         )
         lines, code = failure.explain(job, again, shown=shown), CLI_JOB_FAILED
     else:

@@ -13,6 +13,7 @@ from trainjob.cli.local import find
 from trainjob.launch.local.registry import records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import table, wording
+from trainjob.screen.asked import Asker
 from trainjob_api.contract import CLI_OK
 
 HEADER = ("NAME", "STATUS", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
@@ -88,6 +89,14 @@ def command(record: Record) -> str:
     elif words:
         words[0] = os.path.basename(words[0])
     return shlex.join(words)
+
+
+def asker(record: Record) -> Asker:
+    """In whose words its failure is explained."""
+    words = command(record).split()
+    if words[:2] != ["tj", "run"]:
+        return Asker.PYTHON
+    return Asker.MANIFEST if "-f" in words or "--file" in words else Asker.SHELL
 
 
 def _short(path: str) -> str:

@@ -72,7 +72,12 @@ def advice(record: Record, state: str) -> list[str]:
         ]
     if state == "Failed" and job is not None and job.status.last_failure is not None:
         where = job.status.condition("Failed")
-        retry = failure.Retry(command=again, script=again, storage=record.folder or "the storage path")
+        retry = failure.Retry(
+            command=again,
+            script=again,
+            storage=record.folder or "the storage path",
+            asker=listing.asker(record),
+        )
         reason = where.reason if where else job.status.last_failure.reason
         resumes = find.saved(job)
         return [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -76,7 +77,7 @@ class Api:
         except ImportError:
             raise ApiError(
                 "the Python package `kubernetes`, which speaks to clusters, is not installed",
-                next_step="pip install 'trainjob[cli]'",
+                next_step=f"{sys.executable} -m pip install kubernetes, then the same again",
             ) from None
         where = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 

@@ -26,6 +26,7 @@ from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
+from trainjob.screen.asked import Asker, job_in_words_of
 from trainjob_api import contract, defaults
 from trainjob_api.validation import parse_trainjob
 
@@ -279,6 +280,7 @@ class _Narrator:
             _say(update.text)
 
     def _status(self, job: TrainJob) -> None:
+        job = job_in_words_of(Asker.PYTHON, job)
         status = job.status
         waits = _waits_for(job)
         if waits is not None and waits != self._waits:

@@ -19,9 +19,10 @@ from typing import Any, TypedDict
 
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.in_process.telling import STATUS, Telling, own_output
-from trainjob.launch.local.backend import LocalEvent, run_job
+from trainjob.launch.local.backend import LocalEvent, LocalOptions, run_job
 from trainjob.launch.local.lock import JobRunning
 from trainjob.screen import streams
+from trainjob.screen.asked import Asker
 from trainjob_api.v1alpha1 import TrainJob
 
 RETRY_S = 0.2
@@ -38,6 +39,8 @@ class Order(TypedDict):
     """Whether they and the job's states are told on standard output instead, to a process that shows them itself."""
     patience_s: float
     """How long a job of that name that is just ending is waited for."""
+    asker: str
+    """In whose words it speaks, as `screen.asked` has them."""
 
 
 def main() -> int:
@@ -57,7 +60,7 @@ def _run(order: Order, telling: Telling) -> dict[str, object]:
     deadline = time.monotonic() + order["patience_s"]
     while True:
         try:
-            outcome = run_job(job, listener=listen)
+            outcome = run_job(job, options=LocalOptions(asker=Asker(order["asker"])), listener=listen)
         except JobRunning as error:
             if time.monotonic() > deadline:
                 return {"refused": str(error)}

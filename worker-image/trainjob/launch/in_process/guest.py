@@ -28,6 +28,7 @@ from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
 from trainjob.launch.local.registry.recorder import ENV_COMMAND
+from trainjob.screen.asked import Asker
 from trainjob.screen.display import Display
 from trainjob.session import calls, link, rank_state
 from trainjob_api import contract, defaults
@@ -119,11 +120,20 @@ class Guest:
 
     _made = 0
 
-    def __init__(self, job: TrainJob, where: Place, *, show: bool = True, display: Display | None = None) -> None:
+    def __init__(
+        self,
+        job: TrainJob,
+        where: Place,
+        *,
+        show: bool = True,
+        display: Display | None = None,
+        asker: Asker = Asker.PYTHON,
+    ) -> None:
         """`show`: notes and the agent's words on standard error; with a `display` it is told them instead, and the
-        job's states, from another thread.
+        job's states, from another thread. `asker`: in whose words they are.
         """
         Guest._made += 1
+        self._asker = asker
         self._where, self._show, self._display = where, show, display
         self._folder = _folder(f"{where.key}-{Guest._made}" if where.torchrun else "")
         self._job = _adapted(job, where, self._folder)
@@ -171,7 +181,14 @@ class Guest:
     def _order(self) -> Order:
         patience_s = _RESTART_S if self._where.torchrun else 0.0
         tell = self._display is not None
-        return {"job": self._job.to_json(), "show": self._show, "tell": tell, "patience_s": patience_s}
+        order: Order = {
+            "job": self._job.to_json(),
+            "show": self._show,
+            "tell": tell,
+            "patience_s": patience_s,
+            "asker": self._asker.value,
+        }
+        return order
 
     def _place_from_stand_in(self) -> dict[str, str]:
         """The environment of this rank, once the agent has started it."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trainjob.launch import job as jobs
 from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.screen import streams
+from trainjob.screen.asked import Asker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
 
 
-def run(job: TrainJob, command: list[str], *, debug: bool = False) -> End | None:
+def run(job: TrainJob, command: list[str], *, debug: bool = False, asker: Asker = Asker.PYTHON) -> End | None:
     """Run `script.py arguments` or `-m module arguments` as this process's `__main__`: how the job ended (None on
     other ranks than 0). An exception of the script was printed as Python would; `debug`: then pdb stands where it was
     raised.
     """
     from trainjob.session import rank
 
-    guest = Guest(job, place(os.environ))
+    guest = Guest(job, place(os.environ), asker=asker)
     guest.begin()
     error: BaseException | None = None
     hook = sys.excepthook

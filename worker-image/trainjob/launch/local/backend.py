@@ -16,7 +16,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from trainjob.agent.processes import cores
@@ -26,6 +26,8 @@ from trainjob.launch.local.drive import Driver, Stop
 from trainjob.launch.local.kubelet import Machine
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry.recorder import Recorder
+from trainjob.launch.outcome.log_choice import AGENT
+from trainjob.screen.asked import Asker, in_words_of, job_in_words_of
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -44,6 +46,8 @@ class LocalOptions:
     """Called with the job's private folder before pods start; what is put there goes when the job ends."""
     collect: Callable[[str], None] | None = None
     """Called with that folder after the last pod ended, before it is removed."""
+    asker: Asker = Asker.MANIFEST
+    """In whose words the job's events and its record are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +111,7 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
         driver = Driver(_with_own_port(job), machine, token, lambda: recorder.asked_to_stop)
         final: TrainJob | None = None
         try:
-            final, interrupted = _Session(driver, tell, recorder).run()
+            final, interrupted = _Session(driver, tell, recorder, options.asker).run()
         finally:
             recorder.end(final or driver.job)
         if options.collect is not None:
@@ -151,8 +155,9 @@ def base_environment(options: LocalOptions | None = None) -> dict[str, str]:
 class _Session:
     """The caller's side of a running job: hands events on, answers Ctrl-C."""
 
-    def __init__(self, driver: Driver, tell: Listener, recorder: Recorder) -> None:
+    def __init__(self, driver: Driver, tell: Listener, recorder: Recorder, asker: Asker) -> None:
         self._driver = driver
+        self._asker = asker
         self._tell = tell
         self._recorder = recorder
         self._events: queue.SimpleQueue[LocalEvent | None] = queue.SimpleQueue()
@@ -221,14 +226,19 @@ class _Session:
 
     def _drive(self) -> None:
         try:
-            self._result = self._driver.run(self._publish)
+            self._result = job_in_words_of(self._asker, self._driver.run(self._publish))
         except BaseException as error:  # the thread's top: the caller raises it
             self._error = error
         finally:
             self._events.put(None)
 
     def _publish(self, kind: Literal["status", "line", "event", "note"], **content: Any) -> None:
-        self._events.put(LocalEvent(kind=kind, **content))
+        event = LocalEvent(kind=kind, **content)
+        if event.job is not None:
+            event = replace(event, job=job_in_words_of(self._asker, event.job))
+        elif event.text.startswith(AGENT):  # a rank's own lines are its script's
+            event = replace(event, text=in_words_of(self._asker, event.text))
+        self._events.put(event)
 
 
 @contextlib.contextmanager

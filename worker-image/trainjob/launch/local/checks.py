@@ -22,6 +22,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.launch.job import is_s3
 from trainjob.launch.local import gpus
 from trainjob.launch.local.environment import expand
+from trainjob.launch.local.installed import origin
 from trainjob_api import defaults
 from trainjob_api.command import parse_python
 from trainjob_api.v1alpha1 import TrainJob
@@ -233,6 +234,6 @@ def check_interpreter(program: str, environment: Mapping[str, str]) -> None:
     if answer.returncode:
         last = answer.stderr.strip().splitlines()[-1:] or [""]
         raise LaunchError(
-            f"{program} cannot import trainjob ({last[0]}): install it there (`{program} -m pip install trainjob`), "
+            f"{program} cannot import trainjob ({last[0]}): install it there (`{program} -m pip install {origin()}`), "
             f"or run with {sys.executable}"
         )

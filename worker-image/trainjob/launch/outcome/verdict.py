@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from trainjob.screen import failure as words
+from trainjob.screen.asked import Asker, job_in_words_of
 from trainjob.session.errors import TrainJobError
 from trainjob_api import contract
 
@@ -62,6 +63,7 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
     """The error for a job that has failed: the first cause, its traceback, what kept it from continuing, and what to do
     where that can be told.
     """
+    job = job_in_words_of(Asker.PYTHON, job)
     failed, failure = job.status.condition("Failed"), job.status.last_failure
     said = failed.message if failed is not None else "it ended without a word"
     reason = f"{failed.reason}: " if failed is not None else ""

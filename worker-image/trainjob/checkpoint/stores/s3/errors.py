@@ -190,8 +190,8 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
     if code in _WRONG:
         return (
             unusable,
-            f"the credentials are not valid {at}. Check the Secret (spec.checkpoint.s3.credentialsSecret), or "
-            "AWS_ACCESS_KEY_ID and its key.",
+            f"the credentials are not valid {at}. Check AWS_ACCESS_KEY_ID and its key; on a cluster the "
+            "Secret (spec.checkpoint.s3.credentialsSecret).",
         )
     if code in _LASTING_NAMES[:3] or code in ("UnauthorizedSSOTokenError", "TokenRetrievalError"):
         return (
@@ -211,8 +211,8 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
         )
         return (
             unusable,
-            f"the bucket is in another region{region}. Set spec.checkpoint.s3.region (or AWS_REGION), and look at "
-            "the endpoint.",
+            f"the bucket is in another region{region}. Set AWS_REGION (on a cluster: spec.checkpoint.s3.region), and "
+            "look at the endpoint.",
         )
     if code in _DENIED or given.status == 403:
         needed = (
@@ -221,7 +221,7 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
         )
         return unusable, f"these credentials have no right to do that. Needed are {needed}."
     if code == UNTRUSTED:
-        named = "Name its authority in spec.checkpoint.s3.caConfigMap, or its file in AWS_CA_BUNDLE"
+        named = "Name its authority's file in AWS_CA_BUNDLE (on a cluster: spec.checkpoint.s3.caConfigMap)"
         return unusable, f"the certificate of {where.endpoint} is not trusted here, or is another host's. {named}."
     if code == NO_TLS:
         return (
@@ -232,7 +232,7 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
         return (
             errors.UNREADABLE,
             f"the store does not answer: the host of {where.endpoint} has no address here. Correct "
-            "spec.checkpoint.s3.endpointURL, or the DNS.",
+            "AWS_ENDPOINT_URL_S3 (on a cluster: spec.checkpoint.s3.endpointURL), or the DNS.",
         )
     if given.status == 409:
         return (

@@ -237,8 +237,7 @@ def _readable(bundle: Optional[str]) -> None:
         raise StoreError(
             errors.INVALID,
             f"AWS_CA_BUNDLE={bundle} is no file with certificates in PEM that can be read ({error}). Check the "
-            "ConfigMap of spec.checkpoint.s3.caConfigMap "
-            "(its key is ca.crt), or the variable.",
+            "variable; on a cluster the ConfigMap of spec.checkpoint.s3.caConfigMap (its key is ca.crt).",
         ) from error
 
 
@@ -254,7 +253,7 @@ def _connect(settings: Settings) -> _Connected:
         raise StoreError(
             errors.INVALID,
             f"storage at s3:// needs boto3, which this Python cannot import ({error}). Install it where the workers "
-            "run: pip install trainjob[worker]",
+            "run: pip install boto3",
         ) from error
     config = Config(
         connect_timeout=min(CONNECT_S, settings.timeout_s),
@@ -279,7 +278,8 @@ def _connect(settings: Settings) -> _Connected:
     except (BotoCoreError, ValueError) as error:
         raise StoreError(
             errors.INVALID,
-            f"the settings for s3:// are not usable ({error}). Check the AWS_* variables and spec.checkpoint.s3.",
+            f"the settings for s3:// are not usable ({error}). Check the AWS_* variables (on a cluster: "
+            "spec.checkpoint.s3).",
         ) from error
     return _Connected(
         client,

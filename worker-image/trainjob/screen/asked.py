@@ -1,0 +1,69 @@
+"""What is said of a job, in the words of who asked for it: fields of a manifest, options of `tj run`, or arguments in
+Python. Pure.
+
+Agents, the control loop and the storage name settings by their fields, as they stand in the object. Applied where their
+words come out: by the local backend, and by the error that `fit()` raises.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
+
+
+class Asker(Enum):
+    """Who reads it."""
+
+    MANIFEST = "manifest"
+    SHELL = "shell"
+    PYTHON = "python"
+
+
+_WORDS = (
+    (r"resumeFrom is none", "--fresh was given", "resume_from_checkpoint is none"),
+    (r"checkpoint\.resumeFrom|resumeFrom", "--resume-from", "resume_from_checkpoint"),
+    (r"checkpoint\.storage", "--storage", "RunConfig.storage_path"),
+    (r"checkpoint\.strict", "--strict", "CheckpointConfig.strict"),
+    (r"checkpoint\.keep", "--keep", "CheckpointConfig.num_to_keep"),
+    (r"checkpoint\.onUploadFailure|onUploadFailure", "--on-upload-failure", "CheckpointConfig.on_upload_failure"),
+    (r"checkpoint\.scoreAttribute", None, "CheckpointConfig.checkpoint_score_attribute"),
+    (r"failurePolicy\.maxFailures", "--max-failures", "FailureConfig.max_failures"),
+    (r"hang\.action", "--hang", "RunConfig.hang_action"),
+    (r"hang\.afterSeconds", "--hang-after", "RunConfig.hang_after_s"),
+    (r"runtime\.prefork", "--prefork", "RunConfig.prefork"),
+    (r"runtime\.preload", "--preload", "RunConfig.preload"),
+)
+"""(field, option, argument); None: there is no option."""
+
+
+def in_words_of(asker: Asker, text: str) -> str:
+    """The text, with fields under the names by which this reader sets them."""
+    if asker is Asker.MANIFEST:
+        return text
+    for field, option, argument in _WORDS:
+        name = option if asker is Asker.SHELL else argument
+        if name is not None:
+            text = re.sub(rf"(?<![\w.])(?:spec\.)?(?:{field})(?![\w])", name, text)
+    return text
+
+
+def job_in_words_of(asker: Asker, job: TrainJob) -> TrainJob:
+    """The job, with what its status says put so."""
+    if asker is Asker.MANIFEST:
+        return job
+    status = job.status
+    update: dict[str, object] = {
+        "conditions": [
+            each.model_copy(update={"message": in_words_of(asker, each.message)}) for each in status.conditions
+        ]
+    }
+    if (failure := status.last_failure) is not None:
+        # What a rank raised is the user's own text.
+        if failure.traceback is None:
+            failure = failure.model_copy(update={"message": in_words_of(asker, failure.message)})
+        update["last_failure"] = failure
+    return job.model_copy(update={"status": status.model_copy(update=update)})
