@@ -77,7 +77,7 @@ def test_progress_metrics_attempts_and_failures_are_in_view() -> None:
         "2 ranks, attempt 2",
         "1 of 3 restarts used",
         "step 180/450 (40%)  40 ms/step  ETA 9.8s",
-        "loss=0.11 accuracy=0.975   checkpoint 1-1-4 at step 180, 1.0s ago",
+        "loss=0.11 accuracy=0.975   checkpoint 1-1-4 at step 180, 1s ago",
         "last failure: attempt 1, rank 1 on digits-1 raised ValueError: bad batch",
         "1 Started UserCodeError 2",
         "2 UserCodeError  2 1-1-4",

@@ -46,7 +46,7 @@ def test_a_running_job_has_four_facts_on_three_lines() -> None:
     assert lines == [
         "Running   2/2 workers   2 ranks, attempt 1   0 of 3 restarts used   12s",
         "━" * 11 + "─" * 17 + "  step 180/450 (40%)  40 ms/step  ETA 9.8s",
-        "loss=0.11 accuracy=0.975   checkpoint 1-1-4 at step 180, 1.0s ago",
+        "loss=0.11 accuracy=0.975   checkpoint 1-1-4 at step 180, 1s ago",
     ]
 
 

@@ -90,3 +90,10 @@ def test_the_sizes_of_an_elastic_job() -> None:
         "2, 4 or 8 ranks (elastic)",
         "2 to 8 ranks (elastic)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0s"), (0.4, "0s"), (42, "42s"), (105, "1m45s"), (7200, "2h00m"), (90000, "1d01h")]
+)
+def test_ages_are_shown_in_one_way(seconds: float, text: str) -> None:
+    assert wording.age(1000.0, 1000.0 + seconds) == text

@@ -146,7 +146,7 @@ def test_fit_shows_rank_0_and_returns_what_the_job_reported(
     shown = capsys.readouterr()
     assert "r00 | step 1" in shown.out
     assert "not shown" not in shown.out
-    assert "attempt 1 begins" in shown.err
+    assert "attempt 1 started" in shown.err and "loss=0.5" in shown.err
     assert (result.metrics, result.error) == ({"loss": 0.5}, None)
     assert result.checkpoint is not None
     assert (result.checkpoint.uri, result.checkpoint.step) == ("/data/runs/1-1-2", 2)

@@ -177,6 +177,8 @@ def test_a_module_is_tried_as_a_module() -> None:
         (["-m", "pakage.train"], "there is no module pakage; did you mean package?"),
         (["train.py", "--storage", "s3://"], '(it is "s3://")'),
         (["train.py", "--pdb"], "tj run --in-process --pdb train.py"),
+        (["--image", "repo/x", "train.py"], "--image is for jobs of a cluster: `tj run` starts processes of this"),
+        (["train.py", "--image=repo/x"], "next: on a cluster: tj submit SCRIPT --image IMAGE; here: leave --image out"),
     ],
 )
 def test_a_slip_in_a_command_is_told_before_anything_starts(

@@ -61,6 +61,17 @@ OPTIONS = {
 }
 """Options of other tools by our command, and ours. On this machine each rank is a worker, on a cluster each pod."""
 
+ON_A_CLUSTER = (
+    "--image",
+    "--namespace",
+    "--context",
+    "--kubeconfig",
+    "--pull-secret",
+    "--node-selector",
+    "--toleration",
+)
+"""What `tj submit` takes and `tj run` has no use for."""
+
 OUTPUT = {"--json": "-o json"}
 """The same for each command that has -o."""
 
@@ -81,6 +92,12 @@ def unknown(command: str | None, options: Sequence[str], script: str | None, wor
     of_the_script = "; arguments for the script go after --" if script is not None else ""
     for word in words:
         name = word.partition("=")[0]
+        if command == "run" and name in ON_A_CLUSTER:
+            return CommandError(
+                f"{name} is for jobs of a cluster: `tj run` starts processes of this machine, in its Python",
+                next_step=f"on a cluster: tj submit SCRIPT --image IMAGE; here: leave {name} out",
+                code=CLI_USAGE,
+            )
         if not name.startswith("-"):
             continue
         near = get_close_matches(name, options, 1, cutoff=0.75) if name.startswith("--") else []

@@ -103,6 +103,6 @@ def metrics(job: TrainJob, moment: Moment) -> str:
     if latest is not None:
         step = "" if latest.step is None else f" at step {latest.step}"
         dated = latest.time if not moment.last else None
-        age = "" if dated is None else f", {wording.duration(moment.now - dated.timestamp())} ago"
+        age = "" if dated is None else f", {wording.age(dated.timestamp(), moment.now)} ago"
         parts.append(f"checkpoint {latest.id}{step}{age}")
     return "   ".join(part for part in parts if part)

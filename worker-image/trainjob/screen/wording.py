@@ -25,6 +25,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def age(since: float, now: float) -> str:
+    """How long ago, in every table: `8s`, `42s`, `1m45s`, `3h12m`, `2d03h`."""
+    seconds = max(0, int(now - since))
+    return f"{seconds}s" if seconds < 10 else duration(seconds)
+
+
 def per_step(seconds: float) -> str:
     """Three significant digits, in the unit that fits: `850 us/step`, `12.4 ms/step`, `1.31 s/step`."""
     if seconds < 1e-3:

@@ -108,11 +108,5 @@ def reason(manifest: Manifest) -> str:
 
 
 def age(since: datetime | None, now: float) -> str:
-    """How long ago, in one unit as kubectl does for ages: `42s`, `7m`, `3h`, `12d`."""
-    if since is None:
-        return ""
-    seconds = max(0, int(now - since.timestamp()))
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+    """As `wording.age`; empty where it is not known."""
+    return "" if since is None else wording.age(since.timestamp(), now)

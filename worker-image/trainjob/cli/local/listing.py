@@ -64,7 +64,7 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
         state,
         "" if step is None else str(step) if total is None else f"{step}/{total}",
         "" if latest is None else latest.id,
-        f"{wording.duration(now - record.started)} ago",
+        f"{wording.age(record.started, now)} ago",
         wording.duration(over - record.started) if over else "",
         "" if record.folder is None else _short(record.folder.rsplit("/", 2)[0]),
     ]

@@ -26,7 +26,10 @@ from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
+from trainjob.screen import display as displays
+from trainjob.screen import wording
 from trainjob.screen.asked import Asker, job_in_words_of
+from trainjob.screen.display import Display
 from trainjob_api import contract, defaults
 from trainjob_api.validation import parse_trainjob
 
@@ -242,61 +245,57 @@ def gone(api: Api, namespace: str, name: str, uid: str, timeout_s: float | None)
 def fit(settings: Settings, backend: Kubernetes) -> results.Result:
     """Submit, show rank 0's lines and what happens to the job, and read the result."""
     run = submit(settings, backend)
-    _say(f"{run.name}: {settings.scaling.most} ranks in namespace {run.namespace}")
-    narrator = _Narrator(settings, run)
+    display = displays.choose(plain=False, silent=settings.run.verbose == 0)
+    narrator = _Narrator(settings, run, display)
     wanted = follow.Wanted(namespace=run.namespace, name=run.name, logs=True, selection=ranks.parse("0"))
     last = None
     try:
+        display.note(f"{run.name}: {wording.count(settings.scaling.most, 'rank')} in namespace {run.namespace}")
         for update in run._updates(wanted):
             last = update.job or last
             narrator.tell(update)
     except (KeyboardInterrupt, ApiError):
-        _say(
+        display.note(
             f"{run.name} continues: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
             "it, .cancel() stops it"
         )
         raise
+    finally:
+        display.close()
     assert last is not None
     return conclude(last, run.return_key(last))
 
 
 class _Narrator:
-    """Prints what happens, and calls the callbacks."""
+    """Shows what happens, and calls the callbacks."""
 
-    def __init__(self, settings: Settings, run: ClusterRun) -> None:
+    def __init__(self, settings: Settings, run: ClusterRun, display: Display) -> None:
+        self._display = display
         self._callbacks = settings.run.callbacks
         self._context = settings.context(run.name, f"{run.namespace}/{run.name}")
-        self._attempt, self._reports = 0, Reports()
+        self._reports = Reports()
         self._failure: Any = None
-        self._waits: str | None = None
 
     def tell(self, update: follow.Update) -> None:
         """One update."""
         if update.kind == "line":
-            print(update.text, flush=True)
+            self._display.line(update.text)
         elif update.job is not None:
             self._status(update.job)
         elif update.text:
-            _say(update.text)
+            self._display.note(update.text)
 
     def _status(self, job: TrainJob) -> None:
         job = job_in_words_of(Asker.PYTHON, job)
+        self._display.status(job)
         status = job.status
-        waits = _waits_for(job)
-        if waits is not None and waits != self._waits:
-            _say(f"waiting: {waits}")
-        self._waits = waits
         if status.last_failure is not None and status.last_failure != self._failure:
             self._failure = status.last_failure
-            _say(f"attempt {self._failure.attempt} failed: {verdict.describe(self._failure)}")
             for callback in self._callbacks:
                 callback.after_exception(
                     self._context,
                     {-1 if self._failure.rank is None else self._failure.rank: verdict.failed_error(self._failure)},
                 )
-        if status.attempt is not None and status.attempt.number != self._attempt:
-            self._attempt = status.attempt.number
-            _say(f"attempt {self._attempt} begins ({status.attempt.cause})")
         for metrics in self._reports.new(job) if self._callbacks else ():
             for callback in self._callbacks:
                 callback.after_report(self._context, metrics, None)
@@ -309,21 +308,6 @@ def conclude(job: TrainJob, return_key: str | None) -> results.Result:
     error = verdict.of_failed(job, on_a_cluster=True)
     error.result = result_of(job, error)
     raise error
-
-
-def _waits_for(job: TrainJob) -> str | None:
-    """The words of the first condition that a start waits for."""
-    if job.status.finished or job.status.attempt is not None:
-        return None
-    named = (job.status.condition(name) for name in ("ResourcesCreated", "PodsScheduled", "WorkersReady"))
-    return next(
-        (
-            condition.message or condition.reason
-            for condition in named
-            if condition is not None and condition.status != "True"
-        ),
-        None,
-    )
 
 
 def _phase(job: TrainJob | None) -> str:

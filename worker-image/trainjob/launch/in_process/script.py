@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainjob.launch import job as jobs
 from trainjob.launch.in_process.guest import Guest, opening, place
-from trainjob.screen import streams
+from trainjob.screen import notebook, streams
 from trainjob.screen.asked import Asker
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ class _Script:
             jobs.ScriptJob(command=(sys.executable, script), name=name, storage=storage or jobs.DEFAULT_STORAGE)
         )
         where = place(os.environ)
-        if where.rank == 0:
+        self._display = notebook.NotebookDisplay() if where.rank == 0 and notebook.in_kernel() else None
+        if self._display is not None:
+            self._display.note(opening(self._job, where))
+        elif where.rank == 0:
             streams.write(sys.stderr, opening(self._job, where))
-        self._guest = Guest(self._job, where)
+        self._guest = Guest(self._job, where, display=self._display)
         # A debugger that runs the script takes its exceptions and its end: then nobody knows whether it completed.
         self._error: BaseException | None = KeyboardInterrupt() if _debugged() else None
 
@@ -90,6 +93,10 @@ class _Script:
 
     def _ended(self) -> None:
         end = self._guest.close(self._error)
+        if self._display is not None:
+            if end is not None:
+                self._display.status(end.job)
+            self._display.close()
         if end is not None and self._error is None and not end.job.status.holds("Complete"):
             failed = end.job.status.condition("Failed")
             streams.write(sys.stderr, f"{self._job.metadata.name} failed: {failed.message if failed else 'stopped'}")
