@@ -260,6 +260,8 @@ STACKS_LIMIT = 4096
 """Characters of what is told of where all ranks stand."""
 HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
+DEFAULT_GRACE_S = 30
+"""Of a pod whose template says nothing of terminationGracePeriodSeconds: Kubernetes' default."""
 DRAIN_RESERVE_S = 10.0
 """Of a pod's grace period, what is kept for storing what was saved; before that its ranks may still reach a checkpoint.
 """

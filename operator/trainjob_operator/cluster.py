@@ -64,6 +64,14 @@ class Seen:
     gone: bool = False
 
 
+@dataclass(frozen=True)
+class NodeSeen:
+    """What is to become of a node: who says that it is about to be taken away; None: nobody does, or it is gone."""
+
+    name: str
+    leaving: str | None
+
+
 class Mark(Enum):
     """Where the watch stands."""
 
@@ -73,8 +81,10 @@ class Mark(Enum):
     """All of them were told, as they were at one moment after BEGIN or later; from now on changes follow."""
 
 
-News = Mark | Seen | JobKey
-"""What the watch tells; a key alone: something about this job may have changed."""
+News = Mark | Seen | NodeSeen | JobKey
+"""What the watch tells; a key alone: something about this job may have changed. Nodes come between any
+others, and only where they may be watched.
+"""
 
 
 class Cluster(Protocol):

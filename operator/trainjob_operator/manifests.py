@@ -114,7 +114,7 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
         authority_follows=follows,
         deleting="deletionTimestamp" in metadata,
         gone_by=time_of(metadata.get("deletionTimestamp")),
-        grace_s=metadata.get("deletionGracePeriodSeconds"),
+        grace_s=metadata.get("deletionGracePeriodSeconds", _own_grace(manifest)),
         scheduled=_scheduled(manifest, phase, conditions),
         ready=_holds(conditions, "Ready", phase is PodPhase.RUNNING),
         node=(manifest.get("spec") or {}).get("nodeName"),
@@ -160,6 +160,12 @@ def _slot(metadata: Manifest, job_name: str) -> int:
         if text.isascii() and text.isdigit() and len(text) < 11:
             return int(text)
     return UNKNOWN_SLOT
+
+
+def _own_grace(manifest: Manifest) -> float:
+    """The API server writes its default into every pod."""
+    grace = (manifest.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return contract.DEFAULT_GRACE_S if grace is None else grace
 
 
 def _scheduled(manifest: Manifest, phase: PodPhase, conditions: Mapping[str, Manifest]) -> bool:

@@ -1,6 +1,7 @@
 """What a node tells about a pod on it: that it is being taken away, or that it has fallen silent.
 
-Pure functions, called by `observe.py`, which reads nodes only of pods that were lost or are not heard.
+Pure functions, called by `observe.py`, which reads nodes only of pods that were lost or are not heard, and by the
+watches (`announced`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,21 @@ from trainjob_operator.cluster import Manifest
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.words import bounded
 
-LEAVING_TAINTS = ("node.kubernetes.io/out-of-service", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taints of nodes that somebody is about to take away; one with effect NoExecute takes the pods at once."""
+LEAVING_TAINTS = (
+    "node.kubernetes.io/out-of-service",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",  # before v1
+    "karpenter.sh/interruption",
+    "cloud.google.com/impending-node-termination",
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/scheduled-maintenance",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+)
+"""Taints of nodes that somebody is about to take away; one with effect NoExecute takes the pods at once. Others mark a
+node that may go (DeletionCandidateOfClusterAutoscaler, a rebalance recommendation) or a kind of nodes (spot pools).
+"""
 
 
 def on_node(pod: PodView, node: Manifest) -> PodView:
@@ -53,6 +67,15 @@ def why_taken(name: str, node: Manifest | None) -> str | None:
     ready = conditions.get("Ready")
     why = _leaving(node) or ("NotReady" if ready is not None and ready.get("status") != "True" else None)
     return f"its node {name} is {why}" if why else None
+
+
+def announced(node: Manifest) -> str | None:
+    """Who says that the node is about to be taken away, with all that runs there; None: nobody. That it is cordoned
+    means nothing for what runs there, and a taint of another kind takes its pods at once, or never.
+    """
+    taints = (node.get("spec") or {}).get("taints") or ()
+    key = next((taint.get("key") for taint in taints if taint.get("key") in LEAVING_TAINTS), None)
+    return f"its node {node['metadata']['name']} is {bounded(f'tainted: {key}')}" if key is not None else None
 
 
 def _leaving(node: Manifest) -> str | None:

@@ -10,8 +10,11 @@ import pytest
 from support.core import World, is_steady, seconds
 from trainjob_api import contract
 from trainjob_api.contract import Instruction, RankReport
+from trainjob_api.v1alpha1 import CheckpointSpec
+from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import LISTEN_S
 
 GRACE_S = 120.0
@@ -39,6 +42,17 @@ def leave(world: World, slot: int, grace_s: float = GRACE_S, **fields: object) -
     world.set_pod(slot, **{"deleting": True, "grace_s": grace_s, "gone_by": gone_by, **fields})
     if slot not in world.mute:
         runs(world, slot, draining=True)
+
+
+def announce(world: World, slot: int, how: str) -> None:
+    """It stands, and is to go; or its agent has had SIGTERM and nobody has deleted it."""
+    if how == "sigterm":
+        world.set_pod(slot, grace_s=GRACE_S)
+        runs(world, slot, draining=True)
+    elif how == "node":
+        world.set_pod(slot, notice="its node node-1 is tainted: karpenter.sh/disrupted")
+    else:
+        world.set_pod(slot, disrupted=True, disruption="TerminationByKubelet")
 
 
 def told(world: World, slot: int) -> Instruction:
@@ -183,3 +197,129 @@ def test_a_drain_puts_no_deadline_off() -> None:
     world.tick(1).turn()
     failed = world.status.condition("Failed")
     assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+
+
+# --- Pods that stand, and are to go -----------------------------------------------------------------------------------
+
+STORED = {"checkpoint": CheckpointSpec(storage="/checkpoints")}
+ANNOUNCED = ("sigterm", "node", "condition")
+
+
+def at_boundary(world: World) -> None:
+    """Its ranks wait behind a checkpoint that they have just saved."""
+    assert world.status.boundary is not None
+    runs(world, 0, boundary=boundaries.token(world.status.boundary), draining=world.agents[0].draining)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("how", ANNOUNCED)
+def test_a_worker_that_is_to_go_reaches_a_checkpoint_and_is_replaced(how: str, slot: int) -> None:
+    world = training(**STORED)
+    announce(world, slot, how)
+    assert drains(world) and is_steady(world) and world.status.boundary is not None
+    at_boundary(world)
+    world.turn()
+    sigterm = how == "sigterm"
+    assert world.status.history[0].end_cause == (contract.REASON_POD_LOST if sigterm else contract.REASON_PREEMPTED)
+    assert (world.status.failures.counted, world.status.failures.preemptions) == ((1, 0) if sigterm else (0, 1))
+    # Told to end, it ends by itself.
+    assert (slot in parse_slots(world.status.slots)) == sigterm
+
+
+def test_sigterm_gives_the_ranks_what_the_pods_own_grace_period_leaves() -> None:
+    world = training()
+    announce(world, 1, "sigterm")
+    assert drains(world)
+    assert (told(world, 1)["gone_s"], told(world, 1)["drain_s"]) == (GRACE_S, GRACE_S - contract.DRAIN_RESERVE_S)
+    world.tick(GRACE_S - contract.DRAIN_RESERVE_S - 1)
+    assert drains(world)
+    world.tick(1)
+    assert not drains(world)
+
+
+def test_sigterm_on_a_node_that_goes_is_a_preemption() -> None:
+    world = training(**STORED)
+    announce(world, 1, "node")
+    announce(world, 1, "sigterm")
+    assert drains(world)
+    world.tick(GRACE_S - contract.DRAIN_RESERVE_S)
+    assert not drains(world) and world.status.failures.preemptions == 1
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_a_notice_alone_stops_nobody_and_takes_no_time_from_the_grace_period(how: str) -> None:
+    world = training(**{**STORED, "boundary_timeout_seconds": GRACE_S})
+    announce(world, 1, how)
+    assert drains(world)
+    for _ in range(10):
+        assert drains(world.tick(GRACE_S))
+    leave(world, 1, disrupted=True)
+    assert drains(world) and told(world, 1)["gone_s"] == GRACE_S
+    world.tick(GRACE_S - contract.DRAIN_RESERVE_S - 1)
+    assert drains(world)
+    world.tick(1)
+    assert not drains(world) and world.status.failures.preemptions == 1
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_a_notice_that_is_taken_back_is_forgotten(how: str) -> None:
+    world = training(**STORED)
+    announce(world, 1, how)
+    assert drains(world) and world.status.boundary is not None
+    world.set_pod(1, notice=None, disrupted=False)
+    assert drains(world) and world.status.boundary is None
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_without_storage_no_pod_is_given_up_for_a_notice(how: str) -> None:
+    world = training()
+    announce(world, 1, how)
+    assert drains(world) and world.status.boundary is None
+
+
+@pytest.mark.parametrize("how", ANNOUNCED)
+def test_a_job_that_never_reported_trains_on_until_its_pod_goes(how: str) -> None:
+    world = World.of(workers=2, **STORED).run().tick(100)
+    for slot in (0, 1):
+        runs(world, slot)
+    announce(world, 1, how)
+    assert drains(world) and world.status.boundary is None
+
+
+def test_all_workers_of_a_node_that_goes_are_replaced_at_once() -> None:
+    world = training(workers=3, **STORED)
+    announce(world, 0, "node")
+    announce(world, 2, "node")
+    assert drains(world)
+    at_boundary(world)
+    world.turn()
+    assert world.status.failures.preemptions == 1
+    assert [slot in parse_slots(world.status.slots) for slot in (0, 1, 2)] == [False, True, False]
+
+
+def test_a_new_leader_lets_a_worker_drain_that_it_has_not_heard() -> None:
+    world = training()
+    announce(world, 1, "sigterm")
+    assert drains(world)
+    wish = world.status.boundary
+    world.mute = {0, 1}
+    world.agents.clear()
+    world.listening_since = world.now
+    assert drains(world) and world.status.boundary == wish
+    for slot in (0, 1):
+        runs(world, slot, attempt=1, draining=slot == 1)
+    assert drains(world) and world.status.boundary == wish
+
+
+def test_workers_that_are_to_go_before_they_train_are_replaced_after_ever_longer_pauses() -> None:
+    """Pods that tolerate every taint may come to such a node again and again."""
+    world = World.of(workers=1, **STORED)
+    for slot in range(3):
+        world.settle()
+        assert parse_slots(world.status.slots) == (slot,)
+        announce(world, slot, "node")
+        world.turn()
+        retry_at = world.status.timing.retry_at
+        if retry_at is not None:
+            world.now = max(world.now, retry_at)
+    assert retry_at is not None and world.status.failures.counted == 0

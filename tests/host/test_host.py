@@ -15,7 +15,7 @@ from support.apiserver import on_apiserver, why_not
 from support.patience import HANG_S
 from support.trainjobs import document
 from trainjob_api import contract
-from trainjob_operator.cluster import JobKey, Seen
+from trainjob_operator.cluster import JobKey, NodeSeen, Seen
 from trainjob_operator.k8s import host
 from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
@@ -44,7 +44,8 @@ def server() -> Iterator[ApiServer]:
 class Watch:
     """What a running watch has told so far."""
 
-    def __init__(self, settings: Settings, api: Api) -> None:
+    def __init__(self, settings: Settings, api: Api, nodes: bool = False) -> None:
+        self.nodes: list[NodeSeen] = []
         self.hints: list[JobKey] = []
         self.told: list[tuple[str, str, bool]] = []
         self.gaps = 0
@@ -62,10 +63,15 @@ class Watch:
                 ),
                 served=lambda: knows_trainjobs(api),
                 stop=self.stop,
+                nodes=nodes,
             )
         )
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: Seen | NodeSeen) -> None:
+        if isinstance(seen, NodeSeen):
+            self.nodes.append(seen)
+            self._news.set()
+            return
         self.hints.append(seen.key)
         self.told.append((seen.kind, seen.manifest["metadata"]["name"], seen.gone))
         self._news.set()
@@ -103,11 +109,15 @@ class Watch:
 
 
 def watch_it(
-    server: ApiServer, story: Callable[[Watch], Awaitable[None]], *flags: str, kubeconfig: Path | None = None
+    server: ApiServer,
+    story: Callable[[Watch], Awaitable[None]],
+    *flags: str,
+    kubeconfig: Path | None = None,
+    nodes: bool = False,
 ) -> Watch:
     async def run() -> Watch:
         api = await Api.connect(kubeconfig=str(kubeconfig or server.kubeconfig))
-        watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api)
+        watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api, nodes)
         try:
             await story(watch)
             watch.stop.set()
@@ -185,3 +195,26 @@ def test_a_kind_that_is_deleted_and_made_again_is_found_again(monkeypatch: pytes
             await watch.until(lambda: ("default", "again") in watch.hints)
 
         watch_it(server, story)
+
+
+def test_nodes_that_are_about_to_go_are_told_and_their_heartbeats_are_not(server: ApiServer) -> None:
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+
+    def change(patch: dict[str, Any]) -> None:
+        server.request("PATCH", "/api/v1/nodes/node-a", patch)
+
+    async def story(watch: Watch) -> None:
+        node = {"metadata": {"name": "node-a"}, "spec": {"taints": [taint]}}
+        await asyncio.to_thread(server.request, "POST", "/api/v1/nodes", node)
+        leaving = NodeSeen("node-a", "its node node-a is tainted: karpenter.sh/disrupted")
+        await watch.until(lambda: watch.nodes == [leaving])
+        await asyncio.to_thread(change, {"metadata": {"labels": {"beat": "1"}}})
+        await asyncio.to_thread(change, {"spec": {"taints": None}})
+        await watch.until(lambda: len(watch.nodes) > 1)
+        assert watch.nodes == [leaving, NodeSeen("node-a", None)]
+        await asyncio.to_thread(change, {"spec": {"taints": [taint]}})
+        await watch.until(lambda: len(watch.nodes) == 3)
+        await asyncio.to_thread(server.request, "DELETE", "/api/v1/nodes/node-a")
+        await watch.until(lambda: watch.nodes[2:] == [leaving, NodeSeen("node-a", None)])
+
+    watch_it(server, story, nodes=True)

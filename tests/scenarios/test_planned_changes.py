@@ -56,8 +56,10 @@ def test_two_four_two_workers_lose_no_step(stage: Stage, monkeypatch: pytest.Mon
     assert (told.status.failures.counted, told.status.failures.preemptions) == (0, 0)
 
 
-@pytest.mark.parametrize("slot", [0, 1])
-def test_a_worker_that_is_evicted_loses_no_step(stage: Stage, monkeypatch: pytest.MonkeyPatch, slot: int) -> None:
+@pytest.mark.parametrize(("how", "slot"), [("evicted", 0), ("evicted", 1), ("told to end", 1)])
+def test_a_worker_that_goes_away_loses_no_step(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str, slot: int
+) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
     evicted: list[int] = []
 
@@ -65,7 +67,10 @@ def test_a_worker_that_is_evicted_loses_no_step(stage: Stage, monkeypatch: pytes
         made = steps_of(stage)
         if not evicted and len(made) >= 5:
             evicted.append(slot)
-            Edited.newest.evict(slot, grace_s=GRACE_S)
+            if how == "evicted":
+                Edited.newest.evict(slot, grace_s=GRACE_S)
+            else:
+                os.kill(agent_of(stage, f"job-{slot}"), signal.SIGTERM)
         elif len({attempt for attempt, _, _ in made}) == 2:
             (stage.notes / "enough").touch()
 
@@ -74,8 +79,9 @@ def test_a_worker_that_is_evicted_loses_no_step(stage: Stage, monkeypatch: pytes
     made = steps_of(stage)
     assert [step for _, step, _ in made] == list(range(1, len(made) + 1)), told.text()
     ends = [entry.end_cause for entry in told.status.history]
-    assert ends == [contract.REASON_PREEMPTED, contract.REASON_COMPLETED], told.text()
-    assert (told.status.failures.counted, told.status.failures.preemptions) == (0, 1)
+    cause, books = (contract.REASON_PREEMPTED, (0, 1)) if how == "evicted" else (contract.REASON_POD_LOST, (1, 0))
+    assert ends == [cause, contract.REASON_COMPLETED], told.text()
+    assert (told.status.failures.counted, told.status.failures.preemptions) == books
 
 
 @pytest.mark.parametrize("who", ["the launcher", "everybody"])

@@ -535,6 +535,25 @@ def test_a_member_that_was_evicted_while_nobody_looked_was_taken_away(change: An
     run_virtual(main())
 
 
+@pytest.mark.parametrize("draining", [True, False])
+def test_the_node_of_a_member_that_is_told_to_end_tells_whether_it_is_taken_away(draining: bool) -> None:
+    """SIGTERM, and nobody has deleted its pod: a node that shuts down. A cordon alone takes nobody away."""
+
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": "0", "workers": 1}
+        status = {"slots": "0", "attempt": {**attempt, "worldSize": 1, "cause": "Started"}}
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, status)
+        uid = on_a_node(cluster, node="node-2")
+        cluster.add_node("node-2", {"unschedulable": True})
+        heard = {uid: replace(agent(uid), draining=draining)}
+        seen = await observe(cluster, job.key, lambda key: heard, EPOCH, EPOCH + timedelta(seconds=1))
+        assert (seen.pods[0].disrupted, seen.pods[0].grace_s) == (draining, 30)
+
+    run_virtual(main())
+
+
 def test_what_a_member_said_before_its_pod_was_gone_is_seen() -> None:
     async def main() -> None:
         cluster = MemoryCluster(VirtualClock())

@@ -181,6 +181,12 @@ def test_the_operator_killed_at_any_call_of_a_resize_ends_in_the_same_state(at: 
 
 def leave(how: str, slot: int, grace_s: int) -> Callable[[Simulation], object]:
     def evict(sim: Simulation) -> object:
+        if how == "told to end":
+            return sim.world.terminate(sim.agent(slot))
+        if how == "announced":
+            return sim.world.announce_eviction(sim.agent(slot))
+        if how == "tainted":
+            return sim.world.announce_node(sim.world.node_of(sim.agent(slot)))
         if how == "evicted":
             return sim.world.evict_pod(sim.agent(slot), grace_s=grace_s)
         agent = sim.agent(slot)
@@ -191,7 +197,7 @@ def leave(how: str, slot: int, grace_s: int) -> Callable[[Simulation], object]:
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-@pytest.mark.parametrize("how", ["evicted", "deleted"])
+@pytest.mark.parametrize("how", ["evicted", "deleted", "told to end", "announced", "tainted"])
 def test_a_worker_that_goes_away_reaches_a_checkpoint_first(how: str, slot: int) -> None:
     """Rank 0's worker too: its agent serves the others until the attempt has ended."""
 
@@ -201,10 +207,11 @@ def test_a_worker_that_goes_away_reaches_a_checkpoint_first(how: str, slot: int)
             leave(how, slot, 30)(sim)
             job = await sim.until_finished()
             assert job.status.holds("Complete"), job.status.to_json()
-            cause = contract.REASON_PREEMPTED if how == "evicted" else contract.REASON_POD_LOST
+            taken = how in ("evicted", "announced", "tainted")
+            cause = contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST
             assert [entry.end_cause for entry in job.status.history] == [cause, contract.REASON_COMPLETED]
             books = (job.status.failures.preemptions, job.status.failures.counted)
-            assert books == ((1, 0) if how == "evicted" else (0, 1))
+            assert books == ((1, 0) if taken else (0, 1))
             assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
 
     run_virtual(main())

@@ -53,6 +53,41 @@ def evict_pod(sim: Simulation, rng: random.Random) -> None:
         sim.world.evict_pod(agent)
 
 
+def terminate(sim: Simulation, rng: random.Random) -> None:
+    """SIGTERM without a deletion."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.terminate(agent)
+
+
+def announce_eviction(sim: Simulation, rng: random.Random) -> None:
+    """A pod is to go; it does so, or stays after all."""
+    agent = _some_agent(sim, rng)
+    if agent is not None:
+        sim.world.announce_eviction(agent)
+        after_all = rng.choice([sim.world.evict_pod, lambda one: sim.world.announce_eviction(one, on=False)])
+        sim.world.spawn(_later(rng.uniform(0.0, 40.0), lambda: after_all(agent) if agent.alive else None))
+
+
+def announce_node(sim: Simulation, rng: random.Random) -> None:
+    """A node is to go; its pods are evicted, or it stays after all."""
+    world = sim.world
+    nodes = sorted({pod["spec"]["nodeName"] for pod in sim.cluster.pods() if "nodeName" in pod["spec"]})
+    if not nodes or world.leaving_nodes or world.lost_nodes:
+        return
+    node = rng.choice(nodes)
+    world.announce_node(node)
+    drained = rng.random() < 0.5
+
+    def after_all() -> None:
+        for agent in list(world.agents.values()) if drained else ():
+            if world.node_of(agent) == node:
+                world.evict_pod(agent)
+        world.announce_node(node, on=False)
+
+    world.spawn(_later(rng.uniform(0.0, 40.0), after_all))
+
+
 def restart_container(sim: Simulation, rng: random.Random) -> None:
     agent = _some_agent(sim, rng)
     if agent is not None:
@@ -340,6 +375,9 @@ BLOWS: dict[str, Blow] = {
         crash_container,
         lose_pod,
         evict_pod,
+        terminate,
+        announce_eviction,
+        announce_node,
         restart_container,
         kill_operator,
         replace_operator,

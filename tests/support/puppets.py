@@ -96,6 +96,8 @@ class World:
         self.last_words = True
         """Ended agents leave termination messages."""
         self.lost_nodes: set[str] = set()
+        self.leaving_nodes: set[str] = set()
+        """Tainted: nothing new comes to them."""
         self.capacity: int | None = None
         """Pods that the nodes hold; None: any number."""
         self.are_apart: Callable[[int, int], bool] = lambda slot, leader: False
@@ -191,7 +193,11 @@ class World:
     def some_node(self) -> str:
         """One that is not lost; nodes come up as they are needed."""
         node = self.rng.choice(
-            [name for name in (f"node-{number}" for number in range(4)) if name not in self.lost_nodes]
+            [
+                name
+                for name in (f"node-{number}" for number in range(4))
+                if name not in self.lost_nodes | self.leaving_nodes
+            ]
         )
         with contextlib.suppress(Conflict):
             self.cluster.add_node(node)
@@ -388,6 +394,42 @@ class World:
             self.cluster.remove_pod(agent.namespace, agent.pod_name, grace_s=grace_s)
         except NotFound:
             return
+
+    def terminate(self, agent: Any) -> None:
+        """SIGTERM, and nobody deletes the pod: somebody's kill, a node that shuts down."""
+        if isinstance(agent, PlainScript):
+            self.crash_container(agent, exit_code=143)
+            return
+        self.incidents += 1
+        agent.drain()
+
+    def announce_eviction(self, agent: Any, on: bool = True) -> None:
+        """DisruptionTarget, and the pod stands; or it is taken back."""
+        self.evictions += on
+        disruption = {"type": "DisruptionTarget", "status": str(on), "reason": "EvictionByEvictionAPI"}
+        with contextlib.suppress(NotFound):
+            pod = self.cluster_pod(agent)
+            if pod is not None and pod["status"].get("phase") == "Running":
+                others = [entry for entry in pod["status"]["conditions"] if entry["type"] != "DisruptionTarget"]
+                status = {**pod["status"], "conditions": [*others, disruption]}
+                self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
+
+    def node_of(self, agent: Any) -> str:
+        """The node of its pod."""
+        return str(self.pod(agent.namespace, agent.pod_name)["spec"]["nodeName"])
+
+    def announce_node(self, node: str, on: bool = True) -> None:
+        """An autoscaler or the cloud is about to take it away: it is tainted, and its pods stand; or it is not, after
+        all.
+        """
+        self.evictions += on
+        self.leaving_nodes = self.leaving_nodes | {node} if on else self.leaving_nodes - {node}
+        with contextlib.suppress(NotFound):
+            self.cluster.taint_node(node, *(["karpenter.sh/disrupted"] if on else []))
+
+    def cluster_pod(self, agent: Any) -> Manifest | None:
+        """Its pod, while it is there."""
+        return next((pod for pod in self.cluster.pods() if pod["metadata"]["uid"] == agent.pod_uid), None)
 
     def restart_container(self, agent: PuppetAgent) -> None:
         """The container is started again in the same pod. The new agent knows nothing of the ranks but whether some

@@ -24,7 +24,7 @@ class Waits:
     """A planned end waits for a checkpoint; an agent's word, or the moment, ends that."""
 
     why: str
-    until: datetime
+    until: datetime | None
     event: Waker = Waker.AGENT
     bars_failure: bool = False
 
@@ -37,6 +37,7 @@ class MayEnd:
 
 
 NOTHING_SAVED = MayEnd("nothing runs that saves checkpoints")
+"""The wait itself is in vain."""
 
 
 def hold(turn: Turn, cause: str) -> Hold | None:
@@ -62,7 +63,7 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None) -> Waits | MayEnd
     if known is not None and word is not None and word.boundary == token(known):
         return _may_end(turn, f"{cause}: its ranks wait behind a checkpoint that they have just saved")
     until = until_when(turn, wish)
-    if turn.now >= until:
+    if until is not None and turn.now >= until:
         waited_s = elapsed(turn.now, wish.since)
         return _may_end(turn, f"{cause}: no report() with a checkpoint came within {waited_s:.0f} s")
     if wish != known:
@@ -78,13 +79,20 @@ def _may_end(turn: Turn, why: str) -> MayEnd:
 def waits_for(turn: Turn, wish: Boundary) -> str:
     """What a planned change waits for, and how long."""
     until = until_when(turn, wish)
-    return f"{wish.cause} waits for the next report() with a checkpoint, until {until:%H:%M:%S} UTC"
+    limit = "" if until is None else f", until {until:%H:%M:%S} UTC"
+    return f"{wish.cause} waits for the next report() with a checkpoint{limit}"
 
 
-def until_when(turn: Turn, wish: Boundary) -> datetime:
-    """How long a wish waits: boundaryTimeoutSeconds, and of a pod's grace period what storing leaves."""
-    until = after(wish.since, turn.spec.boundary_timeout_seconds)
-    return until if wish.gone_by is None else min(until, after(wish.gone_by, -contract.DRAIN_RESERVE_S))
+def until_when(turn: Turn, wish: Boundary) -> datetime | None:
+    """How long a wish waits: boundaryTimeoutSeconds, and of a pod's grace period what storing leaves. None: a worker
+    is to go, nobody knows when, and until then nothing is won by stopping.
+    """
+    timeout_s = turn.spec.boundary_timeout_seconds
+    if wish.gone_by is None:
+        return None if wish.cause == contract.REASON_PREEMPTED else after(wish.since, timeout_s)
+    # The notice before it, however long it stood, takes no time from the grace period.
+    told = max(aware(wish.since), after(wish.gone_by, -(wish.grace_seconds or 0.0)))
+    return min(after(told, timeout_s), after(wish.gone_by, -contract.DRAIN_RESERVE_S))
 
 
 def _goes_away(turn: Turn, wish: Boundary, grace_s: float) -> dict[str, object]:

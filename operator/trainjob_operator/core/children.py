@@ -78,6 +78,11 @@ def is_over(pod: PodView) -> bool:
     return pod.crashing or is_finished(pod)
 
 
+def is_announced(pod: PodView) -> bool:
+    """Whether Kubernetes says that the pod, or its node, is about to be taken away."""
+    return not pod.deleting and (pod.disrupted or pod.notice is not None)
+
+
 def sort_children(observed: Observed) -> Children:
     """Put every pod into its bucket. Plain pods have no agents, whoever claims to be one."""
     status, name = observed.job.status, observed.job.metadata.name

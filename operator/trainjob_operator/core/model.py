@@ -54,7 +54,8 @@ class PodView:
     gone_by: datetime | None = None
     """Of one that is being deleted: when its grace period is over, by the API server's clock."""
     grace_s: float | None = None
-    """Of one that is being deleted: how long its grace period is."""
+    """How long it has from SIGTERM on: the pod's own grace period, of one that is being deleted that of its deletion.
+    """
     scheduled: bool = True
     ready: bool = True
     node: str | None = None
@@ -71,6 +72,8 @@ class PodView:
     """A DisruptionTarget condition stands on it, or its node is being taken away."""
     disruption: str | None = None
     """Who says so, in what words."""
+    notice: str | None = None
+    """It stands, and its node is about to be taken away: who says so."""
     finished_at: datetime | None = None
     created_at: datetime | None = None
     scheduled_at: datetime | None = None

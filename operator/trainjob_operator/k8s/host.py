@@ -27,9 +27,10 @@ import aiohttp
 import kopf
 
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, Seen
+from trainjob_operator.cluster import ClusterError, NodeSeen, Seen
 from trainjob_operator.k8s.kube import seen_job, seen_pod
 from trainjob_operator.k8s.kubeapi import Connection
+from trainjob_operator.nodes import announced
 from trainjob_operator.process.settings import Settings
 
 REOPEN_S = 60
@@ -57,6 +58,7 @@ KIND_GONE = (
 )
 
 _PODS = ("", "v1", "pods")
+_NODES = ("", "v1", "nodes")
 _LISTED = (f"/{contract.PLURAL}", "/pods")
 """How the paths of the lists end."""
 
@@ -74,8 +76,8 @@ class WatchEnded(Exception):
 class Ears:
     """Who is told what the watch sees."""
 
-    tell: Callable[[Seen], None]
-    """A job or one of its pods is so, or is gone."""
+    tell: Callable[[Seen | NodeSeen], None]
+    """A job or one of its pods is so, or is gone; or what is to become of a node."""
     missed: Callable[[], None]
     """Objects were listed: what was deleted before this may never be told."""
     alive: Callable[[], None]
@@ -86,9 +88,16 @@ class Ears:
 
 
 async def watch_with_kopf(
-    *, settings: Settings, connect: Connect, ears: Ears, served: Callable[[], Awaitable[bool]], stop: asyncio.Event
+    *,
+    settings: Settings,
+    connect: Connect,
+    ears: Ears,
+    served: Callable[[], Awaitable[bool]],
+    stop: asyncio.Event,
+    nodes: bool = False,
 ) -> None:
-    """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes.
+    """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes. `nodes`: they
+    may be watched too.
 
     When the kind disappears (its CustomResourceDefinition was deleted) it is waited for: `served` says that it is back.
     Kopf does not see that by itself. Nor does it begin a list anew whose rest the API server has forgotten: then all of
@@ -97,7 +106,7 @@ async def watch_with_kopf(
     clock, rests = asyncio.get_running_loop().time, Rests()
     while not stop.is_set():
         begun = clock()
-        gone = await _watch_once(settings, connect, ears, stop)
+        gone = await _watch_once(settings, connect, ears, stop, nodes)
         if stop.is_set():
             return
         if not gone:
@@ -142,11 +151,11 @@ async def _rest(seconds: float, stop: asyncio.Event) -> None:
             await stop.wait()
 
 
-async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event) -> bool:
+async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event, nodes: bool) -> bool:
     """Until `stop` is set, the kind is gone, or a list has expired; whether it is gone. Raises WatchEnded."""
     bridge = _Bridge(asyncio.get_running_loop(), connect, ears)
     halt = threading.Event()
-    thread = threading.Thread(target=_run, args=(settings, bridge, halt), name="watch", daemon=True)
+    thread = threading.Thread(target=_run, args=(settings, bridge, halt, nodes), name="watch", daemon=True)
     thread.start()
     stopped = asyncio.create_task(stop.wait(), name="watch-stop")
     waits: set[asyncio.Future[Any]] = {stopped, bridge.broke, bridge.useless}
@@ -166,11 +175,11 @@ async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: as
     return bridge.useless.done() and bridge.useless.result() == HTTPStatus.NOT_FOUND
 
 
-def _run(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
+def _run(settings: Settings, bridge: _Bridge, halt: threading.Event, nodes: bool) -> None:
     """The thread: kopf's whole life."""
     said = ""
     try:
-        asyncio.run(_operate(settings, bridge, halt))
+        asyncio.run(_operate(settings, bridge, halt, nodes))
     except BaseException as error:  # a thread's top: whatever ends kopf must be told to the process
         said = _words(error)
     finally:
@@ -182,11 +191,11 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
 
 
-async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event) -> None:
+async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event, nodes: bool) -> None:
     others = asyncio.all_tasks()
     try:
         tasks = await kopf.spawn_tasks(
-            registry=_registry(bridge),
+            registry=_registry(bridge, nodes),
             settings=_kopf_settings(),
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
@@ -211,7 +220,7 @@ def _gave_up(bridge: _Bridge, task: asyncio.Task[None]) -> None:
         bridge.gave_up(_words(error))
 
 
-def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
+def _registry(bridge: _Bridge, nodes: bool) -> kopf.OperatorRegistry:
     """Our own registry: kopf's global one would try every client library it finds for a login."""
     registry = kopf.OperatorRegistry()
 
@@ -226,6 +235,16 @@ def _registry(bridge: _Bridge) -> kopf.OperatorRegistry:
     @kopf.on.event(*_PODS, registry=registry, labels={contract.LABEL_JOB: kopf.PRESENT})
     async def pod_changed(event: Any, **_: Any) -> None:
         bridge.tell(seen_pod(event["object"], event["type"] == "DELETED"))
+
+    if nodes:
+
+        @kopf.on.event(*_NODES, registry=registry)
+        async def node_changed(event: Any, **_: Any) -> None:
+            name = event["object"]["metadata"]["name"]
+            if event["type"] == "DELETED":
+                bridge.node_gone(name)
+            else:
+                bridge.tell_node(name, announced(event["object"]))
 
     return registry
 
@@ -297,8 +316,10 @@ class _Bridge:
         self._connect = connect
         self._ears = ears
         self._lock = threading.Lock()
-        self._seen: dict[str, Seen] = {}
-        """By UID."""
+        self._seen: dict[str | tuple[str], Seen | NodeSeen] = {}
+        """Jobs and pods by UID, nodes by a tuple of their name."""
+        self._nodes: dict[str, str | None] = {}
+        """By name, who says that it leaves: of nodes that nothing happens to each is told once."""
         self._closed = False
 
     def close(self) -> None:
@@ -309,9 +330,23 @@ class _Bridge:
 
     def tell(self, seen: Seen) -> None:
         """Handed over in batches: a burst of events wakes the main loop once."""
+        self._put(seen.manifest["metadata"]["uid"], seen)
+
+    def tell_node(self, name: str, leaving: str | None) -> None:
+        """The same of a node, if it is news: their heartbeats are many."""
+        if name not in self._nodes or self._nodes[name] != leaving:
+            self._nodes[name] = leaving
+            self._put((name,), NodeSeen(name, leaving))
+
+    def node_gone(self, name: str) -> None:
+        """It is there no more."""
+        self._nodes.pop(name, None)
+        self._put((name,), NodeSeen(name, None))
+
+    def _put(self, name: str | tuple[str], seen: Seen | NodeSeen) -> None:
         with self._lock:
             first = not self._seen
-            self._seen[seen.manifest["metadata"]["uid"]] = seen
+            self._seen[name] = seen
         if first:
             self._tell(self._hand_over)
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from trainjob_api import contract
 from trainjob_operator.clock import Clock, SystemClock
-from trainjob_operator.cluster import Conflict, JobKey, Manifest, Mark, News, NotFound, Seen
+from trainjob_operator.cluster import Conflict, JobKey, Manifest, Mark, News, NodeSeen, NotFound, Seen
 from trainjob_operator.k8s.kubeapi import Api, segment
 
 GAP_SETTLES_S = 0.2
@@ -31,9 +31,15 @@ class KubeCluster:
         self._namespaces = namespaces
         self._clock = clock or SystemClock()
         self._feeds: list[_Feed] = []
+        self._nodes: dict[str, NodeSeen] = {}
+        """Those that are about to be taken away: no list of `watch()` tells of them."""
 
-    def tell(self, news: Seen | JobKey) -> None:
-        """Something about a job is so, or may have changed: `watch()` will say it."""
+    def tell(self, news: Seen | NodeSeen | JobKey) -> None:
+        """Something about a job or a node is so, or may have changed: `watch()` will say it."""
+        if isinstance(news, NodeSeen):
+            self._nodes.pop(news.name, None)
+            if news.leaving is not None:
+                self._nodes[news.name] = news
         for feed in self._feeds:
             feed.add(news)
 
@@ -150,6 +156,8 @@ class KubeCluster:
             while True:
                 feed.begin()
                 yield Mark.BEGIN
+                for node in list(self._nodes.values()):
+                    yield node
                 async for seen in self._all():
                     yield seen
                 if not feed.missed:
@@ -192,7 +200,7 @@ class _Feed:
     def __init__(self) -> None:
         self.missed = False
         """Changes may have been missed."""
-        self._waiting: dict[object, Seen | JobKey] = {}
+        self._waiting: dict[object, Seen | NodeSeen | JobKey] = {}
         self._arrived = asyncio.Event()
 
     def begin(self) -> None:
@@ -200,18 +208,18 @@ class _Feed:
         self.missed = False
         self._waiting.clear()
 
-    def add(self, news: Seen | JobKey | None) -> None:
+    def add(self, news: Seen | NodeSeen | JobKey | None) -> None:
         """None: something may have been missed before this."""
         if news is None:
             self.missed = True
             self._waiting.clear()
         else:
-            name = news.manifest["metadata"]["uid"] if isinstance(news, Seen) else news
+            name = _name_of(news)
             self._waiting.pop(name, None)
             self._waiting[name] = news
         self._arrived.set()
 
-    async def next(self) -> Seen | JobKey | None:
+    async def next(self) -> Seen | NodeSeen | JobKey | None:
         """None: look whether something was missed."""
         while not self._waiting:
             self._arrived.clear()
@@ -219,6 +227,16 @@ class _Feed:
             if self.missed:
                 return None
         return self._waiting.pop(next(iter(self._waiting)))
+
+
+def _name_of(news: Seen | NodeSeen | JobKey) -> object:
+    match news:
+        case Seen():
+            return news.manifest["metadata"]["uid"]
+        case NodeSeen():
+            return NodeSeen, news.name
+        case key:
+            return key
 
 
 def _jobs(namespace: str) -> str:

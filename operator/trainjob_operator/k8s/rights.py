@@ -181,8 +181,8 @@ RULES = (
         where=Where.CLUSTER,
         group="",
         resource="nodes",
-        verbs=("get",),
-        why="a worker that went with its node is told from one that failed",
+        verbs=("get", "list", "watch"),
+        why="a worker that goes with its node is told from one that failed, and saves before",
         optional=True,
     ),
 )
@@ -233,6 +233,19 @@ def needed_rights(namespaces: Iterable[str], own_namespace: str, names: Mapping[
         if not rule.optional
         for namespace in _places(rule.where, jobs, own_namespace)
         for verb in rule.verbs
+    ]
+
+
+def node_rights(namespaces: Iterable[str]) -> list[Right]:
+    """To hear of nodes that are about to be taken away; none for an installation for some namespaces: it has no rights
+    beyond them.
+    """
+    return [
+        Right(verb=verb, group=rule.group, resource=rule.resource, namespace="", name="", why=rule.why)
+        for rule in RULES
+        if rule.resource == "nodes"
+        for _ in _places(rule.where, tuple(namespaces), "")
+        for verb in ("list", "watch")
     ]
 
 

@@ -220,6 +220,12 @@ class Known:
         went = self._departed.members(job)
         return Sight(job=job, pods=pods, service=entry.service, service_age_s=0.0 if finished else age, went=went)
 
+    def on_node(self, name: str) -> list[JobKey]:
+        """Jobs with a pod there, as far as is known."""
+        return [
+            key for key, entry in self._entries.items() if any(pod.view.node == name for pod in entry.pods.values())
+        ]
+
     def is_listed(self, key: JobKey) -> bool:
         """Whether the job and all its pods were told, and no doubt has come upon them."""
         entry = self._entries.get(key)

@@ -108,7 +108,8 @@ async def complete(
     if now is not None:
         pods = await _with_warnings(cluster, job, pods, now)
         silent = _silent(job, pods, agents, listening_since, now)
-        pods = await _on_their_nodes(cluster, job, pods, silent)
+        ending = frozenset(uid for uid, view in agents.items() if view.draining)
+        pods = await _on_their_nodes(cluster, job, pods, silent, ending)
     there = {pod.slot for pod in pods if pod.owned}
     went = {slot: pod for slot, pod in sight.went.items() if slot not in there}
     disruptions = await _disruptions(cluster, job, there, went) if now is not None else {}
@@ -229,18 +230,15 @@ def _silent(
 
 
 async def _on_their_nodes(
-    cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...], silent: Collection[str]
+    cluster: Cluster, job: TrainJob, pods: tuple[PodView, ...], silent: Collection[str], ending: Collection[str]
 ) -> tuple[PodView, ...]:
-    """With what their nodes tell: members of the running attempt that were lost (was that a preemption?), and pods
-    that are silent.
+    """With what their nodes tell: members of the running attempt that were lost, or told to end (was that a
+    preemption?), and pods that are silent.
     """
     attempt = job.status.attempt
     members = parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
-    lost = {
-        pod.uid
-        for pod in pods
-        if pod.owned and pod.slot in members and pod.node and not pod.disrupted and (pod.deleting or is_finished(pod))
-    }
+    theirs = [pod for pod in pods if pod.owned and pod.slot in members and pod.node and not pod.disrupted]
+    lost = {pod.uid for pod in theirs if pod.deleting or is_finished(pod) or pod.uid in ending}
     names = sorted({pod.node for pod in pods if pod.node and pod.uid in (lost | set(silent))})[:NODES]
     nodes = dict(zip(names, await asyncio.gather(*(_node(cluster, name) for name in names)), strict=True))
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Mark, News, NotFound, Seen
+from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Mark, News, NodeSeen, NotFound, Seen
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.model import (
@@ -31,6 +31,7 @@ from trainjob_operator.loop.apply import Applied, apply, event_manifest
 from trainjob_operator.loop.authority import Authority, authority_lost, strangers
 from trainjob_operator.loop.creates import Creates, a_share
 from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
+from trainjob_operator.loop.leaving import Leaving
 from trainjob_operator.loop.means import Hears, Means, Turn
 from trainjob_operator.loop.neighbours import Claimed
 from trainjob_operator.loop.observe import Sight, complete, confirm, read
@@ -77,6 +78,7 @@ class Reconciler:
         share = Share[JobKey](group=lambda key: key[0], most=max(1, workers - max(1, workers // 4)))
         self._queue: WorkQueue[JobKey] = WorkQueue(self._clock, self._rng, share=share)
         self._known = Known()
+        self._leaving = Leaving()
         self._progress = ProgressWriter(means, self._known, self, self._hears)
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
@@ -156,6 +158,10 @@ class Reconciler:
             case Seen():
                 if self._known.told(news):
                     self._queue.add(news.key)
+            case NodeSeen():
+                if self._leaving.told(news):
+                    for key in self._known.on_node(news.name):
+                        self._queue.add(key)
             case key:
                 self._known.doubt(key)
                 self._queue.add(key)
@@ -282,7 +288,8 @@ class Reconciler:
 
     async def _decide(self, key: JobKey, sight: Sight) -> tuple[Observed, Decision]:
         now, ca = self._clock.steady(), self._installation.coordinator_ca
-        sight = replace(sight, pods=self._authority.with_strangers(key, sight.pods, ca))
+        pods = self._leaving.with_notices(self._authority.with_strangers(key, sight.pods, ca))
+        sight = replace(sight, pods=pods)
         views, listening_since = self._coordinator.views, self._coordinator.listening_since
         observed = self._creates[key].seen(await complete(self._cluster, sight, views, listening_since, now))
         if _has_unlisted(observed):
@@ -291,9 +298,9 @@ class Reconciler:
         # What was seen is committed too: after a restart agents hear of the running attempt without a write.
         self._coordinator.commit(observed.job, observed.pods)
         decision = decide(observed, self._clock.steady())
-        pods = strangers(observed)
-        if not {pod.uid for pod in pods} <= self._strangers.get(key, frozenset()):
-            decision = replace(decision, events=(*decision.events, authority_lost(observed, pods)))
+        strange = strangers(observed)
+        if not {pod.uid for pod in strange} <= self._strangers.get(key, frozenset()):
+            decision = replace(decision, events=(*decision.events, authority_lost(observed, strange)))
         return observed, decision
 
     async def _read(self, key: JobKey) -> Sight:

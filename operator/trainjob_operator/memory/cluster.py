@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from trainjob_api import contract
 from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest, Mark, News, Seen
+from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest, Mark, News, NodeSeen, Seen
 from trainjob_operator.memory.store import POD, ChangeFeed, ChangeType, ObjectChange, ObjectStore, merge
+from trainjob_operator.nodes import announced
 
 JOB = contract.KIND
 SERVICE = "Service"
@@ -180,6 +181,11 @@ class MemoryCluster:
                     yield Mark.COMPLETE
                 first -= 1
                 change = await feed.next()
+                if change.kind == NODE:
+                    gone = change.type is ChangeType.DELETED
+                    name = change.object["metadata"]["name"]
+                    yield NodeSeen(name, None if gone else announced(change.object))
+                    continue
                 key = _job_of(change)
                 if key is not None:
                     yield Seen(change.kind, key, change.object, change.type is ChangeType.DELETED)
@@ -240,6 +246,14 @@ class MemoryCluster:
 
         def change(node: Manifest) -> None:
             node["status"] = {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}
+
+        return self._store.update(NODE, CLUSTER_SCOPE, name, change)
+
+    def taint_node(self, name: str, *keys: str) -> Manifest:
+        """These taints, and no others. Raises NotFound."""
+
+        def change(node: Manifest) -> None:
+            node["spec"] = {**node["spec"], "taints": [{"key": key, "effect": "NoSchedule"} for key in keys]}
 
         return self._store.update(NODE, CLUSTER_SCOPE, name, change)
 

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
+from trainjob_api import contract
 from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import Conflict, Manifest, NotFound, Rejected
 
 POD = "Pod"
-DEFAULT_GRACE_S = 30
 _ENDED_PHASES = ("Succeeded", "Failed")
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ def _grace(pod: Manifest, wished: int | None) -> int:
     spec = pod.get("spec", {})
     if not spec.get("nodeName") or pod.get("status", {}).get("phase") in _ENDED_PHASES:
         return 0
-    return int(spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_S)) if wished is None else wished
+    return int(spec.get("terminationGracePeriodSeconds", contract.DEFAULT_GRACE_S)) if wished is None else wished
 
 
 def _mark_deleted(pod: Manifest, now: datetime, grace_s: int) -> None:

@@ -1,8 +1,9 @@
-"""A worker whose pod is going away (a drained node, an eviction, a spot notice, kubectl delete) still trains: its grace
-period is time for a checkpoint.
+"""A worker whose pod is going away (a drained node, an eviction, a spot notice, kubectl delete) still trains: the time
+until then is time for a checkpoint.
 
-Called by `failures.py` before such a pod becomes an incident. The ranks are told as for any planned change
-(`boundaries.py`); what is saved then is stored before the pod is gone.
+Called by `failures.py`: before such a pod becomes an incident (`waits`), and where nothing has broken, for pods that
+stand and are to go (`ahead`). The ranks are told as for any planned change (`boundaries.py`); what is saved then is
+stored before the pod is gone.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterable
 
 from trainjob_api import contract
 from trainjob_operator.core import boundaries
-from trainjob_operator.core.children import is_over
-from trainjob_operator.core.ends.incident import Undecided
+from trainjob_operator.core.children import is_announced, is_over
+from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.pod_ends import of_announced
 from trainjob_operator.core.ends.silence import SILENT_S, heard_last, lost_to_peers, says_nothing
 from trainjob_operator.core.lifecycle import is_cancelled
 from trainjob_operator.core.moments import after
@@ -33,6 +35,38 @@ def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
     if isinstance(found, boundaries.MayEnd):
         return None
     return Undecided(found.until, found.why, found.event, found.bars_failure)
+
+
+def ahead(turn: Turn) -> Incident | Undecided | None:
+    """A member whose pod stands, and is to go: its agent was told to end (SIGTERM alone: a node that shuts down), or
+    Kubernetes says so of the pod or of its node. The attempt ends at the next checkpoint. A notice alone ends nothing:
+    it may be taken back, and the pod's deletion is told. Without storage it is not followed: what was trained goes with
+    the pod.
+    """
+    members = {slot: pod for slot in turn.members() if (pod := turn.kids.live.get(slot)) is not None}
+    told = {slot: pod for slot, pod in members.items() if (word := turn.word(slot)) is not None and word.draining}
+    going = told or {slot: pod for slot, pod in members.items() if is_announced(pod) and turn.storage is not None}
+    unheard = _may_have_been_told(turn)
+    if not (going or unheard) or is_cancelled(turn) or not _all_train(turn):
+        return None
+    taken = any(is_announced(pod) for pod in going.values())
+    cause = contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST
+    if unheard and turn.status.boundary is not None:
+        cause = turn.status.boundary.cause
+    graces = [pod.grace_s for pod in told.values() if pod.grace_s is not None]
+    found = boundaries.wait(turn, cause, min(graces, default=None))
+    if found is boundaries.NOTHING_SAVED:
+        return None
+    if isinstance(found, boundaries.MayEnd):
+        return of_announced(turn, next(iter(going or members)))
+    return Undecided(found.until, found.why, found.event, found.bars_failure)
+
+
+def _may_have_been_told(turn: Turn) -> bool:
+    """An earlier leader knew of a member that was told to end; this one has not heard all yet."""
+    boundary = turn.status.boundary
+    is_new = turn.now < turn.listens_until and any(turn.kids.speaking(slot) is None for slot in turn.members())
+    return boundary is not None and boundary.gone_by is not None and is_new
 
 
 def _all_train(turn: Turn) -> bool:

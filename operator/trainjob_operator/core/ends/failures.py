@@ -82,7 +82,7 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
         unreached = find_unreached(turn, UNREACHED_S)
         if unreached is not None:
             return of_unreached(turn, unreached)
-        return find_hang(turn) or _interrupted(turn)
+        return find_hang(turn) or _interrupted(turn) or drains.ahead(turn)
     return _communication_wait(turn, ends[0]) or _of_rank(turn, ends[0])
 
 

@@ -57,7 +57,7 @@ class Incident:
 class Undecided:
     """Something broke, but its first cause may still come in."""
 
-    until: datetime
+    until: datetime | None
     sentence: str
     event: Waker = Waker.AGENT
     """Who brings it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob_api import contract
+from trainjob_operator.core.children import is_announced
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
@@ -136,6 +137,23 @@ def of_pod(turn: Turn, slot: int) -> Incident:
     )
 
 
+def of_announced(turn: Turn, slot: int) -> Incident:
+    """A member whose pod stands and is to go; its ranks wait behind a checkpoint, or have had their time."""
+    pod, view = turn.kids.live[slot], turn.word(slot)
+    reason = contract.REASON_PREEMPTED if is_announced(pod) else contract.REASON_POD_LOST
+    how = "was told to end (SIGTERM)" if view is not None and view.draining else "is about to be taken away"
+    return Incident(
+        reason=reason,
+        time=turn.now,
+        message=f"{pod.name} {how}{_disruption(pod)}",
+        slot=slot,
+        pod=pod.name,
+        node=pod.node,
+        counted=cause_of(reason).counted,
+        avoid_node=pod.notice is not None,
+    )
+
+
 def of_silent(turn: Turn, silent: dict[int, Lost]) -> Incident:
     """Members that two witnesses call lost; the first one is named, the others go with it."""
     slot = min(silent)
@@ -156,9 +174,10 @@ def of_silent(turn: Turn, silent: dict[int, Lost]) -> Incident:
 
 
 def _disruption(pod: PodView) -> str:
-    if not pod.disrupted:
+    if not (pod.disrupted or pod.notice):
         return ""
-    return f" (disruption: {pod.disruption})" if pod.disruption else " (disruption)"
+    who = pod.disruption or pod.notice
+    return f" (disruption: {who})" if who else " (disruption)"
 
 
 def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:

@@ -95,9 +95,10 @@ class AgentGroup:
         return verdict.is_unknown(turn)
 
     def give_up(self, turn: Turn) -> None:
-        """Spares that ended, and workers that are lost (`silence.py`)."""
+        """Spares that ended, and workers that are lost (`silence.py`) or about to be."""
         slots.replace_spares(turn)
         slots.replace_lost(turn)
+        slots.replace_announced(turn)
 
     def give_back(self, turn: Turn) -> Answer:
         """Those beyond what the job goes on with; never the pods that hold what was trained."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainjob_api import contract
 from trainjob_operator.core import make
 from trainjob_operator.core.answers import Answer, Hold
+from trainjob_operator.core.children import is_announced
 from trainjob_operator.core.ends import budget
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.silence import find_lost
@@ -90,10 +91,7 @@ def replace_spares(turn: Turn) -> None:
     """While an attempt ran, a pod beside it ended (a worker that was to join): replaced with back-off, not counted."""
     if not turn.was_running or not (set(turn.kids.ended) - set(turn.former)) or turn.running is None:
         return
-    books = turn.status.failures
-    early = books.early_in_row + 1
-    retry_in(turn, budget.back_off(early))
-    turn.change(failures=books.model_copy(update={"early_in_row": early}))
+    _rest(turn)
 
 
 def replace_lost(turn: Turn) -> None:
@@ -107,19 +105,50 @@ def replace_lost(turn: Turn) -> None:
         return
     lost_workers = {slot: lost for slot, lost in find_lost(turn).items() if slot not in turn.members()}
     if lost_workers and turn.just_ended is None:
-        early = turn.status.failures.early_in_row + 1
-        retry_in(turn, budget.back_off(early))
-        turn.change(failures=turn.status.failures.model_copy(update={"early_in_row": early}))
+        _rest(turn)
     for slot, lost in lost_workers.items():
-        turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+        _give_up(turn, slot)
         if turn.just_ended is None:  # else the incident itself has been told
             turn.tell("Warning", contract.REASON_WORKER_UNREACHABLE, f"{lost.sentence}: its pod is replaced")
         turn.say(f"{lost.sentence}: its pod is replaced")
 
 
+def replace_announced(turn: Turn) -> None:
+    """Workers that stand and are to be taken away, as Kubernetes says: given up before that, unless a running attempt
+    still counts on them, or they alone hold what was trained.
+    """
+    if turn.is_suspended or turn.blocked is not None or gang.holds_the_only_checkpoints(turn):
+        return
+    listed, members = parse_slots(turn.status.slots), turn.members()
+    going = [
+        pod for slot, pod in turn.kids.live.items() if slot in listed and slot not in members and is_announced(pod)
+    ]
+    if going and turn.just_ended is None:
+        _rest(turn)
+    for pod in going:
+        _give_up(turn, pod.slot)
+        message = (
+            f"{pod.name} is about to be taken away ({pod.disruption or pod.notice or 'disruption'}): it is replaced"
+        )
+        turn.tell("Normal", contract.REASON_PREEMPTED, message)
+        turn.say(message)
+
+
+def _give_up(turn: Turn, slot: int) -> None:
+    turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+
+
+def _rest(turn: Turn) -> None:
+    """Before new workers, longer each time."""
+    books = turn.status.failures
+    early = books.early_in_row + 1
+    retry_in(turn, budget.back_off(early))
+    turn.change(failures=books.model_copy(update={"early_in_row": early}))
+
+
 def replace(turn: Turn, slot: int, incident: Incident) -> None:
     """Give up a worker that broke again and again, or is the cause itself; its successor keeps away from the node."""
-    turn.change(slots=format_slots(other for other in parse_slots(turn.status.slots) if other != slot))
+    _give_up(turn, slot)
     away = f", away from {incident.node}" if incident.node else ""
     why = f"is apart ({incident.reason})" if incident.replaces else f"broke {budget.STRIKES} times without progress"
     message = f"{pod_name(turn.job.metadata.name, slot)} {why}: its pod is replaced{away}"
