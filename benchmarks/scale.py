@@ -196,10 +196,11 @@ def jobs(plan: argparse.Namespace) -> Iterator[Figure]:
         yield Figure(f"recovery_calls_{at}", "a failure", [(now.calls() - calls) / few])
         now.ask(f"report {REPORT_S}")
         time.sleep(SETTLE_S)
-        reports, begun = now.ask("how")["reports"], time.monotonic()
+        before, begun = now.ask("how"), time.monotonic()
         share, made = now.steady(plan.seconds, plan.jobs)
-        reports = now.ask("how")["reports"] - reports
-        yield Figure(f"reports_{at}", "a second", [reports / (time.monotonic() - begun)])
+        after, took = now.ask("how"), time.monotonic() - begun
+        yield Figure(f"reports_{at}", "a second", [(after["reports"] - before["reports"]) / took])
+        yield Figure(f"told_{at}", "a second", [(after["told"] - before["told"]) / took])
         yield Figure(f"reporting_cpu_{at}", "% of a core", [share])
         yield Figure(f"reporting_calls_{at}", "a job and minute", [made])
         lags = now.ask(f"break {min(BREAKS, plan.jobs - few)}")["lags"]

@@ -888,3 +888,6 @@ class SyncReply(TypedDict):
     transition: int
     """Counts changes of the leading operator; a reply with a lower one is ignored."""
     instruction: Instruction
+    pace_s: float
+    """Mere progress is wanted at most once in so many seconds: the more jobs the operator serves, the longer. An agent
+    that is not told waits one."""

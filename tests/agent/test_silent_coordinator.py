@@ -132,6 +132,54 @@ def test_small_changes_open_no_connection_more_to_a_coordinator_that_is_slow(
     assert asyncio.run(run()) == [0, 1, 0, 3], "the third goes where the first was answered; what matters, on a new one"
 
 
+class Pacing:
+    """Answers each post at once, and wants progress once in so many seconds."""
+
+    def __init__(self, pace_s: object) -> None:
+        self._pace_s = pace_s
+        self.posts: asyncio.Queue[None] = asyncio.Queue()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = True
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
+            await self.posts.put(None)
+            if first:  # what comes then is held, as a coordinator does
+                reply = {"transition": 2, "instruction": {"do": contract.DO_WAIT}, "pace_s": self._pace_s}
+                body = json.dumps(reply).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                first = False
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "waits"), [(40.0, True), (1e9, True), (0.0, False), ("soon", False), (True, False), (None, False)]
+)
+def test_progress_is_posted_as_often_as_the_coordinator_wants_it(tmp_path: Path, pace_s: object, waits: bool) -> None:
+    """A small change that is no progress is posted within a second all the same, and carries it."""
+
+    async def run() -> int:
+        coordinator = Pacing(pace_s)
+        server = await asyncio.start_server(coordinator.serve, "127.0.0.1")
+        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
+        task = asyncio.create_task(talking.run())
+        for _ in range(2):
+            await asyncio.wait_for(coordinator.posts.get(), HANG_S)
+        talking.progressed()
+        if waits:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(coordinator.posts.get(), 2 * sync.QUIET_CHANGE_S)
+            talking.changed(urgent=False)
+        await asyncio.wait_for(coordinator.posts.get(), HANG_S)
+        task.cancel()
+        await asyncio.wait({task})
+        talking.close()
+        server.close()
+        return coordinator.posts.qsize()
+
+    assert asyncio.run(run()) == 0
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such time-out")
 def test_a_machine_that_acknowledges_nothing_is_given_up_before_the_poll_ends() -> None:
     async def run() -> tuple[int, int, int]:

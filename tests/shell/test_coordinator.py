@@ -193,6 +193,18 @@ def test_a_newer_report_answers_the_older_poll(newer: dict[str, int]) -> None:
     on_bench(test)
 
 
+@pytest.mark.parametrize(("jobs", "pace_s"), [(3, 1.0), (600, 3.0), (2500, 10.0)])
+def test_the_more_jobs_there_are_the_less_often_each_is_to_tell_of_progress(jobs: int, pace_s: float) -> None:
+    async def test(bench: Bench) -> None:
+        wait = {"do": contract.DO_WAIT}
+        held = [bench.post(job=f"job-{number}", job_uid=f"job-{number}", acknowledged=wait) for number in range(jobs)]
+        answers = await asyncio.gather(*held)
+        assert now() == contract.LONG_POLL_S
+        assert answers[0].body["pace_s"] == pytest.approx(pace_s, abs=0.01)
+
+    on_bench(test)
+
+
 def test_an_older_report_is_refused_and_changes_nothing() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(), pods(0, 1))

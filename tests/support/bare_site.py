@@ -38,6 +38,7 @@ def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
         storage=storage,
         saving=saving,
         changed=lambda at_once: None,
+        progressed=lambda: None,
         warn=lambda text: None,
         uri=lambda id_: f"/store/checkpoints/{id_}",
         on_fault=no_fault,

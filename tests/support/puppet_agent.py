@@ -104,6 +104,7 @@ class PuppetAgent:
         self.saving.training = world.training(self.job)
         self.site = bare_site(storage, self.saving, **{**spec, "storage": Child.storage})
         self.site.changed, self.site.on_fault, self.site.warn = self._changed, self._fault, self._warn
+        self.site.progressed = lambda: self._changed(False)
         self.site.config.any_master_port, self.site.config.job_uid = False, self.job_uid
         self.site.return_file = "/nonexistent/returned"
         self.member: Member | None = None

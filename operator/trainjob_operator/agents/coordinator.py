@@ -38,6 +38,10 @@ looked through.
 """
 TOKEN_RETRY_S = 5.0
 """An agent whose token cannot be checked now is asked to wait so long."""
+PROGRESS_RATE = 200
+"""Reports of mere progress that are wanted in a second, of all jobs together: more would be shown to nobody."""
+PACE_LEAST_S, PACE_MOST_S = 1.0, 10.0
+"""Between two such reports of a job."""
 FAREWELL_S = 0.05
 """An agent that was told `exit` and has nothing left to do is held no longer: it only came to say its last word."""
 
@@ -261,7 +265,7 @@ class Coordinator:
             self._refused(error.why)
             return refusal(error.status, str(error))
         reply = await self._poll(asker)
-        return Answer(200, {"transition": reply["transition"], "instruction": reply["instruction"]})
+        return Answer(200, dict(reply))
 
     async def _taken(self, caller: Caller, read: Read) -> Asker:
         """Read and take the report in; what is left of it while the poll is open. Raises _Refused."""
@@ -311,7 +315,9 @@ class Coordinator:
                     end.cancel()
         finally:
             self._close(poll)
-        return SyncReply(transition=self._transition, instruction=self._roster.instruction(asker))
+        return SyncReply(
+            transition=self._transition, instruction=self._roster.instruction(asker), pace_s=self._pace_s()
+        )
 
     # --- Inside -------------------------------------------------------------------------------------------------------
 
@@ -370,6 +376,10 @@ class Coordinator:
             poll = self._polls.get(key, {}).get(uid)
             if poll is not None:
                 poll.answer()
+
+    def _pace_s(self) -> float:
+        """How often an agent is to tell of mere progress."""
+        return min(max(PACE_LEAST_S, len(self._polls) / PROGRESS_RATE), PACE_MOST_S)
 
     def _was_asked(self, key: JobKey, uid: str) -> bool:
         """Whether the pod's next word was waited for; from now on it is not."""

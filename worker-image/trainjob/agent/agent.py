@@ -50,7 +50,15 @@ class Agent:
         self._notes = BootNotes(config.work_dir)
         self._boot = self._notes.count_boot()
         self._sync = Sync(config, self.report, self._instructed, self._console.say)
-        self._work = Work(config, self._console, self._notes, self._sync.changed, self._warn, self._could_not_go_on)
+        self._work = Work(
+            config,
+            self._console,
+            self._notes,
+            self._sync.changed,
+            self._sync.progressed,
+            self._warn,
+            self._could_not_go_on,
+        )
         self._instruction: Optional[contract.Instruction] = None
         self._background = Background(self._could_not_go_on)
         self._ready: Optional[asyncio.Task[None]] = None

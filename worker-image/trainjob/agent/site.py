@@ -35,6 +35,8 @@ class Site:
     socket_folder: str
     changed: Callable[[bool], None]
     """The state that is reported to the coordinator is another; True: say so at once."""
+    progressed: Callable[[], None]
+    """Training has come further, and nothing else is another."""
     warn: Callable[[Optional[str]], None]
     """Trouble that does not stop training; None: it is over."""
     starter: WarmStarter

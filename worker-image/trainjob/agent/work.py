@@ -41,7 +41,9 @@ class Exit(NamedTuple):
 
 
 class Work:
-    """One per agent. `changed`: what is reported is another; True: say so at once."""
+    """One per agent. `changed`: what is reported is another; True: say so at once. `progressed`: nothing but that
+    training has come further.
+    """
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Work:
         console: Console,
         notes: BootNotes,
         changed: Callable[[bool], None],
+        progressed: Callable[[], None],
         warn: Callable[[Optional[str]], None],
         on_fault: OnFault,
     ) -> None:
@@ -56,6 +59,7 @@ class Work:
         self._console = console
         self._notes = notes
         self._changed = changed
+        self._progressed = progressed
         self._warn = warn
         self._on_fault = on_fault
         self._reaper = Reaper(asyncio.get_running_loop())
@@ -126,6 +130,7 @@ class Work:
             saving,
             folder.path,
             self._changed,
+            self._progressed,
             self._warn,
             starter,
             JobCode(config.code, storage, self._console),

@@ -88,7 +88,7 @@ class Reports:
         for row in rows:
             self._progress.seen(row.metrics, {"step": row.step}, row.time)
             self._history.log({"position": self._progress.position, **row._asdict()})
-        self._site.changed(False)
+        self._site.progressed()
 
     # -- a checkpoint --------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,10 @@ class Reports:
         numbers = {"position": self._progress.position, "index": self._count}
         self._history.report({**numbers, **self._row, "time": now, "checkpoint": id_, **self._each()})
         self._forget()
-        self._site.changed(False)
+        if self._count == 1:  # the operator has a clock on it
+            self._site.changed(False)
+        else:
+            self._site.progressed()
         return saved, warnings
 
     def saved_last(self) -> Optional[Saved]:

@@ -1,8 +1,9 @@
 """The conversation with the coordinator: one long-poll POST after the other, whole states both ways.
 
 Called by `agent`, which says when its state changed (`changed`) and takes the instructions. A change that matters is
-posted at once, beside the poll that is open (which then no longer counts); small changes wait a little, and for the
-answer to a poll that was left before: a coordinator that is slow is asked on two connections, not on ever more.
+posted at once, beside the poll that is open (which then no longer counts); small changes wait a little, progress for as
+long as the coordinator asks for, and both for the answer to a poll that was left before: a coordinator that is slow is
+asked on two connections, not on ever more.
 Without a coordinator it keeps trying, for ever; each kind of trouble is said once.
 """
 
@@ -26,7 +27,9 @@ RETRY_CAP_S = 5.0
 RETRY_AFTER_CAP_S = 60.0
 """A coordinator that asks for a longer pause is not believed."""
 QUIET_CHANGE_S = 1.0
-"""Progress and the like are posted at most this often."""
+"""Small changes are posted at most this often, and progress where the coordinator says nothing else."""
+PACE_CAP_S = 60.0
+"""A coordinator that wants progress less often is not believed."""
 LEAVING_S = 10.0
 """How long the answer to a superseded poll is waited for, to keep its connection: another one costs a coordinator that
 is slow more.
@@ -48,8 +51,9 @@ class Sync:
         self._transition = -1
         self._connections: List[PostConnection] = []
         self._urgent = asyncio.Event()
-        self._small = False
-        """A small change waits for its time."""
+        self._pace_s = QUIET_CHANGE_S
+        self._due: Optional[asyncio.TimerHandle] = None
+        """When what waits for its time is posted."""
         self._held = False
         """It has come, and a poll that was left is not answered yet."""
         self._last_post = 0.0
@@ -65,12 +69,26 @@ class Sync:
         """The state is another; `urgent`: post now."""
         if urgent:
             self._urgent.set()
-        elif not self._small:
-            self._small = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(max(0.0, self._last_post + QUIET_CHANGE_S - loop.time()), self._small_is_due)
+        else:
+            self._post_by(self._last_post + QUIET_CHANGE_S)
 
-    def _small_is_due(self) -> None:
+    def progressed(self) -> None:
+        """Training has come further, and nothing else changed."""
+        self._post_by(self._last_post + self._pace_s)
+
+    def _post_by(self, moment: float) -> None:
+        if self._due is not None:
+            if self._due.when() <= moment or self._held:
+                return
+            self._due.cancel()
+        self._due = asyncio.get_running_loop().call_at(moment, self._is_due)
+
+    def _nothing_is_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due, self._held = None, False
+
+    def _is_due(self) -> None:
         if any(not task.done() for task in self._leaving):
             self._held = True
         else:
@@ -87,7 +105,7 @@ class Sync:
         delay = FIRST_RETRY_S
         while True:
             self._urgent.clear()
-            self._small = self._held = False
+            self._nothing_is_due()
             if await self._turn():
                 delay = FIRST_RETRY_S
                 continue
@@ -112,6 +130,7 @@ class Sync:
 
     def close(self) -> None:
         """Drop the connections."""
+        self._nothing_is_due()
         for task in self._leaving:
             task.cancel()
         for connection in self._connections:
@@ -218,6 +237,7 @@ class Sync:
     def _take(self, reply: Dict[str, Any]) -> None:
         """A reply of an operator that no longer leads is ignored."""
         transition, instruction = int(reply["transition"]), reply["instruction"]
+        self._pace_s = _pace_s(reply.get("pace_s"))
         self._alone_since = asyncio.get_running_loop().time()
         if self._troubles:
             self._troubles.clear()
@@ -232,3 +252,10 @@ class Sync:
         if trouble.kind not in self._troubles:
             self._troubles.add(trouble.kind)
             self._say(f"{trouble.sentence}; training continues, trying again")
+
+
+def _pace_s(told: object) -> float:
+    """What is no length of time counts as not said."""
+    if isinstance(told, bool) or not isinstance(told, (int, float)):
+        return QUIET_CHANGE_S
+    return min(max(QUIET_CHANGE_S, told), PACE_CAP_S)
