@@ -25,16 +25,34 @@ from trainjob_api.v1alpha1 import Elastic
 from trainjob_api.validation import parse_trainjob
 
 FOLDER = ROOT / "examples" / "elastic"
-EPOCHS = 12
+EPOCHS = 4
 STEPS = EPOCHS * math.ceil(1797 / 48)
+
+HELD = """
+import os, runpy, sys, time
+from trainjob.session import calls
+
+plain, (go, script, *arguments) = calls.report, sys.argv[1:]
+
+def report(*values, **named):
+    while named["step"] > 30 and not os.path.exists(go):
+        time.sleep(0.02)
+    plain(*values, **named)
+
+calls.report, sys.argv = report, [script, *arguments]
+runpy.run_path(script, run_name="__main__")
+"""
+"""Runs a script whose ranks wait after their 30th step until `go` is there."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")]
 
 
 def test_another_size_loses_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    held, go = tmp_path / "held.py", tmp_path / "go"
+    held.write_text(HELD)
     script = jobs.ScriptJob(
-        command=(sys.executable, str(FOLDER / "train.py"), "--epochs", str(EPOCHS)),
+        command=(sys.executable, str(held), str(go), str(FOLDER / "train.py"), "--epochs", str(EPOCHS)),
         workers=2,
         name="elastic",
         storage=str(tmp_path),
@@ -50,6 +68,7 @@ def test_another_size_loses_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             lines.append(event.text)
         if event.job is not None and (event.job.status.progress.step or 0) > 20 and edits:
             Edited.newest.edit("elastic", workers=edits.pop())
+            go.touch()
 
     outcome = run_job(job.model_copy(update={"spec": spec}), listener=listen)
     status, said = outcome.job.status, "\n".join(lines)
