@@ -12,7 +12,7 @@ import pytest
 from support.agent_rig import Rig
 from support.storage_children import child_of as storage_child_of
 from support.tuned_agent import entry
-from support.warm_parents import children_of, parents_of
+from support.warm_parents import children_of, parent_of, parents_of
 from trainjob.agent.processes import memory
 from trainjob_api import contract
 
@@ -202,7 +202,7 @@ def test_a_kill_that_explains_another_childs_end_explains_no_ranks(tmp_path: Pat
     with Rig(tmp_path, script=script, agents=1, storage=tmp_path / "store", spec=spec, entry=tuned) as rig:
         rig.run(1)
         rig.wait_text(0, "up")
-        pid = min(parents_of(rig)) if first == "warm parent" else storage_child_of(rig, 0)
+        pid = parent_of(rig) if first == "warm parent" else storage_child_of(rig, 0)
         tree.count(1)
         os.kill(pid, signal.SIGKILL)
         rig.wait(lambda: not os.path.exists(f"/proc/{pid}"), "the agent has collected it")

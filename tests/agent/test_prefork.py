@@ -10,7 +10,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.patience import HANG_S
-from support.warm_parents import children_of, parents_of
+from support.warm_parents import children_of, parent_of, parents_of
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
         assert "new interpreter" not in rig.text(0)
         rig.exit()
         assert rig.exit_code(0) == contract.EXIT_OK
-        assert parents_of(rig) == []
+        rig.wait(lambda: parents_of(rig) == [], "nothing is left")
 
 
 def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) 
         assert {rank["pid"] for rank in rig.ranks(2).values()} <= set(waited)
         rig.exit()
         assert rig.exit_code(0) == contract.EXIT_OK
-        assert parents_of(rig) == []
+        rig.wait(lambda: parents_of(rig) == [], "nothing is left")
 
 
 def test_a_parent_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
     with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
-        parent = min(parents_of(rig))
+        parent = parent_of(rig)
         os.kill(parent, signal.SIGKILL)
         rig.wait(lambda: parent not in parents_of(rig), "it is gone")
         assert rig.running(0, 1, attempt=1)

