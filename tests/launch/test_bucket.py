@@ -51,9 +51,8 @@ def in_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     job = job_at(uri, endpoint)
     store = open_store(defaults.job_storage(job) or "")
     runs.claim(store, "uid", before.store.uri(layout.folder(CheckpointId.parse("1-1-1"))), [])
-    store.put(
-        layout.history_key(1, 1), json.dumps({"kind": "report", "position": 1, "metrics": {"loss": 0.25}}).encode()
-    )
+    row = json.dumps({"kind": "report", "position": 1, "metrics": {"loss": 0.25}})
+    store.put(layout.history_key(1, 1), f"{row}\n".encode())
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_REGION"):
         monkeypatch.delenv(name)
     return job
@@ -83,4 +82,4 @@ def test_reports_come_from_the_bucket_that_the_job_names(in_bucket: TrainJob) ->
     progress = in_bucket.status.progress.model_copy(update={"position": 1})
     running = in_bucket.model_copy(update={"status": in_bucket.status.model_copy(update={"progress": progress})})
     with the_environment_stays():
-        assert Reports().new(running) == [[{"loss": 0.25}]], "the status has no metrics"
+        assert [one.metrics for one in Reports().new(running)] == [{"loss": 0.25}], "the status has no metrics"

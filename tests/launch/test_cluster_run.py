@@ -255,9 +255,13 @@ def test_a_shared_storage_that_is_the_job_s_own_gives_the_whole_result(
     rows[3]["ranks"] = [{"step": 3}, {"step": 30}]
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
     reports = Reports()
-    assert reports.new(stored) == [[{"step": 1}], [{"step": 2}]], "each report, though the status shows only the newest"
+
+    def heard(reports: Reports) -> list[Any]:
+        return [report.by_rank for report in reports.new(stored)]
+
+    assert heard(reports) == [[{"step": 1}], [{"step": 2}]], "each report, though the status shows only the newest"
     (history / "2-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert reports.new(stored) == [[{"step": 3}, {"step": 30}]]
+    assert heard(reports) == [[{"step": 3}, {"step": 30}]]
     assert result_of(job).return_value is None
     assert "this machine does not see" not in capsys.readouterr().err, "it has no storage at all"
 

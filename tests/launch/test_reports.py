@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch.outcome.reports import Follower, Report
+from support.checkpoint import Job
+from trainjob.checkpoint.reading import runs
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.launch.handover.callbacks import Report
+from trainjob.launch.outcome.reports import Follower
 
 
 class Folder:
@@ -16,13 +20,22 @@ class Folder:
         self.path = path
         self.rows: dict[int, list[dict[str, Any]]] = {}
 
-    def report(self, attempt: int, x: int, checkpoint: str | None = None, kind: str = "report") -> None:
+    def report(self, attempt: int, x: int, checkpoint: str | None = None, kind: str = "report", run: int = 1) -> None:
         self.rows.setdefault(attempt, []).append(
-            {"kind": kind, "metrics": {"x": x}, "checkpoint": checkpoint, "position": x}
+            {
+                "kind": kind,
+                "metrics": {"x": x},
+                "checkpoint": checkpoint,
+                "position": x,
+                "step": 10 * x,
+                "attempt": attempt,
+                "run": run,
+                "time": 5.0,
+            }
         )
         (self.path / "history").mkdir(exist_ok=True)
         text = "".join(json.dumps(row) + "\n" for row in self.rows[attempt])
-        (self.path / "history" / f"1-{attempt}.jsonl").write_text(text)
+        (self.path / "history" / f"{run}-{attempt}.jsonl").write_text(text)
 
     def commit(self, identity: str) -> None:
         own = self.path / "checkpoints" / identity / ".trainjob"
@@ -40,7 +53,7 @@ def shown(reports: list[Report]) -> list[tuple[int, str | None]]:
 
 
 def test_reports_come_once_and_log_rows_never(folder: Folder) -> None:
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     assert follower.poll(None, 1) == []
     assert follower.poll(1, 1) == []
     folder.report(1, 1)
@@ -55,12 +68,12 @@ def test_metrics_come_by_rank_where_they_are_kept(folder: Folder) -> None:
     folder.report(1, 1)
     folder.rows[1][-1]["ranks"] = [{"x": 1}, {"x": "inf"}]
     folder.report(1, 2)
-    first, second = Follower(str(folder.path)).poll(1, 1)
+    first, second = Follower(open_store(str(folder.path))).poll(1, 1)
     assert first.by_rank == [{"x": 1}, {"x": "inf"}] and second.by_rank == [{"x": 2}]
 
 
 def test_a_report_waits_for_its_checkpoint_and_so_do_those_behind_it(folder: Folder) -> None:
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1, "1-1-1")
     folder.report(1, 2)
     assert follower.poll(1, 1) == []
@@ -69,7 +82,7 @@ def test_a_report_waits_for_its_checkpoint_and_so_do_those_behind_it(folder: Fol
 
 
 def test_a_checkpoint_that_was_dropped_is_not_waited_for(folder: Folder) -> None:
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1, "1-1-1")
     folder.report(1, 2, "1-1-2")
     folder.report(1, 3, "1-1-3")
@@ -79,14 +92,14 @@ def test_a_checkpoint_that_was_dropped_is_not_waited_for(folder: Folder) -> None
 
 
 def test_attempts_follow_each_other(folder: Folder) -> None:
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1, "1-1-1")
     folder.report(3, 2)
     assert shown(follower.poll(1, 3)) == [(1, None), (2, None)]
 
 
 def test_a_torn_line_is_left_for_the_next_look(folder: Folder) -> None:
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1)
     path = folder.path / "history" / "1-1.jsonl"
     whole = path.read_text()
@@ -98,7 +111,7 @@ def test_a_torn_line_is_left_for_the_next_look(folder: Folder) -> None:
 
 def test_the_segments_of_a_long_attempt_are_one(folder: Folder) -> None:
     """Also where a report's checkpoint was dropped and the next one that is stored stands in the next segment."""
-    follower = Follower(str(folder.path))
+    follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1)
     assert shown(follower.poll(1, 1)) == [(1, None)]
     folder.report(1, 2, "1-1-2")
@@ -109,3 +122,26 @@ def test_the_segments_of_a_long_attempt_are_one(folder: Folder) -> None:
     assert shown(follower.poll(1, 1)) == [(2, None), (3, "1-1-3")]
     second.write_text(second.read_text() + json.dumps({"kind": "report", "metrics": {"x": 4}}) + "\n")
     assert shown(follower.poll(1, 1)) == [(4, None)]
+
+
+def test_a_report_says_where_in_the_training_it_was_made_and_what_is_done_again_comes_again(folder: Folder) -> None:
+    follower = Follower(open_store(str(folder.path)))
+    for attempt, x in ((1, 1), (1, 2), (2, 2)):
+        folder.report(attempt, x)
+    found = follower.poll(1, 2)
+    assert [(one.position, one.step, one.attempt, one.run, one.time) for one in found] == [
+        (1, 10, 1, 1, 5.0),
+        (2, 20, 1, 1, 5.0),
+        (2, 20, 2, 1, 5.0),
+    ]
+    assert [one.metrics for one in found] == [{"x": 1}, {"x": 2}, {"x": 2}]
+
+
+def test_a_run_that_goes_on_from_another_belongs_to_the_training_that_began_there(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    runs.claim(job.store, "first", "auto", [])
+    job.save("1-1-1")
+    runs.claim(job.store, "second", "auto", [])
+    folder = Folder(job.folder)
+    folder.report(1, 2, run=2)
+    assert [(one.run, one.first_run) for one in Follower(job.store).poll(2, 1)] == [(2, 1)]

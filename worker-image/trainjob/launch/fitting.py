@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
@@ -15,7 +14,7 @@ from trainjob.launch.handover import payload, source
 from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.handover.config import ScalingConfig
 from trainjob.launch.outcome import stored, verdict
-from trainjob.launch.outcome.reports import Follower
+from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import wording
@@ -25,9 +24,8 @@ from trainjob_api import contract
 if TYPE_CHECKING:
     from trainjob.launch.local.backend import LocalEvent, LocalOutcome
     from trainjob.launch.outcome.result import Result
-    from trainjob_api.v1alpha1 import Failure, TrainJob
+    from trainjob_api.v1alpha1 import TrainJob
 
-_POLL_S = 0.5
 _PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
 
 
@@ -43,9 +41,7 @@ class Fit:
         root = jobs.storage_root(run.storage_path or jobs.DEFAULT_STORAGE)
         self._folder = os.path.join(root, jobs.LOCAL_NAMESPACE, self._name)
         self._context = settings.context(self._name, self._folder)
-        self._follower = Follower(self._folder)
-        self._polled = 0.0
-        self._failure: Failure | None = None
+        self._hearers, self._polled = Hearers(run.callbacks, self._context), Polled(self._folder)
         self._returned: bytes | None = None
 
     def run(self) -> Result:
@@ -72,7 +68,8 @@ class Fit:
                 self._display.note(f"the job's name is {self._name} (made of {self._settings.run.name!r})")
             self._display.note(opening(self._name, self._settings.scaling, self._folder))
             # The last notes too: a display that was closed would begin anew.
-            return self._conclude(run_job(self._job(), options=options, listener=self._listen))
+            with self._hearers.of_the_end():
+                return self._conclude(run_job(self._job(), options=options, listener=self._listen))
         finally:
             self._display.close()
 
@@ -121,34 +118,14 @@ class Fit:
             self._display.note(event.text)
         elif event.kind == "status" and event.job is not None:
             self._display.status(event.job)
-            self._tell_of_failures(event.job)
-        if self._settings.run.callbacks and event.job is not None and time.monotonic() - self._polled > _POLL_S:
-            self._polled = time.monotonic()
-            self._report(event.job, final=False)
-
-    def _tell_of_failures(self, job: TrainJob) -> None:
-        """The callbacks hear of each failure once."""
-        status = job.status
-        if status.last_failure is not None and status.last_failure != self._failure:
-            self._failure = status.last_failure
-            error = verdict.failed_error(self._failure)
-            for callback in self._settings.run.callbacks:
-                callback.after_exception(
-                    self._context, {-1 if self._failure.rank is None else self._failure.rank: error}
-                )
-
-    def _report(self, job: TrainJob, *, final: bool) -> None:
-        attempt = job.status.attempt
-        if attempt is None:
-            return
-        for report in self._follower.poll(attempt.run, attempt.number, final=final):
-            for callback in self._settings.run.callbacks:
-                callback.after_report(self._context, report.by_rank, report.checkpoint)
+            self._hearers.failure(event.job)
+        if self._hearers and event.job is not None:
+            self._hearers.reports(self._polled.new(*place(event.job)))
 
     def _conclude(self, outcome: LocalOutcome) -> Result:
         status = outcome.job.status
-        if self._settings.run.callbacks:
-            self._report(outcome.job, final=True)
+        if self._hearers:
+            self._hearers.reports(self._polled.last(*place(outcome.job)))
         if outcome.interrupted:
             self._display.note(f"stopped; a trainer with name={self._name!r} resumes from the latest checkpoint")
             raise KeyboardInterrupt

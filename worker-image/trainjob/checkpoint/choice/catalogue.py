@@ -23,6 +23,7 @@ __all__ = [
     "Opened",
     "checkpoint_uri",
     "fetch",
+    "first_run",
     "history",
     "latest_run",
     "list_checkpoints",
@@ -52,6 +53,15 @@ def latest_run(store: Store) -> Optional[int]:
 def read_claim(store: Store, run: int) -> Optional[Claim]:
     """Who owns a run and what it resumes from."""
     return runs.read_claim(store, run)
+
+
+def first_run(store: Store, run: int) -> int:
+    """The run in which a run's training began: itself, or the first of those in this folder that it goes on from."""
+    while True:
+        claim = runs.read_claim(store, run)
+        if claim is None or claim.uri is not None or claim.resumes is None or claim.resumes.run >= run:
+            return run
+        run = claim.resumes.run
 
 
 def read_end(store: Store, run: int) -> Optional[Dict[str, Any]]:

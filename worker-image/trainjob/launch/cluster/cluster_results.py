@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.errors import StoreError
@@ -18,12 +18,13 @@ from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket
 from trainjob.launch.handover import returned
 from trainjob.launch.outcome import result as results
-from trainjob.launch.outcome.reports import by_rank
+from trainjob.launch.outcome.reports import Follower, report_of
 from trainjob.screen import clock
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import defaults
 
 if TYPE_CHECKING:
+    from trainjob.launch.handover.callbacks import Report
     from trainjob_api.v1alpha1 import CheckpointView, TrainJob
 
 _BUCKET_S = 5.0
@@ -82,36 +83,48 @@ class Reports:
     def __init__(self) -> None:
         self._position = 0
         self._looked = False
-        self._store: Store | None = None
+        self._run: int | None = None
+        self._follower: Follower | None = None
 
-    def new(self, job: TrainJob) -> list[list[dict[str, Any]]]:
-        """Each rank's metrics of them, oldest report first: every report where this machine sees the storage, else
-        the newest that the status shows (one in about 10 s), rank 0's alone.
+    def new(self, job: TrainJob) -> list[Report]:
+        """Oldest first: every report where this machine sees the storage, also those that are done again after a
+        failure; else the newest that the status shows (one in about 10 s), rank 0's alone.
         """
-        progress = job.status.progress
-        if progress.position <= self._position and not job.status.finished:
+        progress, attempt = job.status.progress, job.status.attempt
+        if not (progress.position or job.status.finished):
             return []
         if not self._looked:
             self._looked = True
-            self._store = own_folder(job)
-        rows = self._rows()
-        if self._store is None and progress.position > self._position:
-            rows = [{"position": progress.position, "metrics": progress.metrics}]
-        self._position = max([self._position, *(int(row["position"]) for row in rows)])
-        return [by_rank(row) for row in rows]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        if self._store is None:
+            self._look(job)
+        if self._follower is not None:
+            number = 1 if attempt is None else attempt.number
+            return self._follower.poll(self._run, number, final=job.status.finished)
+        if progress.position <= self._position:
             return []
+        self._position = progress.position
+        reported = progress.last_report_time
+        row = {
+            "position": progress.position,
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "metrics": progress.metrics,
+            "attempt": None if attempt is None else attempt.number,
+            "run": None if attempt is None else attempt.run,
+            "time": None if reported is None else reported.timestamp(),
+        }
+        return [report_of(row)]
+
+    def _look(self, job: TrainJob) -> None:
+        """Whether this machine sees the job's folder; its newest run is then this job's."""
+        store = own_folder(job)
         try:
-            run = catalogue.latest_run(self._store)
-            rows = [] if run is None else catalogue.history(self._store, run)
+            self._run = None if store is None else catalogue.latest_run(store)
         except StoreError:
-            return []  # the next status brings them too
-        return [row for row in rows if row.get("kind") == "report" and int(row["position"]) > self._position]
+            return
+        self._follower = None if store is None else Follower(store)
 
 
-def _returned(store: Store, folder: str, key: str | None) -> Any:
+def _returned(store: Store, folder: str, key: str | None) -> object:
     """What rank 0's function returned; None when it returned nothing, or nothing that can be read here. Nothing is
     unpickled that the job's own ranks did not seal.
     """

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainjob.launch import job as jobs
 from trainjob.launch import worker
@@ -26,6 +26,7 @@ from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.outcome import log_choice as ranks
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
+from trainjob.launch.outcome.hearers import Hearers
 from trainjob.screen import display as displays
 from trainjob.screen import wording
 from trainjob.screen.asked import Asker, job_in_words_of
@@ -249,32 +250,30 @@ def fit(settings: Settings, backend: Kubernetes) -> results.Result:
     narrator = _Narrator(settings, run, display)
     wanted = follow.Wanted(namespace=run.namespace, name=run.name, logs=True, selection=ranks.parse("0"))
     last = None
-    try:
-        display.note(f"{run.name}: {wording.count(settings.scaling.most, 'rank')} in namespace {run.namespace}")
-        for update in run._updates(wanted):
-            last = update.job or last
-            narrator.tell(update)
-    except (KeyboardInterrupt, ApiError):
-        display.note(
-            f"{run.name} continues: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets back to "
-            "it, .cancel() stops it"
-        )
-        raise
-    finally:
-        display.close()
-    assert last is not None
-    return conclude(last, run.return_key(last))
+    with narrator.hearers.of_the_end():
+        try:
+            display.note(f"{run.name}: {wording.count(settings.scaling.most, 'rank')} in namespace {run.namespace}")
+            for update in run._updates(wanted):
+                last = update.job or last
+                narrator.tell(update)
+        except (KeyboardInterrupt, ApiError):
+            display.note(
+                f"{run.name} continues: trainjob.ClusterRun.attach({run.name!r}, namespace={run.namespace!r}) gets "
+                "back to it, .cancel() stops it"
+            )
+            raise
+        finally:
+            display.close()
+        assert last is not None
+        return conclude(last, run.return_key(last))
 
 
 class _Narrator:
     """Shows what happens, and calls the callbacks."""
 
     def __init__(self, settings: Settings, run: ClusterRun, display: Display) -> None:
-        self._display = display
-        self._callbacks = settings.run.callbacks
-        self._context = settings.context(run.name, f"{run.namespace}/{run.name}")
-        self._reports = Reports()
-        self._failure: Any = None
+        self._display, self._reports = display, Reports()
+        self.hearers = Hearers(settings.run.callbacks, settings.context(run.name, f"{run.namespace}/{run.name}"))
 
     def tell(self, update: follow.Update) -> None:
         """One update."""
@@ -288,17 +287,9 @@ class _Narrator:
     def _status(self, job: TrainJob) -> None:
         job = job_in_words_of(Asker.PYTHON, job)
         self._display.status(job)
-        status = job.status
-        if status.last_failure is not None and status.last_failure != self._failure:
-            self._failure = status.last_failure
-            for callback in self._callbacks:
-                callback.after_exception(
-                    self._context,
-                    {-1 if self._failure.rank is None else self._failure.rank: verdict.failed_error(self._failure)},
-                )
-        for metrics in self._reports.new(job) if self._callbacks else ():
-            for callback in self._callbacks:
-                callback.after_report(self._context, metrics, None)
+        self.hearers.failure(job)
+        if self.hearers:
+            self.hearers.reports(self._reports.new(job))
 
 
 def conclude(job: TrainJob, return_key: str | None) -> results.Result:

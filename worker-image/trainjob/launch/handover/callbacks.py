@@ -1,6 +1,7 @@
 """Callbacks of the trainer: what a user's program hears of a run while it runs.
 
-`trainer.py` calls them in the thread that called `fit()`; an exception in one stops the job cleanly and leaves `fit()`.
+`outcome.hearers` calls them in the thread that called `fit()`; an exception in one stops the job cleanly and leaves
+`fit()`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,41 @@ class RunContext:
         return self.run_config
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report of all ranks, as a callback hears of it."""
+
+    metrics: dict[str, Any]
+    """Rank 0's, which are the job's."""
+    by_rank: list[dict[str, Any]]
+    """Each rank's metrics, in their order, where a callback overrides `after_report`; else rank 0's alone."""
+    checkpoint: Checkpoint | None
+    """The one that came with it, committed; None when there was none, or when retention or a lost upload took it."""
+    position: int
+    """Its number in the course of the training, from 1. What is done again after a failure has the same numbers."""
+    step: int | None = None
+    """As it was reported."""
+    epoch: int | None = None
+    """As it was reported."""
+    attempt: int | None = None
+    """The attempt that it was made in."""
+    run: int | None = None
+    """The run that it belongs to: each start of the job is one."""
+    first_run: int | None = None
+    """The run in which this training began: another one than `run` where that resumed; None where this machine does
+    not see the storage."""
+    time: float | None = None
+    """When it was made, in seconds since the epoch."""
+
+
 class UserCallback:
     """Derive from this and override what you need."""
+
+    def on_report(self, run_context: RunContext, report: Report) -> None:
+        """Called after each report of all ranks, in their order, with all that is known of it. As it is, it calls
+        `after_report`.
+        """
+        self.after_report(run_context, report.by_rank, report.checkpoint)
 
     def after_report(
         self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
@@ -53,9 +87,12 @@ class UserCallback:
     def after_exception(self, run_context: RunContext, worker_exceptions: dict[int, Exception]) -> None:
         """Called after each failure that ended an attempt, by the rank that broke first (-1: no rank, a lost pod)."""
 
+    def after_run(self, run_context: RunContext, error: BaseException | None) -> None:
+        """Called once, before `fit()` returns or raises; `error`: what it raises."""
+
 
 def follows_reports(callbacks: Sequence[UserCallback]) -> bool:
-    """Whether one of them hears of reports: then each rank's metrics are kept, else rank 0's alone."""
+    """Whether one of them wants the metrics of each rank: then they are kept, else rank 0's alone."""
     return any(
         getattr(callback.after_report, "__func__", None) is not UserCallback.after_report for callback in callbacks
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.in_process.guest import Guest, opening, place
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
-from trainjob.launch.outcome.reports import Follower
+from trainjob.launch.outcome.hearers import Hearers, Polled
 from trainjob.screen import notebook, streams
 from trainjob.session.link import link
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from trainjob.launch.outcome.result import Result
     from trainjob.launch.outcome.stored import Settings
     from trainjob_api.v1alpha1 import TrainJob
-
-_POLL_S = 0.5
 
 
 def fit(settings: Settings, context: RunContext) -> Result:
@@ -44,9 +41,8 @@ class _InProcess:
 
     def __init__(self, settings: Settings, context: RunContext, where: Place) -> None:
         self._settings, self._context, self._where = settings, context, where
-        self._callbacks = settings.run.callbacks if where.rank == 0 else ()
-        self._follower = Follower(context.path)
-        self._polled = 0.0
+        self._hearers = Hearers(settings.run.callbacks if where.rank == 0 else (), context)
+        self._polled = Polled(context.path)
         self._place: tuple[int | None, int] = (None, 1)
         in_view = self._talks and where.rank == 0 and notebook.in_kernel()
         self._display = notebook.NotebookDisplay() if in_view else None
@@ -54,7 +50,8 @@ class _InProcess:
     def run(self) -> Result:
         """Begin, train, end."""
         try:
-            return self._run()
+            with self._hearers.of_the_end():
+                return self._run()
         finally:
             if self._display is not None:
                 self._display.close()
@@ -92,7 +89,7 @@ class _InProcess:
         self._place = (who.run, who.attempt)
         if self._where.rank == 0:
             stored.store(self._context.path, settings)
-        if self._callbacks:
+        if self._hearers and not jobs.is_s3(self._context.path):  # a bucket is asked at the end, and at no step
             session.after_report = self._reported
         worker.install_stop(settings.run.stop)
         header = payload.Header(
@@ -116,8 +113,8 @@ class _InProcess:
                 frameworks.stop()
 
     def _conclude(self, end: End | None, returned: Any) -> Result:
-        if end is not None and self._callbacks:
-            self._tell_callbacks(final=True)
+        if end is not None and self._hearers:
+            self._hearers.reports(self._polled.last(*self._place))
         if end is None or end.job.status.holds("Complete"):
             status = None if end is None else end.job.status
             return results.read(self._context.path, return_value=returned, status=status)
@@ -131,19 +128,12 @@ class _InProcess:
 
     def _reported(self) -> None:
         """After each report(), in the loop's own thread."""
-        if time.monotonic() - self._polled > _POLL_S:
-            self._polled = time.monotonic()
-            self._tell_callbacks(final=False)
-
-    def _tell_callbacks(self, *, final: bool) -> None:
-        for report in self._follower.poll(*self._place, final=final):
-            for callback in self._callbacks:
-                callback.after_report(self._context, report.by_rank, report.checkpoint)
+        self._hearers.reports(self._polled.new(*self._place))
 
     def _tell_of(self, error: Exception) -> None:
-        self._tell_callbacks(final=True)
-        for callback in self._callbacks:
-            callback.after_exception(self._context, {self._where.rank: error})
+        if self._hearers:
+            self._hearers.reports(self._polled.last(*self._place))
+            self._hearers.exception(self._where.rank, error)
 
     # -- words ---------------------------------------------------------------------------------------------------------
 

@@ -8,35 +8,45 @@ is committed. Only reads.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.stores.store import Store
+from trainjob.launch.handover.callbacks import Report
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import nonfinite
 
-
-class Report(NamedTuple):
-    """A report of all ranks."""
-
-    checkpoint: Checkpoint | None
-    """Committed; None when the report had none, or retention or a lost upload took it."""
-    by_rank: list[dict[str, Any]]
-    """Each rank's metrics, where the job keeps them; else rank 0's alone."""
+Row = Mapping[str, Any]
 
 
-def by_rank(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each rank's metrics of a report's row, in the order of the ranks; rank 0's where no more are kept."""
-    return [nonfinite.numbers(metrics) for metrics in row.get("ranks") or [row.get("metrics") or {}]]
+def report_of(row: Row, checkpoint: Checkpoint | None = None, first_run: int | None = None) -> Report:
+    """A report out of its row of history, or what a job's status says of its newest one."""
+    by_rank = [nonfinite.numbers(metrics) for metrics in row.get("ranks") or [row.get("metrics") or {}]]
+    return Report(
+        metrics=nonfinite.numbers(row.get("metrics") or {}),
+        by_rank=by_rank,
+        checkpoint=checkpoint,
+        position=int(row.get("position") or 0),
+        step=row.get("step"),
+        epoch=row.get("epoch"),
+        attempt=row.get("attempt"),
+        run=row.get("run"),
+        first_run=first_run,
+        time=row.get("time"),
+    )
 
 
 class Follower:
     """The reports of one run, each handed out once."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._run: int | None = None
+        self._first_run: int | None = None
         self._attempt = 0
         self._read = (0, 0)
         """Up to where: the segment, and the offset in it."""
@@ -45,11 +55,15 @@ class Follower:
         """What is new up to that attempt. `final`: the job is over, nothing more will be committed."""
         if run is None:
             return []
-        if run != self._run:
-            self._run, self._attempt, self._read = run, 1, (0, 0)
         found: list[Report] = []
-        while self._take(run, found, over=final or self._attempt < attempt) and self._attempt < attempt:
-            self._attempt, self._read = self._attempt + 1, (0, 0)
+        try:
+            if run != self._run:
+                self._first_run = catalogue.first_run(self._store, run)
+                self._run, self._attempt, self._read = run, 1, (0, 0)
+            while self._take(run, found, over=final or self._attempt < attempt) and self._attempt < attempt:
+                self._attempt, self._read = self._attempt + 1, (0, 0)
+        except StoreError:
+            pass  # a storage that is away for a moment: the rest comes with the next look
         return found
 
     def _take(self, run: int, found: list[Report], *, over: bool) -> bool:
@@ -69,15 +83,16 @@ class Follower:
                 return False
             self._read = end
             if row.get("kind") == "report":
-                found.append(Report(self._handle(identity, row) if stored else None, by_rank(row)))
+                handle = self._handle(identity, row) if stored else None
+                found.append(report_of(row, handle, self._first_run))
         return True
 
     def _rows(self, run: int) -> list[tuple[dict[str, Any], tuple[int, int]]]:
         """Complete new lines of all segments, each with the place behind it."""
         found: list[tuple[dict[str, Any], tuple[int, int]]] = []
         segment, offset = self._read
-        while (data := self._data(run, segment, offset)) is not None:
-            for line in data.split(b"\n")[:-1]:
+        while (data := self._store.read(layout.history_key(run, self._attempt, segment))) is not None:
+            for line in data[offset:].split(b"\n")[:-1]:
                 offset += len(line) + 1
                 try:
                     row = json.loads(line)
@@ -88,23 +103,15 @@ class Follower:
             segment, offset = segment + 1, 0
         return found
 
-    def _data(self, run: int, segment: int, offset: int) -> bytes | None:
-        try:
-            with open(os.path.join(self._folder, layout.history_key(run, self._attempt, segment)), "rb") as file:
-                file.seek(offset)
-                return file.read()
-        except OSError:
-            return None
-
     def _is_committed(self, identity: str) -> bool:
-        return os.path.exists(os.path.join(self._folder, "checkpoints", identity, ".trainjob", "manifest.json"))
+        return self._store.size(layout.manifest_key(CheckpointId.parse(identity))) is not None
 
-    def _handle(self, identity: str, row: dict[str, Any]) -> Checkpoint:
-        path = os.path.join(self._folder, "checkpoints", identity)
+    def _handle(self, identity: str, row: Row) -> Checkpoint:
+        uri = catalogue.checkpoint_uri(self._store, CheckpointId.parse(identity))
         return Checkpoint.from_restored(
             {
-                "path": path,
-                "uri": path,
+                "path": uri,
+                "uri": uri,
                 "id": identity,
                 "step": row.get("step"),
                 "epoch": row.get("epoch"),
