@@ -33,9 +33,10 @@ test: $(STAMP) ## All tests, with their skips counted
 	@echo "test: unit, property, simulation and real-process tests"
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
-test-frameworks: $(STAMP) ## Lightning, Transformers, JAX, TensorFlow, XGBoost and LightGBM, in folders of their own
+test-frameworks: $(STAMP) ## Lightning, Transformers, JAX, TensorFlow, XGBoost, LightGBM and experiment trackers, in folders of their own
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-tensorflow.txt) $(BIN)/python -m pytest tests/frameworks -k tensorflow $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
 
 ray-examples: $(STAMP) ## 66 scripts that use Ray Train's API, with their imports rewritten by `tj migrate`: a quarter of an hour
 	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)

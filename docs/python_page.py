@@ -80,7 +80,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every name of `trainjob.__all__`, in the order of the page."""
 
-MODULES = ("torch", "lightning", "huggingface", "xgboost", "lightgbm", "jax", "tensorflow")
+MODULES = ("torch", "trackers", "lightning", "huggingface", "xgboost", "lightgbm", "jax", "tensorflow")
 """Modules of `trainjob` with more public names. They are read, not imported: the libraries that they are for need not
 be installed.
 """
@@ -196,7 +196,7 @@ def public(module: str) -> dict[str, str]:
     if module == "torch":
         homes = trainjob.torch._HOME
         return {name: homes[name] for name in trainjob.torch.__all__ if name not in trainjob.__all__}
-    home = f"trainjob.integrations.{module}"
+    home = f"trainjob.{module}" if module == "trackers" else f"trainjob.integrations.{module}"
     body = _source(home).body
     (names,) = (
         ast.literal_eval(node.value)

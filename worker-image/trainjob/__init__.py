@@ -141,7 +141,10 @@ _MODULES: Dict[str, str] = {
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
 _SUBMODULES = frozenset(
-    ("collective", "compat", "errors", "huggingface", "jax", "lightgbm", "lightning", "tensorflow", "torch", "xgboost")
+    (
+        *("collective", "compat", "errors", "huggingface", "jax", "lightgbm", "lightning", "tensorflow", "torch"),
+        *("trackers", "xgboost"),
+    )
 )
 
 

@@ -28,6 +28,7 @@ from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_U
 from trainjob_api.v1alpha1 import TrainJob
 
 if TYPE_CHECKING:
+    from trainjob.cli.tracking import Tracking
     from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 
 CORRECT = "correct that, then run the same command again"
@@ -46,14 +47,18 @@ def run(args: argparse.Namespace) -> int:
     if args.in_process:
         return _in_process(args, job, started)
     # Half a second of imports, which wrong usage does not have to wait for.
+    from trainjob.cli.tracking import Tracking
     from trainjob.launch.local.backend import LocalOptions, run_job
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     if note := renamed(args, job):
         display.note(note)
-    show = Show(display, job)
     try:
-        outcome = run_job(job, options=LocalOptions(asker=_asker(args)), listener=show)
+        options = LocalOptions(asker=_asker(args))
+        tracking = Tracking(args.track, job)
+        with tracking.of_the_end():
+            outcome = run_job(job, options=options, listener=Show(display, job, tracking))
+            tracking.last(outcome.job)
     except LaunchError as error:
         raise CommandError(str(error), next_step=CORRECT) from None
     finally:
@@ -162,6 +167,12 @@ def _check(args: argparse.Namespace) -> None:
             next_step=f"tj run --in-process --pdb {args.script or 'train.py'}",
             code=CLI_USAGE,
         )
+    if args.in_process and args.track:
+        raise CommandError(
+            "--track follows a job from outside of its ranks",
+            next_step="leave --in-process out, or log in the script itself",
+            code=CLI_USAGE,
+        )
     if args.in_process and args.max_failures:
         raise CommandError(
             "--in-process starts nothing again: the loop runs in this process",
@@ -218,8 +229,8 @@ class Show:
     saves.
     """
 
-    def __init__(self, display: displays.Display, job: TrainJob) -> None:
-        self._display, self._opening = display, opening(job)
+    def __init__(self, display: displays.Display, job: TrainJob, tracking: Tracking | None = None) -> None:
+        self._display, self._opening, self._tracking = display, opening(job), tracking
 
     def __call__(self, event: LocalEvent) -> None:
         """Show one event. Kubernetes events are left out: the job's status, which is shown, says the same."""
@@ -232,6 +243,8 @@ class Show:
             self._display.line(event.text)
         elif event.kind == "note":
             self._display.note(event.text)
+        if event.job is not None and self._tracking is not None:
+            self._tracking.look(event.job)
 
 
 def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
@@ -258,6 +271,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         value = getattr(args, option)
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
     words += [] if args.preload is None else ["--preload", ",".join(args.preload)]
+    words += [word for tracker in args.track for word in ("--track", tracker)]
     words += ["--in-process"] if args.in_process else []
     words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
     for name, value in args.env:

@@ -32,11 +32,12 @@ _REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is a link to the ch
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
 _CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths")
 _RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow")
-_CALLBACK = Answer("trainjob:UserCallback", "no hooks but `after_report` and `after_exception`")
+_CALLBACK = Answer("trainjob:UserCallback", "of its hooks `after_report` and `after_exception`")
 _TRAINER = Answer("trainjob:DataParallelTrainer", "no `datasets`, no `backend_config`")
 _EXTRAS = "trainjob.compat.ray_extras"
 _LIGHTNING = "trainjob.compat.ray_lightning"
 _TRANSFORMERS = "trainjob.compat.ray_transformers"
+_TRACKERS = "trainjob.compat.ray_trackers"
 _XGBOOST, _LIGHTGBM = "trainjob.compat.ray_xgboost", "trainjob.compat.ray_lightgbm"
 
 _TRAIN: Dict[str, Answer] = {
@@ -131,6 +132,13 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.air.config": {**_CONFIGS},
     "ray.air.result": {"Result": _RESULT},
     "ray.air.session": {**_LOOP},
+    "ray.air.integrations": {},
+    "ray.air.integrations.mlflow": {
+        "MLflowLoggerCallback": Answer(f"{_TRACKERS}:MLflowLoggerCallback", "one run a training; no artifacts")
+    },
+    "ray.air.integrations.wandb": {
+        "WandbLoggerCallback": Answer(f"{_TRACKERS}:WandbLoggerCallback", "one run a training; uploads no checkpoints")
+    },
 }
 """Ray's module -> its names that are here."""
 
@@ -141,7 +149,7 @@ _TASKS = (
 )
 _TUNE = (
     "start one job per trial (`tj run`, TorchTrainer.fit()) from a loop or from a search library such as Optuna, and "
-    "read Result.metrics"
+    "read Result.metrics (ray.tune.logger: trainjob.trackers has TensorBoardLogger and CSVLogger)"
 )
 _NODES = "there is no cluster of TrainJob's own; ask Kubernetes (`kubectl get nodes`)"
 _PREEMPTION = (
@@ -152,7 +160,8 @@ _PREEMPTION = (
 ABSENT: Mapping[str, str] = {
     "ray.air": "its names moved to ray.train, which is here",
     "ray.air.execution": _TASKS,
-    "ray.air.integrations": "call wandb, mlflow or comet in the loop, on rank 0: get_context().get_world_rank() == 0",
+    "ray.air.integrations": "give RunConfig(callbacks=[...]) a WandbLogger() or MLflowLogger() of trainjob.trackers, "
+    "or call wandb, mlflow or comet in the loop, on rank 0: get_context().get_world_rank() == 0",
     "ray.autoscaler": _NODES,
     "ray.available_resources": _NODES,
     "ray.cluster_resources": _NODES,

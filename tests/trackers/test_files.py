@@ -1,0 +1,79 @@
+"""CSV and TensorBoard files: what lies there after attempts that do steps again, and after another start of the job."""
+
+from __future__ import annotations
+
+import csv
+import struct
+from pathlib import Path
+
+import pytest
+
+from trackers.test_feed import CONTEXT, reported
+from trainjob.session.errors import TrainJobError
+from trainjob.trackers import CSVLogger, MLflowLogger, TensorBoardLogger, Tracker, event_file, tracker
+
+
+def record(one: Tracker, *reports: tuple[int, int], **metrics: float) -> None:
+    for position, attempt in reports:
+        one.on_report(CONTEXT, reported(position, attempt, **(metrics or {"loss": float(10 * attempt + position)})))
+    one.after_run(CONTEXT, None)
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "metrics.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_lines_of_steps_done_again_are_replaced(tmp_path: Path) -> None:
+    record(CSVLogger(tmp_path), (1, 1), (2, 1), (3, 1), (2, 2), (3, 2))
+    assert [(row["report"], row["step"], row["attempt"], row["loss"]) for row in table(tmp_path)] == [
+        ("1", "10", "1", "11.0"), ("2", "20", "2", "22.0"), ("3", "30", "2", "23.0")
+    ]  # fmt: skip
+
+
+def test_another_start_goes_on_with_the_file_and_a_new_metric_is_a_new_column(tmp_path: Path) -> None:
+    record(CSVLogger(tmp_path), (1, 1), (2, 1))
+    record(CSVLogger(tmp_path), (2, 1), (3, 1), accuracy=0.5)
+    rows = table(tmp_path)
+    assert [(row["report"], row["loss"], row["accuracy"]) for row in rows] == [
+        ("1", "11.0", ""), ("2", "", "0.5"), ("3", "", "0.5")
+    ]  # fmt: skip
+
+
+def test_a_training_that_begins_anew_takes_the_file(tmp_path: Path) -> None:
+    record(CSVLogger(tmp_path), (1, 1), (2, 1))
+    record(CSVLogger(tmp_path), (1, 1))
+    assert [row["report"] for row in table(tmp_path)] == ["1"]
+
+
+def test_event_records_are_framed_with_the_checksum_that_readers_compute() -> None:
+    # RFC 3720, B.4: CRC-32C of 32 zero bytes, and of 123456789 (the polynomial's check value).
+    assert event_file.crc32c(bytes(32)) == 0x8A9136AA
+    assert event_file.crc32c(b"123456789") == 0xE3069283
+    framed = event_file.record(b"abc")
+    assert (struct.unpack("<Q", framed[:8])[0], framed[12:15], len(framed)) == (3, b"abc", 19)
+
+
+def test_each_start_has_an_event_file_of_its_own(tmp_path: Path) -> None:
+    record(TensorBoardLogger(tmp_path), (1, 1))
+    record(TensorBoardLogger(tmp_path), (2, 1), loss=1e300)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2 and all("tfevents" in file.name for file in files)
+
+
+def test_a_library_that_is_missing_is_one_sentence_where_the_logger_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TrainJobError, match=r"^mlflow is not installed here: pip install 'mlflow-skinny'$"):
+        MLflowLogger()
+
+
+def test_files_are_beside_the_checkpoints_or_below_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.chdir(tmp_path)
+    assert tracker.folder_of(None, CONTEXT, "tensorboard") == "/nowhere/default/job/tensorboard"
+    for elsewhere in ("team/job", "s3://bucket/default/job"):
+        assert tracker.folder_of(None, replace(CONTEXT, path=elsewhere), "mlruns") == str(tmp_path / "job" / "mlruns")
+    assert tracker.folder_of("here", CONTEXT, "x") == str(tmp_path / "here")

@@ -1,0 +1,81 @@
+"""Trackers of whole jobs: a killed rank's steps are done again, and the tracker has each of them once."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from support.spoken import said
+
+LIMIT_S = 120
+LOOP = """
+import os, signal, sys
+import trainjob
+from trainjob import Checkpoint
+
+def train(config):
+    context = trainjob.get_context()
+    found = trainjob.get_checkpoint()
+    start = 0 if found is None else found.to_dict()["step"]
+    for step in range(start + 1, 7):
+        if (context.rank, context.attempt, step) == (1, 1, 5):
+            os.kill(os.getpid(), signal.SIGKILL)
+        kept = Checkpoint.from_dict({"step": step}) if step == 2 else None
+        trainjob.report({"loss": config["scale"] / step, "deep": {"accuracy": 0.5}}, checkpoint=kept, step=10 * step)
+"""
+FUNCTION = (
+    LOOP
+    + """
+from trainjob import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+from trainjob.trackers import CSVLogger, TensorBoardLogger, Tracker
+
+class Failing(Tracker):
+    def write(self, reports):
+        raise ConnectionError("the server is away")
+
+if __name__ == "__main__":
+    DataParallelTrainer(
+        train,
+        train_loop_config={"scale": 60.0},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(
+            name="job", storage_path=".", failure_config=FailureConfig(max_failures=1),
+            callbacks=[Failing(), CSVLogger(), TensorBoardLogger()],
+        ),
+    ).fit()
+"""
+)
+SCRIPT = LOOP + '\nif __name__ == "__main__":\n    train({"scale": 60.0})\n'
+
+
+def table(path: Path) -> list[tuple[str, ...]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [
+            (row["report"], row["step"], row["loss"], row["deep.accuracy"], row["attempt"])
+            for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("way", ["a function", "a script"])
+def test_one_line_a_step_whatever_breaks(tmp_path: Path, way: str) -> None:
+    (tmp_path / "main.py").write_text(FUNCTION if way == "a function" else SCRIPT)
+    run = ["-m", "trainjob.cli.main", "run", "main.py", "--workers", "2", "--name", "job", "--storage", "."]
+    words = ["main.py"] if way == "a function" else [*run, "--track", "csv", "--track", "tensorboard"]
+    shown = said(words, tmp_path, limit_s=LIMIT_S)
+    job = tmp_path / "default" / "job"
+    assert table(job / "metrics.csv") == [
+        (str(n), str(10 * n), str(60.0 / n), "0.5", "1" if n <= 2 else "2") for n in range(1, 7)
+    ], shown
+    assert len(list((job / "tensorboard").iterdir())) == 1, "one run across attempts"
+    if way == "a function":
+        assert shown.count("Failing: ConnectionError: the server is away") == 1
+        assert "reports did not reach it" in shown
+
+
+def test_a_tracker_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"there is no tracker 'comet'"):
+        said(["-m", "trainjob.cli.main", "run", "x.py", "--track", "comet"], tmp_path, limit_s=LIMIT_S)
