@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,23 @@ def test_a_closure_comes_back_with_its_variables_and_config(tmp_path: Path) -> N
     assert (tmp_path / "payload").stat().st_mode & 0o077 == 0
 
 
-def test_a_function_of_a_module_that_ranks_cannot_import_travels_by_value(tmp_path: Path) -> None:
+UNKNOWN = """
+def module_level():
+    return _helper()
+
+def _helper():
+    return "by value"
+"""
+
+
+def test_a_function_of_a_module_that_ranks_cannot_import_travels_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "payload")
-    payload.write(path, packed(module_level), payload.Header())
+    unknown = types.ModuleType("of_no_file")
+    exec(UNKNOWN, unknown.__dict__)
+    monkeypatch.setitem(sys.modules, unknown.__name__, unknown)
+    payload.write(path, packed(unknown.module_level), payload.Header())
     roots = [str(Path(payload.__file__).parents[3]), str(Path(sys.modules["trainjob_api"].__file__ or "").parents[1])]
     code = (
         f"import sys; sys.path[:0] = {roots!r}; from trainjob.launch.handover import payload; "
@@ -43,14 +58,6 @@ def test_a_function_of_a_module_that_ranks_cannot_import_travels_by_value(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.strip() == "by value", done.stderr
-
-
-def module_level() -> str:
-    return _helper()
-
-
-def _helper() -> str:
-    return "by value"
 
 
 def test_the_variable_that_cannot_travel_is_named() -> None:
@@ -68,7 +75,7 @@ def test_the_variable_that_cannot_travel_is_named() -> None:
 
 def test_the_config_entry_that_cannot_travel_is_named() -> None:
     with pytest.raises(ConfigError, match=r"train_loop_config.*\['tools'\] -> \['gate'\]"):
-        packed(module_level, {"lr": 1, "tools": {"gate": threading.Lock()}})
+        packed(len, {"lr": 1, "tools": {"gate": threading.Lock()}})
 
 
 def test_the_attribute_of_an_object_and_the_argument_of_a_partial_are_named() -> None:
@@ -92,7 +99,7 @@ def test_a_large_closure_warns_and_a_huge_one_is_refused_both_by_name() -> None:
     with pytest.raises(ConfigError, match=r"train_loop_per_worker=.*'huge' is more than 64 MiB"):
         packed(lambda: len(huge))
     with pytest.raises(ConfigError, match=r"train_loop_config.*\['data'\] is more than 64 MiB") as caught:
-        packed(module_level, {"data": huge})
+        packed(len, {"data": huge})
     assert len(str(caught.value)) < 1000
 
 
