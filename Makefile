@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ bench: $(STAMP) ## Measure, one line a figure
 
 bench-kills: $(STAMP) ## Kills in a row of a job whose ranks are forks, and what grows with them; BENCH_ARGS="--kills 1000" for more
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kills $(BENCH_ARGS)
+
+bench-goodput: $(STAMP) ## How much of its time a job trains while a rank is killed each 30 s, beside torchrun: 20 min; BENCH_ARGS="--minutes 2" for a quick look
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.goodput $(BENCH_ARGS)
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes

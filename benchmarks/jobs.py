@@ -113,12 +113,12 @@ Launcher = Callable[..., list[str]]
 
 
 @contextmanager
-def running(launcher: Launcher, *imports: str, ranks: int = RANKS) -> Iterator[Job]:
-    """Start the steps workload, with what it imports beside torch; stop it and clean up at the end."""
+def running(launcher: Launcher, *imports: str, ranks: int = RANKS, workload: str = "steps.py") -> Iterator[Job]:
+    """Start the workload, with what it imports beside torch; stop it and clean up at the end."""
     with tempfile.TemporaryDirectory(prefix="tj-bench-") as name:
         folder = Path(name)
         notes, log = folder / "notes", folder / "log"
-        command = launcher(WORKLOADS / "steps.py", str(notes), *imports, folder=folder, ranks=ranks)
+        command = launcher(WORKLOADS / workload, str(notes), *imports, folder=folder, ranks=ranks)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT}

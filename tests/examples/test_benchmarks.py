@@ -43,6 +43,18 @@ def test_a_recovery_is_over_with_the_last_ranks_first_step() -> None:
     assert run(code).split() == ["None", "7.0"]
 
 
+def test_what_was_done_again_and_what_stood_still_is_no_goodput() -> None:
+    """Ten seconds: six steps of one second, five of them kept, and a stop of four seconds."""
+    code = (
+        "from benchmarks.jobs import Step\nfrom benchmarks.goodput import goodput\n"
+        "before = [Step(0, 1, 1, step, float(step)) for step in range(4)]\n"
+        "after = [Step(0, 2, 2, step, 5.0 + step) for step in range(3, 6)]\n"
+        "others = [Step(1, 9, 1, 7, 0.5)]\n"
+        "print(goodput([*before, *others, *after]))"
+    )
+    assert run(code).split() == ["0.5"]
+
+
 @pytest.mark.parametrize("words", [["--kills", "19"], ["--kills", "10", "--every", "6"], ["--every", "0"]])
 def test_fewer_than_three_rows_of_kills_are_refused(words: list[str]) -> None:
     command = [sys.executable, "-m", "benchmarks.kills", *words]
