@@ -79,10 +79,12 @@ def test_a_trainjob_becomes_pods(installation: Installation, team: Team) -> None
     assert team.job()["status"]["phase"]
     assert operator.page("/healthz") == (200, "ok\n")
     assert operator.page("/readyz") == (200, "ok\n")
-    assert operator.metric("trainjob_pods_created_total") == 2
+    eventually(lambda: operator.metric("trainjob_pods_created_total") == 2, "the operator has heard that they are made")
     metadata = team.job()["metadata"]
     assert "finalizers" not in metadata and "annotations" not in metadata
-    assert any(line.get("job") == f"{team.namespace}/digits" for line in operator.lines())
+    eventually(
+        lambda: any(line.get("job") == f"{team.namespace}/digits" for line in operator.lines()), "its log names the job"
+    )
     eventually(
         lambda: operator.metric("trainjob_jobs", phase=team.job()["status"]["phase"]) == 1.0,
         "the metrics know the job as it was committed",

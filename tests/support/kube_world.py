@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import aiohttp
 
+from cluster.apiserver import ApiServer
 from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_operator.cluster import Manifest, NotFound, Unavailable
@@ -31,6 +32,19 @@ async def until(condition: Callable[[], object], what: str, within_s: float = HA
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"not within {within_s:.0f} s: {what}"
         await asyncio.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def frozen(server: ApiServer, api: Api, timeout_s: float = 0.5) -> Iterator[None]:
+    """The server answers nothing meanwhile, and calls of this client wait for so long; before and after, as ever."""
+    usual = api._timeout
+    server.freeze()
+    api._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s, sock_connect=timeout_s)
+    try:
+        yield
+    finally:
+        api._timeout = usual
+        server.thaw()
 
 
 class Watch:

@@ -12,6 +12,7 @@ import pytest
 
 from cluster.apiserver import ApiServer
 from support.apiserver import on_apiserver
+from support.kube_world import frozen
 from support.trust import client_context
 from trainjob_api import contract
 from trainjob_operator.agents.coordinator import Caller
@@ -24,11 +25,9 @@ from trainjob_operator.trust.tokens import TokenCheck
 pytestmark = on_apiserver
 
 
-def with_api(
-    apiserver: ApiServer, test: Callable[[Api], Awaitable[None]], kubeconfig: Any = None, timeout_s: float = 30.0
-) -> None:
+def with_api(apiserver: ApiServer, test: Callable[[Api], Awaitable[None]], kubeconfig: Any = None) -> None:
     async def main() -> None:
-        api = await Api.connect(kubeconfig=str(kubeconfig or apiserver.kubeconfig), timeout_s=timeout_s)
+        api = await Api.connect(kubeconfig=str(kubeconfig or apiserver.kubeconfig))
         try:
             await test(api)
         finally:
@@ -113,16 +112,13 @@ def test_while_the_api_server_hangs_a_known_token_is_believed(
     async def test(api: Api) -> None:
         check = TokenCheck(api, contract.TOKEN_AUDIENCE)
         assert await check(known) == caller(made)
-        apiserver.freeze()
-        try:
+        with frozen(apiserver, api):
             assert await check(known) == caller(made)
             with pytest.raises(Unavailable):
                 await check(new)
-        finally:
-            apiserver.thaw()
         assert await check(new) == caller(other)
 
-    with_api(apiserver, test, timeout_s=1.0)
+    with_api(apiserver, test)
 
 
 def test_the_secret_is_made_once(apiserver: ApiServer, api_namespace: str) -> None:
