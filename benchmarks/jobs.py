@@ -94,6 +94,13 @@ def trainjob_forked(script: Path, *arguments: str, folder: Path, ranks: int = RA
     return trainjob(script, *arguments, folder=folder, ranks=ranks, prefork=contract.PREFORK_AUTO)
 
 
+def trainjob_kept(script: Path, *arguments: str, folder: Path, ranks: int = RANKS) -> list[str]:
+    """The same, from a process that an earlier one has left, and leaving one."""
+    words = trainjob_forked(script, *arguments, folder=folder, ranks=ranks)
+    at = words.index("--")
+    return [*words[:at], "--keep-warm", "10m", *words[at:]]
+
+
 def torchrun(script: Path, *arguments: str, folder: Path, ranks: int = RANKS) -> list[str]:
     """The same under torchrun on one node."""
     size = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(RESTARTS)]

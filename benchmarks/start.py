@@ -10,26 +10,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import PATIENCE_S, WORKLOADS, Launcher, Step, ray_python, running, torchrun, trainjob
+from benchmarks.jobs import (
+    PATIENCE_S,
+    WORKLOADS,
+    Launcher,
+    Step,
+    ray_python,
+    running,
+    torchrun,
+    trainjob,
+    trainjob_kept,
+)
 
 
 def measure(rounds: int) -> list[Figure]:
-    """The command beside torchrun, and `fit()` beside Ray Train where there is one, in turn."""
+    """The command beside torchrun, and beside itself where a process is kept warm; `fit()` beside Ray Train where there
+    is one; in turn.
+    """
     ray = ray_python()
     ours: list[float] = []
     theirs: list[float] = []
+    kept: list[float] = []
     fits: list[float] = []
     ray_fits: list[float] = []
-    for _ in range(rounds):
-        ours.append(_command_to_step(trainjob))
-        theirs.append(_command_to_step(torchrun))
-        fits.append(_fit_to_step(sys.executable, "trainjob"))
-        if ray:
-            ray_fits.append(_fit_to_step(ray, "ray"))
+    with _kept_warm():
+        for _ in range(rounds):
+            ours.append(_command_to_step(trainjob))
+            theirs.append(_command_to_step(torchrun))
+            kept.append(_command_to_step(trainjob_kept))
+            fits.append(_fit_to_step(sys.executable, "trainjob"))
+            if ray:
+                ray_fits.append(_fit_to_step(ray, "ray"))
     figures = [Figure("fit_to_first_step", "s", fits), Figure("command_to_first_step", "s", ours, theirs, "torchrun")]
+    figures += [Figure("command_to_first_step_kept_warm", "s", kept, ours, "TrainJob, first job")]
     return [*figures, Figure("fit_to_first_step_vs_ray", "s", fits, ray_fits, "Ray Train")] if ray_fits else figures
 
 
@@ -40,6 +58,24 @@ def _command_to_step(launcher: Launcher) -> float:
     begun = time.time()
     with running(launcher) as job:
         return job.wait_for("the first step", first).time - begun
+
+
+@contextmanager
+def _kept_warm() -> Iterator[None]:
+    """A job has left a process that has imported torch; in a state folder of its own."""
+    before = os.environ.get("XDG_STATE_HOME")
+    with tempfile.TemporaryDirectory(prefix="tj-bench-") as state:
+        os.environ["XDG_STATE_HOME"] = state
+        try:
+            # The second has waited until all was imported.
+            for _ in range(2):
+                _command_to_step(trainjob_kept)
+            yield
+        finally:
+            subprocess.run([sys.executable, "-m", "trainjob.cli", "stop", "--warm"], check=True, capture_output=True)
+            del os.environ["XDG_STATE_HOME"]
+            if before is not None:
+                os.environ["XDG_STATE_HOME"] = before
 
 
 def _fit_to_step(python: str, library: str) -> float:

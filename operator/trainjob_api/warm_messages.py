@@ -1,4 +1,4 @@
-"""What an agent and its warm parent say to each other, as types. Both ends import this.
+"""What an agent and its warm parent say to each other, and a launcher and one that is kept, as types.
 
 Each message is one packet of a Unix socket pair (SOCK_SEQPACKET). The agent has one with the warm parent, and one with
 each gate: a fork of the parent that waits for its order. What comes with a packet as descriptors is named below. An
@@ -108,6 +108,66 @@ class Order(NamedTuple):
     """Folders that the program itself puts in front of sys.path before it imports anything."""
 
 
+# --- A launcher and a parent that is kept for the next job ------------------------------------------------------------
+
+
+class Keep(NamedTuple):
+    """What such a parent is started with, in a file."""
+
+    id: str
+    socket: str
+    """Where it is reached; it removes that when it ends."""
+    seconds: float
+    """It ends by itself after so long without a word."""
+    modules: Tuple[str, ...]
+    folder: str
+    """The script's: nothing of it is imported."""
+    optional: bool
+    learned: str = ""
+    without: Tuple[str, ...] = ()
+
+
+class Take(NamedTuple):
+    """Become the start of an agent. Descriptors: the file of its `Agent`, its output, and what it inherits."""
+
+
+class Stay(NamedTuple):
+    """End so long after this word, not before."""
+
+    seconds: float
+
+
+class Leave(NamedTuple):
+    """End now. Jobs that were started of it go on."""
+
+
+class Took(NamedTuple):
+    """There is a process, which is about to become the agent."""
+
+    pid: int
+
+
+class Done(NamedTuple):
+    """As it was told."""
+
+
+class Ended(NamedTuple):
+    """The agent's wait status."""
+
+    status: int
+
+
+class Agent(NamedTuple):
+    """What an agent is started with."""
+
+    argv: Tuple[str, ...]
+    environ: Mapping[str, str]
+    cwd: str
+    umask: int
+    numbers: Tuple[int, ...]
+    """Of the descriptors that it inherits."""
+
+
 ToParent = Union[Begin, Fork]
 FromParent = Union[Ready, Refused]
 ToGate = Union[Go, Host]
@@ -118,6 +178,11 @@ FROM_PARENT: Vocabulary[FromParent] = Vocabulary({"ready": Ready, "refused": Ref
 TO_GATE: Vocabulary[ToGate] = Vocabulary({"go": Go, "host": Host})
 FROM_GATE: Vocabulary[FromGate] = Vocabulary({"here": Here, "hosts": Hosts, "plain": Plain, "refused": Refused})
 ORDERS: Vocabulary[Order] = Vocabulary({"order": Order})
+ToKept = Union[Take, Stay, Leave]
+FromKept = Union[Took, Done, Ended, Refused]
+KEPT_FILES: Vocabulary[Union[Keep, Agent]] = Vocabulary({"keep": Keep, "agent": Agent})
+TO_KEPT: Vocabulary[ToKept] = Vocabulary({"take": Take, "stay": Stay, "leave": Leave})
+FROM_KEPT: Vocabulary[FromKept] = Vocabulary({"took": Took, "done": Done, "ended": Ended, "refused": Refused})
 
 
 def packet(words: Vocabulary[Any], word: Any) -> bytes:

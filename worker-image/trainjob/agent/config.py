@@ -26,6 +26,14 @@ class Endpoint(NamedTuple):
     path: str
 
 
+class KeptParent(NamedTuple):
+    """A warm parent that was there before this agent, and is its child."""
+
+    fd: int
+    """Of the socket to it."""
+    pid: int
+
+
 @dataclass(frozen=True)
 class JobPart:
     """What the agent acts on of the job's spec."""
@@ -80,6 +88,7 @@ class AgentConfig:
     """
     command: Tuple[str, ...]
     """The user's own."""
+    kept_parent: Optional[KeptParent] = None
 
 
 def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
@@ -108,6 +117,7 @@ def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
         spec=reader.spec(contract.ENV_AGENT_SPEC),
         code=environ.get(contract.ENV_CODE) or None,
         command=reader.command(arguments),
+        kept_parent=reader.kept_parent(contract.ENV_KEPT_PARENT),
     )
     if reader.problems:
         raise BadConfig(
@@ -192,6 +202,15 @@ class _Reader:
         except (ImportError, ValueError, OSError) as error:
             self.problems.append(f"{name} is no certificate in PEM form that this Python can read ({error})")
         return text
+
+    def kept_parent(self, name: str) -> Optional[KeptParent]:
+        value = self._environ.get(name, "")
+        fd, _, pid = value.partition(":")
+        if fd.isdigit() and pid.isdigit():
+            return KeptParent(int(fd), int(pid))
+        if value:
+            self.problems.append(f"{name}={value!r} is no descriptor and pid")
+        return None
 
     def command(self, arguments: Sequence[str]) -> Tuple[str, ...]:
         words = tuple(arguments[1:] if arguments[:1] == ["--"] else arguments)

@@ -120,7 +120,8 @@ class Work:
             config.spec.prefork,
             config.spec.preload,
             os.path.join(work, "logs", "warm-parent.log"),
-            os.path.join(work, "imported.json"),
+            os.path.join(work, contract.IMPORTED),
+            config.kept_parent,
         )
         self.site = Site(
             config,

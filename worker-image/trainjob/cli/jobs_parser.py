@@ -121,7 +121,11 @@ def _add_local(commands: Commands) -> None:
     _name(attach)
     _plain(attach)
     stop = _command(commands, "stop", "stop a job of this machine", STOP, "stop:stop")
-    _name(stop)
+    stop.add_argument("name", metavar="NAME", nargs="?", help="name of the job")
+    _storage(stop)
+    stop.add_argument(
+        "--warm", action="store_true", help="end the process that `tj run --keep-warm` has left; jobs that run go on"
+    )
     stop.add_argument(
         "--timeout", metavar="TIME", type=seconds, help="how long to wait for the job to end (default: no limit)"
     )

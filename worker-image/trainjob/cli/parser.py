@@ -19,7 +19,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import WORKERS, at_least, workers
+from trainjob.cli.argument_types import WORKERS, at_least, seconds, workers
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
 
@@ -169,6 +169,13 @@ def _add_run(commands: Commands) -> None:
         "or from the one at a path or s3:// URI; the job's own name extends it after it has completed",
     )
     restart_rules(saved, "--max-failures")
+    saved.add_argument(
+        "--keep-warm",
+        metavar="TIME",
+        type=seconds,
+        help="when the job has ended, keep a process for that long (10m) that has imported what the script needs: the "
+        "next `tj run` in this folder does not import it again. `tj list` shows it, `tj stop --warm` ends it",
+    )
     shown = run.add_argument_group("how it is shown")
     shown.add_argument("--detach", action="store_true", help="run it in the background; `tj attach NAME` shows it")
     shown.add_argument("--dry-run", action="store_true", help="check it, print the TrainJob, and run nothing")

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if note := renamed(args, job):
         display.note(note)
     try:
-        options = LocalOptions(asker=_asker(args))
+        options = LocalOptions(asker=_asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
         tracking = Tracking(args.track, job)
         with tracking.of_the_end():
             outcome = run_job(job, options=options, listener=Show(display, job, tracking))
@@ -159,6 +159,12 @@ def _check(args: argparse.Namespace) -> None:
             "--in-process runs a script as one rank in this process",
             next_step="leave -f, --workers and --processes-per-worker out; several ranks that a debugger can reach: "
             "torchrun --nproc-per-node 2 -m trainjob.cli run --in-process train.py",
+            code=CLI_USAGE,
+        )
+    if args.in_process and args.keep_warm is not None:
+        raise CommandError(
+            "--in-process starts no process that could be kept warm",
+            next_step="leave --keep-warm out, or --in-process",
             code=CLI_USAGE,
         )
     if args.pdb and not args.in_process:

@@ -53,6 +53,10 @@ def main(arguments: List[str]) -> None:
         from trainjob.session import warm
 
         command = warm.command(int(arguments[1]))
+    elif arguments[:1] == [contract.KEEP]:
+        from trainjob.session import warm
+
+        command = warm.keep(arguments[1])
     else:
         command = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
         agent = os.environ.get(contract.ENV_AGENT_PID)

@@ -22,6 +22,7 @@ AGENT_ONLY = (
     contract.ENV_CODE,
     contract.ENV_SHARED_TMP,
     contract.ENV_MACHINE_RANKS,
+    contract.ENV_KEPT_PARENT,
 )
 """What ranks have no business with."""
 

@@ -57,6 +57,14 @@ class Reaper:
         on_end(status)
 
 
+def is_our_child(pid: int) -> bool:
+    """Alive, so that its end will be told to who watches it from this turn on."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
 def was_killed(status: int) -> bool:
     """By SIGKILL."""
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

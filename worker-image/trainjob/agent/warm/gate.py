@@ -12,7 +12,7 @@ import socket
 import tempfile
 from typing import IO, Any, Callable
 
-from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.processes.reaper import Reaper, is_our_child
 from trainjob.agent.warm.line import Line
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Host, Hosts, Order, Plain, packet
@@ -84,7 +84,7 @@ class Gate:
             self.on_end()
 
     def _heard(self, word: Any) -> None:
-        if isinstance(word, Here) and self._is_our_child(word.pid):
+        if isinstance(word, Here) and is_our_child(word.pid):
             self.pid = word.pid
             self._reaper.watch(word.pid, lambda status: self._ended(), group=True)
             if not self.waits.done():
@@ -101,14 +101,6 @@ class Gate:
         elif word is not None:
             self._say(getattr(word, "why", "a fork of the warm parent is not this agent's child"))
         self._lost()
-
-    @staticmethod
-    def _is_our_child(pid: int) -> bool:
-        """Alive, so that its end will be told to who watches it from this turn on."""
-        try:
-            return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        except ChildProcessError:
-            return False
 
 
 def _file() -> IO[bytes]:

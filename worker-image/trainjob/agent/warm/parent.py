@@ -10,9 +10,10 @@ import os
 import socket
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from trainjob.agent.config import KeptParent
 from trainjob.agent.processes import starter
 from trainjob.agent.processes.output import LogFile
-from trainjob.agent.processes.reaper import Reaper, signal_group, was_killed
+from trainjob.agent.processes.reaper import Reaper, is_our_child, signal_group, was_killed
 from trainjob.agent.warm.choice import Plan
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.line import Line
@@ -94,6 +95,20 @@ class WarmParent:
         self._asked = begin.modules
         self.pid, self.environ, self._line = pid, environ, Line(ours, FROM_PARENT, self._heard)
         self._reaper.watch(pid, self._ended, group=True)
+        self._line.send(packet(TO_PARENT, begin))
+
+    def adopt(self, kept: KeptParent, environ: Dict[str, str], begin: Begin) -> None:
+        """One that is there already, has imported this, and was started with such an environment. Raises OSError: it
+        is gone.
+        """
+        line = socket.socket(fileno=kept.fd)
+        line.set_inheritable(False)
+        if not is_our_child(kept.pid):
+            line.close()
+            raise ProcessLookupError(f"process {kept.pid} is gone")
+        self._asked = begin.modules
+        self.pid, self.environ, self._line = kept.pid, environ, Line(line, FROM_PARENT, self._heard)
+        self._reaper.watch(kept.pid, self._ended, group=True)
         self._line.send(packet(TO_PARENT, begin))
 
     def fork(self) -> Optional[Gate]:

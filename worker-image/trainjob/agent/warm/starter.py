@@ -14,6 +14,7 @@ import asyncio
 import os
 from typing import Dict, List, Optional, Sequence
 
+from trainjob.agent.config import KeptParent
 from trainjob.agent.processes import accelerators, memory
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import Reaper
@@ -52,10 +53,11 @@ class WarmStarter:
         modules: Optional[Sequence[str]],
         log: str,
         learn: str = "",
+        kept: Optional[KeptParent] = None,
     ) -> None:
         """`words`: the user's command. `local_world_size`: of its ranks, as far as is known yet. `wish`, `modules`:
         spec.runtime.prefork and .preload. `log`: a path. `learn`: one where a rank may list what its script imports;
-        empty: nothing is learned.
+        empty: nothing is learned. `kept`: a parent that is there already.
         """
         self._console = console
         self._account = Account(console.say, console.verbose)
@@ -64,7 +66,7 @@ class WarmStarter:
         self._wish = wish
         self._plain = PlainStarter()
         self._parent: Optional[WarmParent] = None
-        self._maker = Maker(reaper, self._words, wish, modules, log, self._account.say)
+        self._maker = Maker(reaper, self._words, wish, modules, log, self._account.say, kept)
         self._learner: Optional[Learner] = None
         if learn and modules is None:
             self._learner = Learner(
@@ -111,7 +113,7 @@ class WarmStarter:
 
     def warm_up(self) -> None:
         """The code is there (now): have a parent, if there is to be one and there is none."""
-        if self._parent is None and self._account.standing is None and self._maker.doubt() is None:
+        if self._parent is None and self._account.standing is None and self._maker.reading.doubt() is None:
             self._begin_parent()
 
     def expect(self, count: int, local_world_size: int) -> None:
@@ -140,10 +142,10 @@ class WarmStarter:
     async def prepare(self, count: int) -> None:
         """Wait for the parent and its gates, as long as that is worth while. May be cancelled."""
         # Now the code is there, and as it is going to run.
-        self._doubt = self._maker.doubt()
+        self._doubt = self._maker.reading.doubt()
         if self._doubt is not None:
             return
-        if self._parent is not None and self._parent.lacks(self._maker.plan()):
+        if self._parent is not None and self._parent.lacks(self._maker.reading.plan()):
             self._drop()
         self.warm_up()
         parent = await self._awaited()
@@ -161,7 +163,7 @@ class WarmStarter:
         """A fork for something else than a rank, of a parent that has imported this; None: there is none. May be
         cancelled.
         """
-        parent = await self._awaited() if self._maker.doubt() is None else None
+        parent = await self._awaited() if self._maker.reading.doubt() is None else None
         if parent is None or not _is_true(parent.ready) or module not in parent.modules:
             return None
         gate = self._forked_from(parent)
@@ -175,7 +177,7 @@ class WarmStarter:
         return gate if gate.stands else None
 
     async def _for_store(self, module: str) -> Optional[Gate]:
-        why = self._maker.serves()
+        why = self._maker.reading.serves()
         if why is None:
             return await self.single(module)
         self._account.remark(f"rank 0 serves the ranks' store itself: {why}")
@@ -225,7 +227,7 @@ class WarmStarter:
             self._account.say(f"{name} is another than the warm parent's, where it has been read")
             return None
         at = list(argv).index("--") + 1
-        order = Order(tuple(argv), tuple(argv[at:]), env, self._maker.script.front())
+        order = Order(tuple(argv), tuple(argv[at:]), env, self._maker.reading.script.front())
         while self._gates:
             gate = self._gates.pop(0)
             if gate.go(order, output):
@@ -248,6 +250,7 @@ class WarmStarter:
             self._next.cancel()
         self.stores.close()
         self._drop()
+        self._maker.close()
 
     def _drop(self) -> None:
         for gate in self._gates:
@@ -326,7 +329,7 @@ class WarmStarter:
             self._learner.learn()
 
     def _may_learn(self) -> bool:
-        return self._parent is not None and self._maker.may_learn()
+        return self._parent is not None and self._maker.reading.may_learn()
 
     def _swap_in(self, parent: WarmParent) -> None:
         """It has learned: the next start is from it, but not one that has begun, for which all is there."""

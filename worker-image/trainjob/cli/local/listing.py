@@ -10,6 +10,8 @@ import sys
 import time
 
 from trainjob.cli.local import find
+from trainjob.launch.local.kept import note
+from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.registry import records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import table, wording
@@ -37,6 +39,9 @@ def listing(args: argparse.Namespace) -> int:
         print(f"no job of this machine is {' or '.join(args.status)} (of all {every}: tj list)")
     else:
         print("no job ran on this machine yet (a cluster's jobs: tj list -n NAMESPACE, -A or --cluster)")
+    kept = note.find()
+    if kept is not None and args.output != "name":
+        print(f"tj  | {warm(kept)}", file=sys.stderr)
     for each in damaged:
         print(
             f"tj  | a record cannot be read and is left out: {each.path}: {each.why}. The job's data are where they "
@@ -44,6 +49,15 @@ def listing(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return CLI_OK
+
+
+def warm(kept: Note) -> str:
+    """What `tj run --keep-warm` has left."""
+    until = time.strftime("%H:%M", time.localtime(kept.until))
+    return (
+        f"process {kept.pid} is kept warm for the next `tj run` in {kept.working_dir} until {until}; `tj stop --warm` "
+        "ends it"
+    )
 
 
 def as_json(record: Record) -> dict[str, object]:

@@ -8,14 +8,19 @@ import time
 
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
+from trainjob.launch.local.kept import keeper
 from trainjob.launch.local.registry import records
-from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT
+from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT, CLI_USAGE
 
 POLL_S = 0.1
 
 
 def stop(args: argparse.Namespace) -> int:
     """Ask the launcher, and wait until nothing of the job runs any more."""
+    if args.warm:
+        return _end_warm(args)
+    if args.name is None:
+        raise CommandError("say which job", next_step="`tj list` shows them", code=CLI_USAGE)
     record = find.find(args)
     state = record.state
     if state not in (records.RUNNING, records.ENDING):
@@ -40,6 +45,18 @@ def stop(args: argparse.Namespace) -> int:
             )
         time.sleep(POLL_S)
     print(f"{record.name} is stopped" if state == "Stopped" else f"{record.name} is {state}", file=sys.stderr)
+    return CLI_OK
+
+
+def _end_warm(args: argparse.Namespace) -> int:
+    """The process that `tj run --keep-warm` has left."""
+    if args.name is not None:
+        raise CommandError("--warm is about no job", next_step="tj stop --warm", code=CLI_USAGE)
+    try:
+        ended = keeper.end()
+    except OSError as error:
+        raise CommandError(f"it cannot be asked: {error}", next_step="look at it with ps", code=CLI_ERROR) from None
+    print("no process is kept warm" if ended is None else f"warm process {ended.pid} has ended", file=sys.stderr)
     return CLI_OK
 
 

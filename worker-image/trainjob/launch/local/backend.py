@@ -23,6 +23,7 @@ from trainjob.agent.processes import cores
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import checks, environment, gpus, scratch
 from trainjob.launch.local.drive import Driver, Stop
+from trainjob.launch.local.kept.keeper import Keeper
 from trainjob.launch.local.kubelet import Machine
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry.recorder import Recorder
@@ -48,6 +49,10 @@ class LocalOptions:
     """Called with that folder after the last pod ended, before it is removed."""
     asker: Asker = Asker.MANIFEST
     """In whose words the job's events and its record are."""
+    uses_kept: bool = False
+    """A warm process that is kept may start the agents (`kept`)."""
+    keep_warm_s: float | None = None
+    """Have one for the next job, for so long after this one; None: whatever is there stays as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +108,29 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
         tell(LocalEvent(kind="note", text=text))
     scratch.sweep()
     with contextlib.ExitStack() as stack:
-        machine, token = _machine(job, stack, options, tell)
+        keeper = Keeper(job, lambda text: session.note(text))
+        machine, token = _machine(job, stack, options, tell, keeper)
         if options.prepare is not None:
             options.prepare(machine.scratch.path)
         # Under the name's lock: a record has one writer.
         recorder = Recorder(job, lambda text: tell(LocalEvent(kind="note", text=text)))
         driver = Driver(_with_own_port(job), machine, token, lambda: recorder.asked_to_stop)
+        session = _Session(driver, tell, recorder, options.asker)
         final: TrainJob | None = None
         try:
-            final, interrupted = _Session(driver, tell, recorder, options.asker).run()
+            final, interrupted = session.run()
         finally:
             recorder.end(final or driver.job)
         if options.collect is not None:
             options.collect(machine.scratch.path)
+        if options.keep_warm_s is not None:
+            tell(LocalEvent(kind="note", text=keeper.keep(options.keep_warm_s)))
     return LocalOutcome(job=final, storage=defaults.job_storage(job), interrupted=interrupted)
 
 
-def _machine(job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, tell: Listener) -> tuple[Machine, str]:
+def _machine(
+    job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, tell: Listener, keeper: Keeper
+) -> tuple[Machine, str]:
     """What pods need of this machine, and the token that their agents show; the stack gives it all back."""
     base = base_environment(options)
     folder = defaults.job_storage(job)
@@ -142,6 +153,7 @@ def _machine(job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, 
         token_file=_private(os.path.join(space.path, "token"), token),
         gpus=gpus.GpuPool(gpus.visible(base)),
         lock=(lock.path, lock.descriptor) if lock else None,
+        take=keeper.take if options.uses_kept and defaults.uses_agent(job.spec) else None,
     )
     return machine, token
 
@@ -165,6 +177,10 @@ class _Session:
         self._result: TrainJob | None = None
         self._error: BaseException | None = None
 
+    def note(self, text: str) -> None:
+        """Show that; from any thread."""
+        self._events.put(LocalEvent(kind="note", text=text))
+
     def run(self) -> tuple[TrainJob, bool]:
         """(final object, whether it was interrupted)."""
         trouble: BaseException | None = None
@@ -183,7 +199,7 @@ class _Session:
                         else "stopping: ranks end, what is staged is stored (again: kill at once)"
                     )
                     interrupted = True
-                    self._events.put(LocalEvent(kind="note", text=text))
+                    self.note(text)
                 except Exception as error:  # of the user's listener: the job must not go on unseen
                     trouble = trouble or error
                     self._driver.stop(Stop.CLEANLY)

@@ -22,7 +22,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import environment, leftovers
 from trainjob.launch.local.gpus import VISIBLE, GpuPool
 from trainjob.launch.local.pod import ENV_LOCK, ENV_SCRATCH, ENV_SCRATCH_FD
-from trainjob.launch.local.process import Launch, Process
+from trainjob.launch.local.process import Child, Launch, Process, start
 from trainjob.launch.local.scratch import Scratch, remove_sockets
 from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError
@@ -46,6 +46,8 @@ class Machine:
     gpus: GpuPool
     lock: tuple[str, int] | None = None
     """Path and descriptor of the job name's lock."""
+    take: Callable[[Launch, int], Child | None] | None = None
+    """Start an agent another way, with this output, which it closes; None is its answer where there is none."""
 
     @property
     def inherited(self) -> tuple[int, ...]:
@@ -166,8 +168,24 @@ class LocalKubelet:
             working_dir=container.get("workingDir") or self._machine.working_dir,
             inherited=self._machine.inherited,
         )
-        run.process = Process(launch, functools.partial(self._on_line, run.name))
+        reading, writing = os.pipe()
+        try:
+            child = await self._child(launch, writing)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        run.process = Process(child, reading, functools.partial(self._on_line, run.name))
         self._set(run, _running())
+
+    async def _child(self, launch: Launch, output: int) -> Child:
+        """Of the warm process that is kept, if there is one for it."""
+        if self._machine.take is not None:
+            taken = await asyncio.to_thread(self._machine.take, launch, os.dup(output))
+            if taken is not None:
+                return taken
+        return start(launch, output)
 
     def _environment(self, run: _Run, container: Mapping[str, Any]) -> dict[str, str]:
         variables = environment.container_env(run.pod, container, self._machine.base_environment)

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 _READ_BYTES = 64 * 1024
 _LINE_BYTES = 1024 * 1024
@@ -29,32 +30,45 @@ class Launch:
     """Descriptors that the child gets."""
 
 
+class Child(Protocol):
+    """What `start` makes."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Block until its end; the exit code, or minus the signal's number."""
+        ...
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens when it has ended."""
+        ...
+
+
+def start(launch: Launch, output: int) -> Child:
+    """A child of this process. Raises OSError when it cannot be started."""
+    return subprocess.Popen(
+        list(launch.words),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd=launch.working_dir,
+        env=dict(launch.environment),
+        start_new_session=True,
+        pass_fds=launch.inherited,
+    )
+
+
 class Process:
     """A running child, leader of a session of its own. Make and use it in a running event loop."""
 
-    def __init__(self, launch: Launch, on_line: Callable[[str], None]) -> None:
-        """Start it. Raises OSError when it cannot be started."""
+    def __init__(self, child: Child, reading: int, on_line: Callable[[str], None]) -> None:
+        """`reading`: of the pipe that it writes to."""
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         self._rest = b""
-        self._reading, writing = os.pipe()
-        try:
-            self._child = subprocess.Popen(
-                list(launch.words),
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                cwd=launch.working_dir,
-                env=dict(launch.environment),
-                start_new_session=True,
-                pass_fds=launch.inherited,
-            )
-        except BaseException:
-            os.close(self._reading)
-            raise
-        finally:
-            os.close(writing)
-        self.pid = self._child.pid
+        self._reading = reading
+        self._child = child
+        self.pid = child.pid
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """The exit code, or minus the signal's number."""
         self.drained = asyncio.Event()

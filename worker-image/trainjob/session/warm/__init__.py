@@ -3,8 +3,9 @@
 Started by the agent, under the interpreter, flags, environment and working folder of the job, as a rank that is told to
 wait (`python [flags] -m trainjob.session.rank --warm FD`; what follows only keeps room for the command line that a rank
 shows, `title`). `parent` imports, checks itself (`fitness`) and forks; a fork waits at its `gate` and then becomes what
-`python script.py` would be (`becoming`), by the same boot as any rank (`session.rank`). One thread, no CUDA, nothing of
-the user's own code.
+`python script.py` would be (`becoming`), by the same boot as any rank (`session.rank`). One that is kept for the next
+job of this machine (`kept`) belongs to no agent: for each it forks one that is the agent's. One thread, no CUDA,
+nothing of the user's own code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ def command(fd: int) -> Sequence[str]:
         sys.path[:] = own
         from trainjob.session.warm import parent
     return parent.serve(fd, booted, os.getcwd() if folder else None)
+
+
+def keep(fds: str) -> Sequence[str]:
+    """The same of a parent that is kept for the next job: `LISTENER:ORDER`, a socket and the file of its `Keep`."""
+    booted = frozenset(sys.modules)
+    own, folder = list(sys.path), _leave_folder()
+    try:
+        from trainjob.session.warm import kept
+    except ImportError:
+        sys.path[:] = own
+        from trainjob.session.warm import kept
+    listener, _, order = fds.partition(":")
+    return kept.serve(int(listener), int(order), booted, os.getcwd() if folder else None)
 
 
 def _leave_folder() -> bool:

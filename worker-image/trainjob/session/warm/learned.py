@@ -27,13 +27,15 @@ class Unfit(Exception):
         self.package = package
 
 
-def bring(path: str, without: AbstractSet[str], folder: str, before: fitness.Before) -> None:
+def bring(
+    path: str, without: AbstractSet[str], folder: str, before: fitness.Before, *, beside_training: bool = True
+) -> None:
     """Import the modules that the file lists, in that order, but for these packages. Names that cannot be found any
     more are passed over. Raises Unfit.
     """
     known = frozenset(sys.modules)
     names = [name for name in _read(path) if _package(name) not in without]
-    with _slowly():
+    with _slowly() if beside_training else contextlib.nullcontext():
         for at, name in enumerate(names):
             if name not in sys.modules:
                 _bring(name)

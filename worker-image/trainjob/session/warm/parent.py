@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import warnings
-from typing import AbstractSet, List, Optional, Sequence, Tuple
+from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, tie
 from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
@@ -37,35 +37,72 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
     if not isinstance(begin, Begin):
         os._exit(2)
     tie.tie_to(begin.agent)
-    becoming.forget_room()
-    if begin.first_to_go:
-        memory.go_first()
+    settle(first_to_go=begin.first_to_go)
     if begin.tmp:
         # Here, not in what it is started with: of that each rank shows its own (`title`).
         os.environ["TMPDIR"] = begin.tmp
+    wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without)
+    try:
+        grown = grow(wishes, booted)
+    except learned.Unfit as error:
+        _end(line, str(error), error.package)
+    return fork_on(line, begin.agent, grown, folder)
+
+
+class Wishes(NamedTuple):
+    """What is to be imported, as `Begin` has it."""
+
+    modules: Tuple[str, ...]
+    folder: str
+    optional: bool
+    learned: str
+    without: Tuple[str, ...]
+    beside_training: bool = True
+    """What was learned is imported slowly."""
+
+
+class Grown(NamedTuple):
+    """What the imports have made of this process."""
+
+    ahead: becoming.Ahead
+    missing: Tuple[str, ...]
+
+
+def settle(*, first_to_go: bool) -> None:
+    """What comes before any import."""
+    becoming.forget_room()
+    if first_to_go:
+        memory.go_first()
     # At exit a rank says farewell after whatever its imports had to do then: also after what is imported here.
     link.close_at_exit()
     large_imports.quiet()
     sys.argv = sys.argv[:1]
+
+
+def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
+    """Import it all. Raises learned.Unfit: this process must not be forked."""
     before, environ = fitness.Before(), dict(os.environ)
-    package = ""
     try:
-        missing = preload.bring(begin.modules, begin.folder, begin.optional)
-        if begin.learned:
-            learned.bring(begin.learned, frozenset(begin.without), begin.folder, before)
+        missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+        if wishes.learned:
+            without = frozenset(wishes.without)
+            learned.bring(wishes.learned, without, wishes.folder, before, beside_training=wishes.beside_training)
         why = fitness.unfit(before)
-    except learned.Unfit as error:
-        package, why = error.package, str(error)
     except preload.NotThese as error:
         why = str(error)
     if why is not None:
-        _end(line, why, package)
+        raise learned.Unfit("", why)
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    preloaded = frozenset(sys.modules) - booted
     added = {name: value for name, value in os.environ.items() if environ.get(name) != value}
-    line.send(packet(FROM_PARENT, Ready(tuple(sorted({name.partition(".")[0] for name in preloaded})), tuple(missing))))
+    return Grown(becoming.Ahead(frozenset(sys.modules) - booted, added), tuple(missing))
+
+
+def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]) -> Sequence[str]:
+    """Say that all is there, and fork a gate whenever the agent wants one; returns as `serve` does."""
+    modules = tuple(sorted({name.partition(".")[0] for name in grown.ahead.modules}))
+    line.send(packet(FROM_PARENT, Ready(modules, grown.missing)))
     while True:
         _, fds = _next(line)
         why = fitness.unfit_now()
@@ -75,9 +112,19 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
         if _forked():
             line.close()
             becoming.renew()
-            order, output = gate.wait(own, begin.agent)
-            return becoming.become(order, output, own, becoming.Ahead(preloaded, added), folder)
+            order, output = gate.wait(own, agent)
+            return becoming.become(order, output, own, grown.ahead, folder)
         own.close()
+
+
+def adopted(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]) -> Sequence[str]:
+    """In a fork of a parent that was kept: it is the agent's from its first word on. Returns as `serve` does."""
+    begin, _ = _next(line)
+    if not isinstance(begin, Begin) or begin.agent != agent:
+        os._exit(2)
+    if begin.first_to_go:
+        memory.go_first()
+    return fork_on(line, agent, grown, folder)
 
 
 def _next(line: socket.socket) -> Tuple[object, List[int]]:
@@ -88,7 +135,7 @@ def _next(line: socket.socket) -> Tuple[object, List[int]]:
     return parse(TO_PARENT, data), list(fds)
 
 
-def _end(line: socket.socket, why: str, package: str = "") -> None:
+def _end(line: socket.socket, why: str, package: str = "") -> NoReturn:
     line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package)))
     os._exit(0)
 

@@ -1,0 +1,197 @@
+"""Finds the parent that is kept, has agents started of it, renews it at a job's end or puts another in its place.
+
+Made by `backend` for one job of `tj run`; `kubelet` takes. Whatever is in the way costs a word and a cold start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from trainjob.agent.warm.script import folder_of
+from trainjob.launch.local import lock
+from trainjob.launch.local.kept import likeness, line, note
+from trainjob.launch.local.kept.child import KeptChild
+from trainjob.launch.local.kept.likeness import Wish
+from trainjob.launch.local.kept.note import Note
+from trainjob.launch.local.process import Launch
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.warm_messages import ENV_ROOM, Done, Keep, Leave, Stay
+
+ANSWER_S = 5.0
+"""For one that is to end."""
+_ARGV_ROOM, _ENV_ROOM = 4096, 16 * 1024
+"""Bytes for the command line and the variables that a rank shows."""
+
+
+class Keeper:
+    """Of one job."""
+
+    def __init__(self, job: TrainJob, say: Callable[[str], None]) -> None:
+        """`say`: why a start is cold; called from other threads."""
+        self._runtime = job.spec.runtime
+        self._say = say
+        self._told = False
+        self._launches: list[Launch] = []
+
+    def take(self, launch: Launch, output: int) -> KeptChild | None:
+        """An agent of the parent that is kept; None: it is to be started as ever. Blocks while that one imports.
+        `output`: the agent's, closed by this.
+        """
+        self._launches.append(launch)
+        kept = note.find()
+        try:
+            why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
+            if kept is not None and why is None:
+                return line.taken(kept, launch, output)
+        except OSError as error:
+            why = str(error)
+        finally:
+            os.close(output)
+        if why is not None and not self._told:
+            # Once: of others that start beside this one the process tells that it is going, if anything.
+            self._told = True
+            self._say(f"this start is cold, though a process was kept warm: {why}")
+        return None
+
+    def keep(self, seconds: float) -> str:
+        """Have one for the next job of this kind, for so long; what to say of that. Called while the pods' folders are
+        there. Never raises.
+        """
+        try:
+            why = self._kept(seconds)
+        except OSError as error:
+            why = str(error)
+        if why is not None:
+            return f"nothing is kept warm: {why}"
+        until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
+        return f"a warm process stays for the next `tj run` in this folder until {until}; `tj stop --warm` ends it"
+
+    def _kept(self, seconds: float) -> str | None:
+        """None: it is there; else why not."""
+        if not sys.platform.startswith("linux"):
+            return "it needs Linux"
+        if not self._launches:
+            return "no worker was started"
+        wish = self._wish(self._launches[-1])
+        why = wish.why_none()
+        if why is not None:
+            return why
+        folder = note.folder()
+        with note.locked(folder):
+            old, learned = note.find(), self._learned(wish)
+            if old is not None and not learned and likeness.why_not(old, wish) is None and _stays(old, seconds):
+                return None
+            if old is not None:
+                learned = (*old.learned, *learned) if learned and old.script == wish.script else learned
+                _end(old)
+            _begin(folder, wish, seconds, learned)
+        return None
+
+    def _wish(self, launch: Launch) -> Wish:
+        words = list(launch.words)
+        words = words[words.index("--") + 1 :]
+        return Wish(words, launch.environment, launch.working_dir, self._runtime.prefork, self._runtime.preload)
+
+    def _learned(self, wish: Wish) -> tuple[str, ...]:
+        """What the script has imported beyond what was imported ahead."""
+        for launch in self._launches:
+            path = os.path.join(launch.environment.get(contract.ENV_WORK_DIR, ""), contract.IMPORTED)
+            try:
+                with open(path, encoding="utf-8") as file:
+                    found = json.load(file)
+            except (OSError, ValueError):
+                continue
+            if isinstance(found, list) and wish.reading.may_learn():
+                return tuple(name for name in found if isinstance(name, str))
+        return ()
+
+
+def end() -> Note | None:
+    """End the one that is kept; jobs that were started of it go on. None: there is none. Raises OSError."""
+    with note.locked(note.folder()):
+        kept = note.find()
+        if kept is not None:
+            _end(kept)
+        return kept
+
+
+def _begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) -> None:
+    plan, id_, salt = wish.reading.plan(), secrets.token_hex(8), secrets.token_hex(16)
+    path, name = os.path.join(folder, note.LEARNED), note.socket_of(id_)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(learned, file)
+    keep = Keep(
+        id=id_,
+        socket=os.path.join(folder, name),
+        seconds=seconds,
+        modules=plan.modules,
+        folder=folder_of(wish.words, wish.working_dir),
+        optional=plan.optional,
+        learned=path if learned else "",
+    )
+    with line.listening(folder, name) as listener, line.written(keep) as order:
+        pid = _started(listener.fileno(), order.fileno(), wish.environ, wish.working_dir, folder)
+    new = Note(
+        id=id_,
+        pid=pid,
+        born=lock.started(pid),
+        until=time.time() + seconds,
+        working_dir=wish.working_dir,
+        script=wish.script,
+        modules=plan.modules,
+        learned=learned,
+        place=likeness.place(wish.working_dir),
+        salt=salt,
+        environ=likeness.hashed(wish.environ, salt),
+    )
+    note.write(new)
+
+
+def _started(listener: int, order: int, environ: Mapping[str, str], working_dir: str, folder: str) -> int:
+    words = [sys.executable, "-m", "trainjob.session.rank", contract.KEEP, f"{listener}:{order}", "_" * _ARGV_ROOM]
+    with open(os.path.join(folder, note.LOG), "wb") as log:
+        process = subprocess.Popen(
+            words,
+            env={**environ, ENV_ROOM: "_" * _ENV_ROOM},
+            cwd=working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(listener, order),
+            start_new_session=True,
+        )
+    process.returncode = 0  # it outlives this one, which does not wait for it
+    return process.pid
+
+
+def _stays(kept: Note, seconds: float) -> bool:
+    try:
+        if not isinstance(line.ask(kept, Stay(seconds)), Done):
+            return False
+    except OSError:
+        return False
+    note.write(dataclasses.replace(kept, until=time.time() + seconds))
+    return True
+
+
+def _end(kept: Note) -> None:
+    try:
+        line.ask(kept, Leave(), ANSWER_S)
+    except OSError:
+        # It imports, or is out of order: nothing that it holds is needed.
+        if kept.lives:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(kept.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(note.folder(), note.socket_of(kept.id)))
+    note.forget()

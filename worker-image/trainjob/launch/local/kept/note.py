@@ -1,0 +1,116 @@
+"""What is known of the parent that is kept: a file in the user's state folder, beside its socket and its log.
+
+There is one at most, of each machine that shares that folder. The folder is the user's alone; one that is not is not
+used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from trainjob.launch.local import lock
+from trainjob.launch.local.registry import records
+
+LOG, LEARNED = "log", "learned.json"
+_NOTE, _LOCK = "kept.json", "lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Of one."""
+
+    id: str
+    pid: int
+    born: str
+    """When the kernel started it, so that its number is told apart when it is used again."""
+    until: float
+    """Seconds since the epoch: it ends by itself."""
+    working_dir: str
+    script: str
+    """What was learned is of this one alone."""
+    modules: tuple[str, ...]
+    learned: tuple[str, ...]
+    place: Mapping[str, str]
+    salt: str
+    environ: Mapping[str, str]
+    """Hashes of the values."""
+
+    @property
+    def lives(self) -> bool:
+        """It is there."""
+        return bool(self.born) and lock.started(self.pid) == self.born
+
+
+def folder() -> str:
+    """Where it lies, made if absent. Raises OSError: also where others could reach it."""
+    path = os.path.join(records.state_folder(), "warm", os.uname().nodename)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(f"{path} is not this user's alone (mode 0700)")
+    return path
+
+
+def socket_of(id_: str) -> str:
+    """Its name in the folder."""
+    return f"{id_}.sock"
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Nobody else puts one in its place, or renews it, meanwhile."""
+    descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def find() -> Note | None:
+    """The one that is there and lives."""
+    note = _read()
+    return note if note is not None and note.lives else None
+
+
+def why_gone() -> str | None:
+    """The last word of one that should be there by now, and is not; None: there is none that should."""
+    note = _read()
+    if note is None or note.lives or time.time() > note.until:
+        return None
+    try:
+        with open(os.path.join(folder(), LOG), encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it is gone"
+
+
+def forget() -> None:
+    """Of one that was ended."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder(), _NOTE))
+
+
+def _read() -> Note | None:
+    try:
+        with open(os.path.join(folder(), _NOTE), encoding="utf-8") as file:
+            found = json.load(file)
+        return Note(**{**found, "modules": tuple(found["modules"]), "learned": tuple(found["learned"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def write(note: Note) -> None:
+    """Whole, or not at all. Raises OSError."""
+    path = os.path.join(folder(), _NOTE)
+    with open(os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(asdict(note), file)
+    os.replace(path + ".new", path)

@@ -1,0 +1,234 @@
+"""A warm parent that stays when its job has ended, for the next one (`tj run --keep-warm`).
+
+Started by the launcher (`launch.local.kept`), which gives it a listening socket and the file of its `Keep`. Ranks are
+children of their agent, and no process can be given to another parent: so agents are started here. A fork of this
+process forks the warm parent, as a child of its own, and then executes the agent in its own place. Between the two and
+this process stands a third, which tells the launcher the agent's end: what is kept may go while jobs run.
+
+One thread, nothing of the user's own code. It ends when its time is over, when it is told to, and when something that
+it has imported is another by now (`unchanged`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import sys
+import time
+from typing import AbstractSet, Any, List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+from trainjob.session import tie
+from trainjob.session.warm import fitness, learned, memory, parent
+from trainjob.session.warm.unchanged import Files
+from trainjob_api import contract
+from trainjob_api.typed import BadMessage
+from trainjob_api.warm_messages import (
+    FROM_KEPT,
+    KEPT_FILES,
+    PACKET_LIMIT,
+    TEXT_LIMIT,
+    TO_KEPT,
+    Agent,
+    Done,
+    Ended,
+    Keep,
+    Leave,
+    Refused,
+    Stay,
+    Take,
+    Took,
+    packet,
+    parse,
+)
+
+HEAR_S = 2.0
+"""For the word of one who has connected: all others wait meanwhile."""
+TRIES = 4
+"""With so many packages left out, nothing that was learned is imported."""
+_MOST_FDS = 16
+_PEER = "3i"
+"""SO_PEERCRED: pid, uid, gid."""
+
+
+def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[str]:
+    """In a rank: the command that it is to run. The kept process itself ends here. The rest as of `parent.serve`."""
+    environ, since = dict(os.environ), time.time_ns()
+    keep: Keep = _read(order)
+    parent.settle(first_to_go=True)
+    wishes = parent.Wishes(keep.modules, keep.folder, keep.optional, keep.learned, keep.without, beside_training=False)
+    try:
+        grown = parent.grow(wishes, booted)
+    except learned.Unfit as error:
+        _again(keep, error, order, listening, environ)
+    os.close(order)
+    listener, files = socket.socket(fileno=listening), Files(since)
+    until = time.monotonic() + keep.seconds
+    while True:
+        line = _caller(listener, until)
+        if line is None:
+            _leave(keep, "its time is over")
+        word, fds = _heard(line)
+        if isinstance(word, Stay):
+            until = time.monotonic() + word.seconds
+            _say(line, Done())
+        elif isinstance(word, Leave):
+            _forget(keep)  # first: who hears the answer may begin another
+            _say(line, Done())
+            _leave(keep, "it was told to")
+        elif isinstance(word, Take):
+            why = fitness.unfit_now() or files.changed()
+            if why is not None:
+                _forget(keep)
+                _say(line, Refused(why[:TEXT_LIMIT]))
+                _leave(keep, why)
+            if _forked():
+                listener.close()
+                return _between(line, fds, grown, folder)
+        for fd in fds:
+            os.close(fd)
+        line.close()
+
+
+def _read(fd: int) -> Any:
+    with open(os.dup(fd), "rb") as file:
+        file.seek(0)
+        return parse(KEPT_FILES, file.read())
+
+
+def _again(keep: Keep, error: learned.Unfit, order: int, listening: int, environ: Mapping[str, str]) -> NoReturn:
+    """Begin anew without the package that is to blame: what is imported stays. Of what is none it ends."""
+    if not error.package:
+        _leave(keep, str(error))
+    print(f"{error.package} is left out: {error}", flush=True)
+    without = (*keep.without, error.package)
+    new = keep._replace(without=without, learned=keep.learned if len(without) < TRIES else "")
+    with open(os.dup(order), "r+b") as file:
+        file.seek(0)
+        file.truncate()
+        file.write(packet(KEPT_FILES, new))
+    for fd in (order, listening):
+        os.set_inheritable(fd, True)
+    os.execve(sys.executable, getattr(sys, "orig_argv", ()), environ)
+
+
+def _caller(listener: socket.socket, until: float) -> Optional[socket.socket]:
+    """The next of this user; None: nobody came in time."""
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        listener.settimeout(left)
+        try:
+            line, _ = listener.accept()
+        except OSError:  # its time is over; or no descriptor is left, and it is of no use
+            return None
+        peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_PEER))
+        if struct.unpack(_PEER, peer)[1] == os.getuid():
+            line.settimeout(HEAR_S)
+            return line
+        line.close()
+
+
+def _heard(line: socket.socket) -> Tuple[Any, List[int]]:
+    fds: List[int] = []
+    try:
+        data, fds, _, _ = socket.recv_fds(line, PACKET_LIMIT, _MOST_FDS)
+        return (parse(TO_KEPT, data) if data else None), list(fds)
+    except (OSError, BadMessage):
+        return None, list(fds)
+
+
+def _say(line: socket.socket, word: Any) -> None:
+    with contextlib.suppress(OSError):
+        line.send(packet(FROM_KEPT, word))
+
+
+def _forget(keep: Keep) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(keep.socket)
+
+
+def _leave(keep: Keep, why: str) -> NoReturn:
+    _forget(keep)
+    print(why, flush=True)  # its last line is its last word
+    os._exit(0)
+
+
+def _forked() -> bool:
+    """Fork twice: this process waits for nobody's end. True in the second."""
+    try:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return False
+    except OSError:
+        return False
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    return True
+
+
+def _between(line: socket.socket, fds: List[int], grown: parent.Grown, folder: Optional[str]) -> Sequence[str]:
+    """The process between what is kept and an agent: tells the agent's end. Returns in a rank alone."""
+    memory.stay()
+    line.settimeout(None)
+    try:
+        agent: Agent = _read(fds[0])
+        pid = os.fork()
+    except (OSError, IndexError, BadMessage):
+        os._exit(1)
+    if pid == 0:
+        line.close()
+        return _agent(agent, fds, grown, folder)
+    for fd in fds:
+        os.close(fd)
+    _say(line, Took(pid))
+    _, status = os.waitpid(pid, 0)
+    _say(line, Ended(status))
+    os._exit(0)
+
+
+def _agent(agent: Agent, fds: List[int], grown: parent.Grown, folder: Optional[str]) -> Sequence[str]:
+    """Fork the warm parent, and become the agent. Returns in a rank alone."""
+    try:
+        os.setsid()
+        os.chdir(agent.cwd)
+        os.umask(agent.umask)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for fd in fds:
+                os.close(fd)
+            os.setsid()
+            tie.tie_to(own)
+            return parent.adopted(theirs, own, grown, folder)
+        os.dup2(fds[1], 1)
+        os.dup2(fds[1], 2)
+        line = _only(ours.fileno(), dict(zip(agent.numbers, fds[2:])))
+        environ = {**agent.environ, contract.ENV_KEPT_PARENT: f"{line}:{pid}"}
+        os.execve(agent.argv[0], agent.argv, environ)
+    except OSError as error:
+        print(f"agent | it cannot be executed: {error}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def _only(line: int, inherited: Mapping[int, int]) -> int:
+    """Have the standard streams, these under their numbers, and the line under the one that is returned."""
+    clear = max((2, *inherited)) + 1
+    own = fcntl.fcntl(line, fcntl.F_DUPFD, clear)
+    high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, clear) for number, fd in inherited.items()}
+    for number, fd in high.items():
+        os.dup2(fd, number)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != own and fd not in inherited:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(fd)
+    return own

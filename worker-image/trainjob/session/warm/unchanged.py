@@ -1,0 +1,82 @@
+"""Whether what a process has imported is still what would be imported: a package that was installed anew, a module of
+an editable install that was edited, a file that takes another's place.
+
+Asked by `kept` before each job. Files are told apart by inode, size and time; one that was changed while it was
+imported counts as changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+_State = Optional[Tuple[int, int, int]]
+_COARSE_NS = 50_000_000
+"""The clock of a file system may be so far behind that of `time`."""
+_MAPS = "/proc/self/maps"
+
+
+class Files:
+    """Of this process, as they are when this is made."""
+
+    def __init__(self, since: int) -> None:
+        """`since`: before the first import, in nanoseconds since the epoch."""
+        archives = [path for path in sys.path if os.path.isfile(path)]
+        self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
+        self._names = frozenset(name.partition(".")[0] for name in sys.modules)
+        self._entries = {folder: self._entries_of(folder) for folder in sys.path}
+        late = [path for path, state in self._states.items() if state is not None and state[2] >= since - _COARSE_NS]
+        self._late = f"{late[0]} was changed while it was imported" if late else None
+
+    def changed(self) -> Optional[str]:
+        """What is another now; None: nothing."""
+        if self._late is not None:
+            return self._late
+        for path, state in self._states.items():
+            if _state(path) != state:
+                return f"{path} has changed since it was imported"
+        for folder, entries in self._entries.items():
+            new = sorted(name for name, _ in self._entries_of(folder) ^ entries)
+            if new:
+                return f"{os.path.join(folder, new[0])} may decide what is imported, and has changed"
+        return None
+
+    def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
+        """What there may take the place of a module, or adds folders to sys.path."""
+        return frozenset(
+            (name, _state(os.path.join(folder, name)) if name.endswith(".pth") else None)
+            for name in _listed(folder)
+            if name.endswith(".pth") or name.partition(".")[0] in self._names
+        )
+
+
+def _modules() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        # By its own dictionary: modules that import what they are asked for are not asked.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and os.path.isabs(file):
+            yield file
+
+
+def _libraries() -> Iterator[str]:
+    with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            path = line.rstrip("\n").partition("/")
+            if ".so" in os.path.basename(path[2]):
+                yield "/" + path[2]
+
+
+def _listed(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder or os.curdir)
+    except OSError:
+        return []
+
+
+def _state(path: str) -> _State:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
