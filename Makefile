@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ test-frameworks: $(STAMP) ## Lightning, Transformers, JAX, TensorFlow, XGBoost, 
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-tensorflow.txt) $(BIN)/python -m pytest tests/frameworks -k tensorflow $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
+
+test-gpu: $(STAMP) ## What needs an NVIDIA GPU, on all that there are; skipped with its reason where there is none
+	@$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
 
 ray-examples: $(STAMP) ## 66 scripts that use Ray Train's API, with their imports rewritten by `tj migrate`: a quarter of an hour
 	@TRAINJOB_TEST_EVERY_RAY_EXAMPLE=1 $(BIN)/python -m pytest -n auto tests/launch/test_ray_examples.py $(PYTEST_ARGS)
