@@ -129,6 +129,7 @@ for _ in sys.stdin:
 def test_files_that_are_another_by_now(tmp_path: Path, path: str, text: str, why: str) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.py").write_text("VALUE = 1")
+    os.utime(tmp_path / "lib" / "one.py", (1e9, 1e9))
     process = subprocess.Popen(
         [sys.executable, "-c", LOOKS.replace('"lib"', repr(str(tmp_path / "lib")))],
         stdin=subprocess.PIPE,

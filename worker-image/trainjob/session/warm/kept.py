@@ -81,9 +81,10 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
         elif isinstance(word, Take):
             why = fitness.unfit_now() or files.changed()
             if why is not None:
+                print(why, flush=True)  # first: who finds nobody here reads it
                 _forget(keep)
                 _say(line, Refused(why[:TEXT_LIMIT]))
-                _leave(keep, why)
+                os._exit(0)
             if _forked():
                 listener.close()
                 return _between(line, fds, grown, folder)
@@ -152,8 +153,8 @@ def _forget(keep: Keep) -> None:
 
 
 def _leave(keep: Keep, why: str) -> NoReturn:
-    _forget(keep)
     print(why, flush=True)  # its last line is its last word
+    _forget(keep)
     os._exit(0)
 
 

@@ -53,12 +53,14 @@ class Keeper:
             why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
             if kept is not None and why is None:
                 return line.taken(kept, launch, output)
+        except (ConnectionError, FileNotFoundError):
+            why = note.last_word()
         except OSError as error:
             why = str(error)
         finally:
             os.close(output)
         if why is not None and not self._told:
-            # Once: of others that start beside this one the process tells that it is going, if anything.
+            # Once: other workers would say the same.
             self._told = True
             self._say(f"this start is cold, though a process was kept warm: {why}")
         return None

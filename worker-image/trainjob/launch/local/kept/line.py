@@ -31,7 +31,9 @@ PATIENCE_S = 30.0
 
 
 def taken(kept: Note, launch: Launch, output: int) -> KeptChild:
-    """An agent of it. Raises OSError: there is none, the text says why."""
+    """An agent of it. Raises OSError: there is none, the text says why; ConnectionError, FileNotFoundError: nobody is
+    there any more.
+    """
     mask = os.umask(0o077)
     os.umask(mask)
     agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, mask, tuple(launch.inherited))
@@ -41,7 +43,7 @@ def taken(kept: Note, launch: Launch, output: int) -> KeptChild:
             socket.send_fds(line, [packet(TO_KEPT, Take())], [file.fileno(), output, *launch.inherited])
         word = _answer(line)
         if not isinstance(word, Took):
-            raise OSError(word.why if isinstance(word, Refused) else "it is gone")
+            raise OSError(word.why) if isinstance(word, Refused) else ConnectionResetError("it is gone")
         line.settimeout(None)
         return KeptChild(line, word.pid)
     except BaseException:

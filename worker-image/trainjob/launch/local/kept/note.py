@@ -83,8 +83,11 @@ def find() -> Note | None:
 def why_gone() -> str | None:
     """The last word of one that should be there by now, and is not; None: there is none that should."""
     note = _read()
-    if note is None or note.lives or time.time() > note.until:
-        return None
+    return None if note is None or note.lives or time.time() > note.until else last_word()
+
+
+def last_word() -> str:
+    """Of one that is going, or gone."""
     try:
         with open(os.path.join(folder(), LOG), encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file if line.strip()]
