@@ -48,6 +48,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "init",
         "TorchTrainer",
         "DataParallelTrainer",
+        "LightningTrainer",
+        "TransformersTrainer",
         "JaxTrainer",
         "TensorflowTrainer",
         "XGBoostTrainer",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         JaxTrainer,
         Kubernetes,
         LightGBMTrainer,
+        LightningTrainer,
         Result,
         RunConfig,
         ScalingConfig,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         TorchConfig,
         TorchTrainer,
         TrainingFailedError,
+        TransformersTrainer,
         UserCallback,
         ValidationConfig,
         ValidationTaskConfig,
@@ -84,6 +86,7 @@ __all__ = [
     "JaxTrainer",
     "Kubernetes",
     "LightGBMTrainer",
+    "LightningTrainer",
     "NotInWorkerError",
     "RankGoneError",
     "ReportedCheckpoint",
@@ -98,6 +101,7 @@ __all__ = [
     "TrainContext",
     "TrainJobError",
     "TrainingFailedError",
+    "TransformersTrainer",
     "UserCallback",
     "ValidationConfig",
     "ValidationTaskConfig",
@@ -134,9 +138,9 @@ _MODULES: Dict[str, str] = {
     "trainjob.torch": "enable_reproducibility get_device get_devices init_process_group prepare_data_loader "
     "prepare_model",
     "trainjob.launch": (
-        "CheckpointConfig ClusterRun DataParallelTrainer FailureConfig JaxTrainer Kubernetes LightGBMTrainer Result "
-        "RunConfig ScalingConfig TensorflowTrainer TorchConfig TorchTrainer TrainingFailedError UserCallback "
-        "ValidationConfig ValidationTaskConfig XGBoostTrainer init"
+        "CheckpointConfig ClusterRun DataParallelTrainer FailureConfig JaxTrainer Kubernetes LightGBMTrainer "
+        "LightningTrainer Result RunConfig ScalingConfig TensorflowTrainer TorchConfig TorchTrainer "
+        "TrainingFailedError TransformersTrainer UserCallback ValidationConfig ValidationTaskConfig XGBoostTrainer init"
     ),
 }
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

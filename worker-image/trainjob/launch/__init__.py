@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from trainjob.launch.cluster.cluster_run import ClusterRun
     from trainjob.launch.cluster.kubernetes import Kubernetes
     from trainjob.launch.errors import ConfigError, LaunchError
-    from trainjob.launch.framework_trainers import JaxTrainer, LightGBMTrainer, TensorflowTrainer, XGBoostTrainer
+    from trainjob.launch.framework_trainers import (
+        JaxTrainer,
+        LightGBMTrainer,
+        LightningTrainer,
+        TensorflowTrainer,
+        TransformersTrainer,
+        XGBoostTrainer,
+    )
     from trainjob.launch.handover.callbacks import RunContext, UserCallback
     from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
     from trainjob.launch.handover.validation import ValidationConfig, ValidationTaskConfig
@@ -32,6 +39,7 @@ __all__ = [
     "Kubernetes",
     "LaunchError",
     "LightGBMTrainer",
+    "LightningTrainer",
     "Result",
     "RunConfig",
     "RunContext",
@@ -40,6 +48,7 @@ __all__ = [
     "TorchConfig",
     "TorchTrainer",
     "TrainingFailedError",
+    "TransformersTrainer",
     "UserCallback",
     "ValidationConfig",
     "ValidationTaskConfig",
@@ -52,7 +61,10 @@ _MODULES = {
     "cluster.cluster_run": ("ClusterRun",),
     "handover.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "TorchConfig"),
     "handover.validation": ("ValidationConfig", "ValidationTaskConfig"),
-    "framework_trainers": ("JaxTrainer", "LightGBMTrainer", "TensorflowTrainer", "XGBoostTrainer"),
+    "framework_trainers": (
+        *("JaxTrainer", "LightGBMTrainer", "LightningTrainer", "TensorflowTrainer", "TransformersTrainer"),
+        "XGBoostTrainer",
+    ),
     "in_process.starting": ("init",),
     "errors": ("ConfigError", "LaunchError"),
     "cluster.kubernetes": ("Kubernetes",),

@@ -1,15 +1,25 @@
-"""Trainers of frameworks other than PyTorch: a DataParallelTrainer whose ranks know of each other when the function
-begins.
+"""Trainers of frameworks: a DataParallelTrainer whose ranks know of each other when the function begins, or a
+TorchTrainer whose function is the framework's own loop.
 
 User code calls them. What is set up is in `handover.frameworks`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainjob.integrations.loops import LightningLoop, TransformersLoop
+from trainjob.launch.errors import ConfigError
 from trainjob.launch.handover import payload
+from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
-from trainjob.launch.trainer import DataParallelTrainer
+from trainjob.launch.trainer import DataParallelTrainer, TorchTrainer
 from trainjob.session.arguments import told_of
+from trainjob.session.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from trainjob.launch.cluster.kubernetes import Kubernetes
 
 
 @told_of(WAYS_OUT)
@@ -57,3 +67,101 @@ class LightGBMTrainer(DataParallelTrainer):
     `trainjob.lightgbm.network_params()` gives in the function. `load_booster()`, `rounds_left()` and `ReportCallback`
     of that module resume it. Arguments and errors are a DataParallelTrainer's.
     """
+
+
+@told_of(WAYS_OUT)
+class LightningTrainer(TorchTrainer):
+    """PyTorch Lightning training of a module on several ranks, with recovery: on this machine, or with `backend` on a
+    cluster.
+
+    A TorchTrainer whose function makes a `lightning.pytorch.Trainer` with TrainJob's strategy and ReportCallback
+    (`trainjob.lightning`) and fits the module with it, from the newest checkpoint on. `Result.return_value` has the
+    last metrics. A run that was interrupted continues under the same name.
+
+    - `module`: a LightningModule, or a class or function without arguments that makes one in each rank.
+    - `datamodule`: a LightningDataModule or a DataLoader, or what makes one; None: the module has its data.
+    - `trainer_config`: arguments of Lightning's Trainer, such as `{"max_epochs": 5}`, but for `strategy`.
+    - `strategy`: `ddp`, or `fsdp`.
+    - `every_n_train_steps`: a checkpoint each so many steps too; None: at the end of each epoch.
+    - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
+
+    Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    result = LightningTrainer(
+        Net(), Digits(), trainer_config={"max_epochs": 5}, scaling_config=ScalingConfig(num_workers=2)
+    ).fit()
+    ```
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        datamodule: Any = None,
+        *,
+        trainer_config: Mapping[str, Any] | None = None,
+        strategy: str = "ddp",
+        every_n_train_steps: int | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        torch_config: TorchConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        backend: Kubernetes | None = None,
+    ) -> None:
+        if strategy not in LightningLoop.STRATEGIES:
+            raise ConfigError("strategy", strategy, f"give one of {', '.join(LightningLoop.STRATEGIES)}")
+        if "strategy" in (trainer_config or {}):
+            raise ConfigError("trainer_config", sorted(trainer_config or ()), "leave strategy out: it is strategy=...")
+        super().__init__(
+            LightningLoop(module, datamodule, strategy, every_n_train_steps),
+            train_loop_config=trainer_config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            torch_config=torch_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            backend=backend,
+        )
+
+
+@told_of(WAYS_OUT)
+class TransformersTrainer(TorchTrainer):
+    """Training with Hugging Face's Trainer on several ranks, with recovery: on this machine, or with `backend` on a
+    cluster.
+
+    A TorchTrainer whose function has `make_trainer` make the Trainer in each rank, prepares it
+    (`trainjob.huggingface.prepare_trainer`) and calls its `train()`, from the newest checkpoint on.
+    `Result.return_value` has what that measured. A run that was interrupted continues under the same name.
+
+    - `make_trainer`: `f()` or `f(config)` that returns a `transformers.Trainer`, or one built on it.
+    - `config`: what `f` is called with; absent: an empty dict.
+    - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
+
+    Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    result = TransformersTrainer(make_trainer, scaling_config=ScalingConfig(num_workers=2)).fit()
+    ```
+    """
+
+    def __init__(
+        self,
+        make_trainer: Callable[..., Any],
+        *,
+        config: Mapping[str, Any] | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        torch_config: TorchConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        backend: Kubernetes | None = None,
+    ) -> None:
+        if not callable(make_trainer):
+            raise ConfigError("make_trainer", make_trainer, "give a function that returns a transformers.Trainer")
+        super().__init__(
+            TransformersLoop(make_trainer),
+            train_loop_config=config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            torch_config=torch_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            backend=backend,
+        )

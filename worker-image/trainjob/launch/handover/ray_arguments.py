@@ -78,6 +78,14 @@ WAYS_OUT: Mapping[str, Mapping[str, str]] = {
         **_BOOSTED,
         "lightgbm_config": "give the function's lightgbm.train the parameters of trainjob.lightgbm.network_params()",
     },
+    "LightningTrainer": {
+        **_TRAINER,
+        "train_loop_config": "it is trainer_config; what a LightningTrainer left is restored by TorchTrainer.restore()",
+    },
+    "TransformersTrainer": {
+        **_TRAINER,
+        "train_loop_config": "it is config; what a TransformersTrainer left is restored by TorchTrainer.restore()",
+    },
     "TensorflowTrainer": {
         **_TRAINER,
         "tensorflow_config": "it has nothing to say: TF_CONFIG is made anew for each attempt",
