@@ -35,6 +35,7 @@ from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import Api, ApiError
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover.returned import new_key, sealed
+from trainjob.screen import notebook
 from trainjob_api import contract
 
 pytestmark = on_apiserver
@@ -132,6 +133,25 @@ class Heard(UserCallback):
 
     def after_exception(self, run_context: Any, worker_exceptions: Any) -> None:
         self.failures.append(worker_exceptions)
+
+
+def test_in_a_notebook_a_job_of_a_cluster_has_the_view(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn: list[str] = []
+
+    class Cell:
+        def draw(self, html: str, text: str) -> None:
+            drawn.append(text)
+
+    monkeypatch.setattr(notebook, "in_kernel", lambda: True)
+    monkeypatch.setattr(notebook, "CellOutput", Cell)
+    thread = meanwhile(lambda: operator.run("r00 | step 1"), lambda: operator.end("Complete", checkpoint=CHECKPOINT))
+    trainer(operator, storage_path="/data/runs").fit()
+    thread.join(30)
+    assert "Complete" in drawn[-1] and "attempt 1 started" in drawn[-1]
+    shown = capsys.readouterr()
+    assert "r00 | step 1" in shown.out and "attempt 1" not in shown.err
 
 
 def test_fit_shows_rank_0_and_returns_what_the_job_reported(

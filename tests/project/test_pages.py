@@ -30,6 +30,7 @@ import yaml
 from support import pages
 from support.isolation import ROOT
 from support.pages import Block
+from support.patience import HANG_S
 from trainjob_api.validation import parse_trainjob
 
 LIMIT_S = 120
@@ -168,7 +169,7 @@ def test_parts_of_scripts_run(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LIMIT_S,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -3,8 +3,8 @@
 `python -m support.page_stage FOLDER` reads `[[section, place, code], ...]` as JSON from standard input and writes
 `[[place, error or null], ...]` as its last line. The blocks of a section run one after the other inside a rank (the
 process itself, num_workers=0) whose newest checkpoint has a file of each kind that pages name; around them stands what
-such a loop usually has: `Net`, `data`, `model`, `optimizer`, `loader`, `step`, `epoch`, `metrics`, ... A block with a
-trainer runs afterwards, as the script that starts a job.
+such a loop usually has: `Net`, `data`, `model`, `optimizer`, `loader`, `step`, `epoch`, `metrics`, `result`, ... A
+block with a trainer runs afterwards, as the script that starts a job.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import trainjob
-from trainjob import Checkpoint, RunConfig, ScalingConfig, TorchTrainer
+from trainjob import Checkpoint, Result, RunConfig, ScalingConfig, TorchTrainer
 
 EPOCH = 18
+STAGE = "stage"
+"""The name of the run whose rank the blocks are in, and whose results they read."""
 TRAINERS = ("TorchTrainer(", "DataParallelTrainer(")
 """A block with one of these starts a job."""
 
@@ -64,6 +66,7 @@ def named() -> dict[str, Any]:
         "model": model,
         "optimizer": optimizer,
         "os": os,
+        "result": Result.from_path(os.path.join(os.getcwd(), STAGE)),
         "schedule": torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD(model.parameters())),
         "state": state,
         "step": EPOCH,
@@ -114,12 +117,15 @@ def main(folder: str) -> None:
         trainjob.init_process_group()
         made = saved(os.path.join(folder, "saved"))
         for parts in sections.values():
-            trainjob.report({"loss": 1.0}, checkpoint=Checkpoint.from_directory(made))
-            names = named()
-            results.extend((place, tried(code, place, names)) for place, code in parts)
+            names: dict[str, Any] = {}
+            for place, code in parts:
+                # Before each of them: one that reports a checkpoint of its own is followed by one that reads.
+                trainjob.report({"loss": 1.0}, checkpoint=Checkpoint.from_directory(made))
+                names = names or named()
+                results.append((place, tried(code, place, names)))
         torch.distributed.destroy_process_group()
 
-    setting = RunConfig(name="stage", storage_path=folder, verbose=0)
+    setting = RunConfig(name=STAGE, storage_path=folder, verbose=0)
     TorchTrainer(inside, scaling_config=ScalingConfig(num_workers=0), run_config=setting).fit()
     public = {name: getattr(trainjob, name) for name in trainjob.__all__}
     for _, place, code in blocks:

@@ -51,7 +51,7 @@ class DataParallelTrainer:
     Raises ConfigError (a ValueError) that names the argument.
 
     ```python
-    result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=4)).fit()
+    result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2)).fit()
     ```
     """
 

@@ -236,6 +236,12 @@ def reported_epoch() -> Optional[int]:
 def barrier(timeout_s: Optional[float] = None) -> None:
     """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit),
     BarrierMismatchError.
+
+    ```python
+    if trainjob.get_context().get_world_rank() == 0:
+        os.makedirs("prepared", exist_ok=True)  # once, by rank 0
+    trainjob.barrier()  # from here on it is there for all
+    ```
     """
     reply = link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
     _position.requested = reply.requested
@@ -246,6 +252,11 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
 
     Pickled: meant for small things, warns over 1 MiB. Raises ValueError over 16 MiB, and as barrier() does.
     `timeout_s` as there.
+
+    ```python
+    words = ["a", "b"] if trainjob.get_context().get_world_rank() == 0 else None
+    words = trainjob.broadcast_from_rank_zero(words)
+    ```
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""

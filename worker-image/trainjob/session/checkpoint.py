@@ -107,7 +107,14 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str) -> Checkpoint:
-        """A handle on the files in `path`. They are taken over by report(), not before."""
+        """A handle on the files in `path`. They are taken over by report(), not before.
+
+        ```python
+        folder = tempfile.mkdtemp()
+        torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+        trainjob.report(metrics, checkpoint=Checkpoint.from_directory(folder), step=step)
+        ```
+        """
         return cls(path)
 
     @classmethod
@@ -117,6 +124,11 @@ class Checkpoint:
         Equal data gives equal files on every rank, so that all ranks may pass the same; but for sets, whose order is
         another in each process: sort them into a list. Tensors are stored from the CPU, whatever device they are on.
         `pickle.load` reads the file without this library.
+
+        ```python
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+        trainjob.report(metrics, checkpoint=Checkpoint.from_dict(state))
+        ```
         """
         if not isinstance(data, Mapping):
             raise CheckpointError(f"Checkpoint.from_dict needs a dict, got {type(data).__name__}")
@@ -159,7 +171,16 @@ class Checkpoint:
         return checkpoint
 
     def to_dict(self) -> Dict[str, Any]:
-        """What from_dict() was given. Unpickles: only for checkpoints of your own."""
+        """What from_dict() was given. Unpickles: only for checkpoints of your own.
+
+        ```python
+        saved = trainjob.get_checkpoint()
+        if saved:
+            state = saved.to_dict()
+            model.load_state_dict(state["model"])
+            first_epoch = state["epoch"] + 1
+        ```
+        """
         if not self._contents_of().has(DICT_FILE):
             raise CheckpointError(
                 f"{self!r} was not made by Checkpoint.from_dict (no {DICT_FILE} in it): read its files with "
@@ -171,7 +192,12 @@ class Checkpoint:
         return data
 
     def files(self) -> List[str]:
-        """Relative paths of the files that were saved, sorted. Of a committed checkpoint only its manifest is read."""
+        """Relative paths of the files that were saved, sorted. Of a committed checkpoint only its manifest is read.
+
+        ```python
+        print(Checkpoint.from_dict({"epoch": 1}).files())  # ["checkpoint.pkl"]
+        ```
+        """
         contents = self._contents_of()
         if self._elsewhere and not self._is_brought:
             self._there()
@@ -192,6 +218,13 @@ class Checkpoint:
         there is one.
 
         Raises CheckpointError when there is no such file, or when it is damaged.
+
+        ```python
+        checkpoint = trainjob.get_checkpoint()
+        if checkpoint:
+            with checkpoint.open("model.pt") as file:
+                model.load_state_dict(torch.load(file, map_location="cpu"))
+        ```
         """
         name = os.path.normpath(os.fspath(path))
         self.bring([name])
@@ -207,6 +240,13 @@ class Checkpoint:
     def as_directory(self) -> Iterator[str]:
         """A folder with the files. Of one that was saved it is this process's own: whatever is done in it, what was
         saved stays as it is. Large files in it are links to read-only ones: replace them, do not write into them.
+
+        ```python
+        checkpoint = trainjob.get_checkpoint()
+        if checkpoint:
+            with checkpoint.as_directory() as folder:
+                model.load_state_dict(torch.load(os.path.join(folder, "model.pt"), map_location="cpu"))
+        ```
         """
         yield self._folder()
         milestones.restored()
@@ -214,6 +254,12 @@ class Checkpoint:
     def to_directory(self, path: Optional[str] = None) -> str:
         """Copy the files to `path` (made if absent; absent argument: a new temporary folder, yours to delete);
         returns it.
+
+        ```python
+        checkpoint = trainjob.get_checkpoint()
+        if checkpoint:
+            print(os.listdir(checkpoint.to_directory("./copy")))
+        ```
         """
         source = self._contents_of().read_folder() if self._is_brought else self._there()
         target = os.path.abspath(os.path.expanduser(path)) if path else tempfile.mkdtemp(prefix="trainjob-checkpoint-")
@@ -243,7 +289,14 @@ class Checkpoint:
         return dict(found)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata (JSON values); before report()."""
+        """Replace the metadata (JSON values); before report().
+
+        ```python
+        checkpoint = Checkpoint.from_dict({"model": model.state_dict()})
+        checkpoint.set_metadata({"classes": ["cat", "dog"]})
+        trainjob.report(metrics, checkpoint=checkpoint)
+        ```
+        """
         if self.id is not None or self.path.startswith(_S3) or os.path.isdir(os.path.join(self._there(), OWN_FOLDER)):
             raise CheckpointError(
                 f"{self!r} is a committed checkpoint and is not changed any more: set its metadata before report(), "

@@ -40,7 +40,13 @@ class StorageFolder(str):
 
 @dataclass(frozen=True)
 class TrainContext:
-    """This rank's place in the job. The getters are Ray Train's names; all values are fixed for the attempt."""
+    """This rank's place in the job. The getters are Ray Train's names; all values are fixed for the attempt.
+
+    ```python
+    context = trainjob.get_context()
+    mine = list(range(100))[context.get_world_rank() :: context.get_world_size()]
+    ```
+    """
 
     rank: int
     """0 .. world size - 1; 0 is the one whose metrics are the job's."""

@@ -20,7 +20,13 @@ from trainjob_api.rank_messages import Offer
 
 
 class CheckpointUploadMode(str, Enum):
-    """When report() with a checkpoint returns, and what it has promised by then."""
+    """When report() with a checkpoint returns, and what it has promised by then.
+
+    ```python
+    checkpoint = Checkpoint.from_dict({"epoch": epoch})
+    trainjob.report(metrics, checkpoint=checkpoint, checkpoint_upload_mode=trainjob.CheckpointUploadMode.SYNC)
+    ```
+    """
 
     ASYNC = contract.UPLOAD_ASYNC
     """Once every rank's files are staged with its agent: they survive the ranks; the upload continues in the

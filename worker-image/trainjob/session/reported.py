@@ -68,6 +68,11 @@ def get_all_reported_checkpoints(
     not.
 
     Raises StorageError when storage cannot be read.
+
+    ```python
+    for reported in trainjob.get_all_reported_checkpoints():
+        print(reported.checkpoint.id, reported.metrics)
+    ```
     """
     if timeout_s is not None and not timeout_s >= 0:
         raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds from 0 (None: wait without a limit)")

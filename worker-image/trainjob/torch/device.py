@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 
 def get_device() -> torch.device:
-    """This rank's (first) device."""
+    """This rank's (first) device.
+
+    ```python
+    images = images.to(trainjob.get_device())
+    ```
+    """
     return get_devices()[0]
 
 

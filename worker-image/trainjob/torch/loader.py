@@ -65,6 +65,12 @@ def prepare_data_loader(
 
     Do not skip batches yourself: that would skip twice, and raises SkippedTwiceError where it shows. `resume=False` is
     for loops with resume code of their own: every iteration then starts at its epoch's first batch.
+
+    ```python
+    loader = trainjob.prepare_data_loader(DataLoader(data, batch_size=32, shuffle=True))
+    for images, labels in loader:  # this rank's share, on its device
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+    ```
     """
     if not isinstance(data_loader, DataLoader):
         raise TypeError(f"prepare_data_loader needs a torch.utils.data.DataLoader, got {type(data_loader).__name__}")

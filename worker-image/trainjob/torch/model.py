@@ -33,6 +33,11 @@ def prepare_model(
     FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
     neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
     The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy.
+
+    ```python
+    model = trainjob.prepare_model(Net())
+    optimizer = torch.optim.AdamW(model.parameters())  # after it: the parameters may have moved to a GPU
+    ```
     """
     import torch
 

@@ -51,6 +51,11 @@ def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) ->
     bit, when it resumes from get_checkpoint(). At another number of ranks, those that were there continue with their
     random numbers, and new ones begin streams that nobody drew from before. Operations without a deterministic
     implementation raise. numpy Generators and torch.Generators of the user's own are the user's to save.
+
+    ```python
+    trainjob.enable_reproducibility(seed=7)
+    model = trainjob.prepare_model(Net())
+    ```
     """
     import torch
 

@@ -29,7 +29,12 @@ _OURS = frozenset({"trainjob", "trainjob_api", "trainjob_operator", "cloudpickle
 
 @dataclass(frozen=True, kw_only=True)
 class Kubernetes:
-    """Where and in what the ranks run."""
+    """Where and in what the ranks run.
+
+    ```python
+    backend = trainjob.Kubernetes(image="registry.example.com/team/train:1", namespace="ml")
+    ```
+    """
 
     image: str
     """Image of the workers: Python of the launcher's version and torch. TrainJob itself and cloudpickle need not be

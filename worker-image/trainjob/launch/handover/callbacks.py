@@ -67,7 +67,17 @@ class Report:
 
 
 class UserCallback:
-    """Derive from this and override what you need."""
+    """Derive from this and override what you need.
+
+    ```python
+    class Progress(trainjob.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            print(run_context.name, metrics[0]["loss"], checkpoint)
+
+
+    run = trainjob.RunConfig(name="digits", callbacks=[Progress()])
+    ```
+    """
 
     def on_report(self, run_context: RunContext, report: Report) -> None:
         """Called after each report of all ranks, in their order, with all that is known of it. As it is, it calls

@@ -59,7 +59,14 @@ def _amounts(name: str, value: object) -> None:
 @told_of(WAYS_OUT)
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
-    """How many ranks train, and on what."""
+    """How many ranks train, and on what.
+
+    ```python
+    scaling = trainjob.ScalingConfig(num_workers=4, use_gpu=True)  # four ranks, a GPU each
+    elastic = trainjob.ScalingConfig(num_workers=(2, 8))  # as many as there are, at least two
+    here = trainjob.ScalingConfig(num_workers=0)  # in this very process, for a debugger
+    ```
+    """
 
     num_workers: int | tuple[int, int] = 1
     """Ranks, as in Ray Train; (least, most): an elastic job, which trains with fewer ranks while not all can be had.
@@ -169,7 +176,12 @@ class ScalingConfig:
 @told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class FailureConfig:
-    """How much may break."""
+    """How much may break.
+
+    ```python
+    forever = trainjob.RunConfig(failure_config=trainjob.FailureConfig(max_failures=-1))
+    ```
+    """
 
     max_failures: int = 0
     """Failures that are answered with a restart; 0: the first one fails the job, as in Ray Train; -1: no limit."""
@@ -207,7 +219,12 @@ class FailureConfig:
 @told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Which checkpoints are kept."""
+    """Which checkpoints are kept.
+
+    ```python
+    best = trainjob.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="accuracy", checkpoint_score_order="max")
+    ```
+    """
 
     num_to_keep: int | None = None
     """How many; None: all. The latest is always kept."""
@@ -243,7 +260,12 @@ class CheckpointConfig:
 @told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class TorchConfig:
-    """The process group that is up before the training loop starts."""
+    """The process group that is up before the training loop starts.
+
+    ```python
+    config = trainjob.TorchConfig(backend="gloo", timeout_s=600)
+    ```
+    """
 
     backend: str | None = None
     """gloo | nccl; None: nccl with `use_gpu`, else gloo."""
@@ -261,7 +283,17 @@ class TorchConfig:
 @told_of(WAYS_OUT)
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The run's name, where it stores, and what it survives."""
+    """The run's name, where it stores, and what it survives.
+
+    ```python
+    run = trainjob.RunConfig(
+        name="digits",  # the same name resumes
+        storage_path="./results",
+        failure_config=trainjob.FailureConfig(max_failures=3),
+        checkpoint_config=trainjob.CheckpointConfig(num_to_keep=2),
+    )
+    ```
+    """
 
     name: str | None = None
     """Identity of the run on storage: the same name resumes where a failed or interrupted run stopped. None: a new

@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Metrics and checkpoints of one run."""
+    """Metrics and checkpoints of one run.
+
+    ```python
+    print(result.metrics, result.checkpoint)  # of what fit() returned
+    for row in result.rows:
+        print(row["position"], row["metrics"]["loss"])
+    again = trainjob.Result.from_path(result.path)  # later, in another program
+    ```
+    """
 
     path: str
     """The job's folder on storage."""
@@ -104,6 +112,12 @@ class Result:
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """Of `best_checkpoints` the one with the highest ("max") or lowest ("min") value, of equal ones the later;
         None when there are none. Raises ConfigError when none of them has that metric.
+
+        ```python
+        best = result.get_best_checkpoint("loss", "min")
+        if best:
+            best.to_directory("./best")
+        ```
         """
         if mode not in ("max", "min"):
             raise ConfigError("mode", mode, "give 'max' or 'min'")
