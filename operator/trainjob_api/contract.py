@@ -875,6 +875,10 @@ class Instruction(TypedDict, total=False):
     """Of this job's attempt: agents prove to each other that they know it, and never send it."""
     boundary: str
     """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
+    leaving: Dict[str, int]
+    """With `boundary`: the workers that are to go, by the names of their pods; their positions among the members."""
+    gone_at: float
+    """With `leaving`: when the first of them is gone, in seconds since the epoch; absent: nobody knows."""
     hang_after_s: float
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
     spare_memory: bool

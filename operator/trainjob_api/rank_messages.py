@@ -194,6 +194,15 @@ class AskState(NamedTuple):
     n: int
 
 
+class Preemption(NamedTuple):
+    """Workers are to go."""
+
+    workers: Mapping[str, Tuple[int, ...]]
+    """The ranks of each, by the name of its pod."""
+    gone_at: Optional[float] = None
+    """When the first of them is gone, in seconds since the epoch; None: nobody knows."""
+
+
 class Released(NamedTuple):
     """All ranks have called. The blob of a broadcast."""
 
@@ -204,6 +213,8 @@ class Released(NamedTuple):
     blob: bytes = b""
     requested: bool = False
     """A planned change waits for the next checkpoint: now would be a good time for one."""
+    preemption: Optional[Preemption] = None
+    """Of what is requested: some of us are to go."""
 
 
 class Failed(NamedTuple):

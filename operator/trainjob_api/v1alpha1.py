@@ -582,6 +582,7 @@ class Boundary(StatusModel):
     grace_seconds: float | None = Field(
         None, description="With goneBy: the shortest grace period of those that go, from their SIGTERM on."
     )
+    leaving: str = Field("", description="The workers that are to go, as ranges of slot numbers: 1,3.")
 
 
 class TrainJobStatus(StatusModel):

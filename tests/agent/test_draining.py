@@ -247,3 +247,35 @@ def test_what_it_is_told_counts_from_sigterm_however_late_it_hears_of_it() -> No
     assert drain.trains_until(1, word, 101.9) == 120.0
     assert drain.end_by == 130.0 - LEAVE_S
     assert drain.trains_until(1, word, 120.0) is None
+
+
+INFO = """
+import os, pathlib, time, trainjob
+c = trainjob.get_context()
+assert trainjob.get_preemption_info() is None
+while True:
+    time.sleep(0.02)
+    trainjob.report({})
+    info = trainjob.get_preemption_info()
+    pathlib.Path(f"info-{c.rank}").write_text(repr(info and (*info, info.seconds_left() == 0.0)))
+"""
+
+
+def test_all_ranks_hear_who_goes_and_by_when(tmp_path: Path) -> None:
+    with Draining(tmp_path, script=INFO) as rig:
+
+        def told(*texts: str) -> bool:
+            files = [rig.work / f"info-{rank}" for rank in range(len(texts))]
+            return all(file.exists() and file.read_text() == text for file, text in zip(files, texts, strict=True))
+
+        rig.run(1)
+        rig.wait(lambda: told("None", "None"), "training")
+        rig.tell_more(0, boundary=WISH, leaving={"digits-1": 1})
+        announced = (None, {"digits-1": [1]}, ["digits-1"], [1])
+        rig.wait(lambda: told(repr((*announced, False, False)), repr((*announced, True, False))), "who goes")
+        rig.tell_more(0, gone_at=1000.25)
+        dated = (1000250, *announced[1:])
+        rig.wait(lambda: told(repr((*dated, False, True)), repr((*dated, True, True))), "by when")
+        word = rig.coordinator.instructions[0]
+        rig.coordinator.tell(0, **{name: word[name] for name in word if name not in ("leaving", "gone_at")})
+        rig.wait(lambda: told("None", "None"), "nobody any more")

@@ -323,3 +323,34 @@ def test_workers_that_are_to_go_before_they_train_are_replaced_after_ever_longer
         if retry_at is not None:
             world.now = max(world.now, retry_at)
     assert retry_at is not None and world.status.failures.counted == 0
+
+
+# --- What the loop hears ----------------------------------------------------------------------------------------------
+
+
+def test_rank_0s_agent_is_told_who_goes_and_by_when() -> None:
+    world = training(workers=3)
+    leave(world, 2)
+    assert drains(world)
+    word = told(world, 0)
+    assert word["leaving"] == {"digits-2": 2}
+    assert word["gone_at"] == (world.now + seconds(GRACE_S)).timestamp()
+    assert "leaving" not in told(world, 2) and "gone_at" not in told(world, 1)
+    assert told(world.tick(1), 0) == word, "it is another only when something has changed"
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_of_a_notice_nobody_knows_the_time(how: str) -> None:
+    world = training(workers=3, **STORED)
+    announce(world, 1, how)
+    assert drains(world)
+    word = told(world, 0)
+    assert word["leaving"] == {"digits-1": 1} and "gone_at" not in word
+    announce(world, 2, how)
+    assert drains(world) and told(world, 0)["leaving"] == {"digits-1": 1, "digits-2": 2}
+
+
+def test_a_planned_change_takes_nobody_away() -> None:
+    world = training()
+    world.change_spec(workers=1)
+    assert drains(world) and "boundary" in told(world, 0) and "leaving" not in told(world, 0)

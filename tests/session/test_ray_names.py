@@ -55,7 +55,7 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
     [
         ("from trainjob.compat.ray.train.lightning import LightningTrainer", "RayDDPStrategy"),
         ("from trainjob.compat.ray.train.huggingface import TransformersTrainer", "transformers.Trainer"),
-        ("from trainjob.compat.ray.train import get_preemption_info", "leave it out"),
+        ("from trainjob.compat.ray.train import PreemptionError", "leave it out"),
         ("from trainjob.compat.ray import tune", "one job per trial"),
         ("from trainjob.compat.ray import data, train", "prepare_data_loader"),
         ("from trainjob.compat.ray.train import SyncConfig", "RunConfig(storage_path=...)"),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         checkpoint_requested,
         get_checkpoint,
         get_context,
+        get_preemption_info,
         log,
         report,
     )
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         TrainJobError,
     )
     from trainjob.session.offering import CheckpointUploadMode
+    from trainjob.session.preemption import PreemptionInfo
     from trainjob.session.reported import ReportedCheckpoint, get_all_reported_checkpoints
     from trainjob.torch import (
         enable_reproducibility,
@@ -88,6 +90,7 @@ __all__ = [
     "LightGBMTrainer",
     "LightningTrainer",
     "NotInWorkerError",
+    "PreemptionInfo",
     "RankGoneError",
     "ReportedCheckpoint",
     "Result",
@@ -115,6 +118,7 @@ __all__ = [
     "get_context",
     "get_device",
     "get_devices",
+    "get_preemption_info",
     "init",
     "init_process_group",
     "log",
@@ -124,9 +128,10 @@ __all__ = [
 ]
 
 _MODULES: Dict[str, str] = {
-    "trainjob.session.calls": "barrier broadcast_from_rank_zero checkpoint_requested get_checkpoint get_context log "
-    "report",
+    "trainjob.session.calls": "barrier broadcast_from_rank_zero checkpoint_requested get_checkpoint get_context "
+    "get_preemption_info log report",
     "trainjob.session.checkpoint": "Checkpoint",
+    "trainjob.session.preemption": "PreemptionInfo",
     "trainjob.session.offering": "CheckpointUploadMode",
     "trainjob.session.reported": "ReportedCheckpoint get_all_reported_checkpoints",
     "trainjob.session.context": "TrainContext",

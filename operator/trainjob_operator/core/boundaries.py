@@ -9,6 +9,7 @@ wishes no more takes it back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +17,7 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import Boundary
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.moments import after, aware, elapsed
+from trainjob_operator.core.pods.naming import format_slots
 from trainjob_operator.core.turn import Turn
 
 
@@ -48,16 +50,18 @@ def hold(turn: Turn, cause: str) -> Hold | None:
     return Hold(why=found.why, until=found.until, event=found.event, bars_failure=found.bars_failure)
 
 
-def wait(turn: Turn, cause: str, grace_s: float | None = None) -> Waits | MayEnd:
-    """Whether a planned end of the running attempt waits. `grace_s`: a worker is going away, and has so long from its
-    SIGTERM on.
+def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable[int] = ()) -> Waits | MayEnd:
+    """Whether a planned end of the running attempt waits. `leaving`: these workers are to go; `grace_s`: they have so
+    long from their SIGTERM on.
     """
     attempt = turn.running
     if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
         return NOTHING_SAVED
     known = turn.status.boundary
     wish = known or Boundary(cause=cause, since=turn.now)
-    wish = wish.model_copy(update={"cause": cause, **({} if grace_s is None else _goes_away(turn, wish, grace_s))})
+    goes = {} if grace_s is None else _goes_away(turn, wish, grace_s)
+    slots = format_slots(leaving) or wish.leaving
+    wish = wish.model_copy(update={"cause": cause, "leaving": slots, **goes})
     turn.wishes_boundary = True
     word = turn.leader_word()
     if known is not None and word is not None and word.boundary == token(known):

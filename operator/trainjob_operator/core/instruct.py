@@ -15,7 +15,8 @@ from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
-from trainjob_operator.core.pods.naming import positions
+from trainjob_operator.core.moments import aware
+from trainjob_operator.core.pods.naming import parse_slots, pod_name, positions
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
@@ -76,6 +77,11 @@ def _run(
         limit = hangs.after_s(job.spec.hang)
         if boundary is not None:
             word["boundary"] = boundaries.token(boundary)
+            leaving = {slot: index for slot, index in members.items() if slot in parse_slots(boundary.leaving)}
+            if leaving:
+                word["leaving"] = {pod_name(job.metadata.name, slot): index for slot, index in leaving.items()}
+            if leaving and boundary.gone_by is not None:
+                word["gone_at"] = aware(boundary.gone_by).timestamp()
         if limit is not None:
             word["hang_after_s"] = limit
     grace_s = boundary.grace_seconds if boundary is not None else None

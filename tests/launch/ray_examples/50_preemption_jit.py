@@ -1,4 +1,3 @@
-# expect: ray.train.get_preemption_info has no counterpart in TrainJob
 import tempfile
 import ray.train
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig

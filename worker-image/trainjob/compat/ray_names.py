@@ -40,7 +40,15 @@ _TRANSFORMERS = "trainjob.compat.ray_transformers"
 _TRACKERS = "trainjob.compat.ray_trackers"
 _XGBOOST, _LIGHTGBM = "trainjob.compat.ray_xgboost", "trainjob.compat.ray_lightgbm"
 
+_NOTICE = {
+    "PreemptionInfo": Answer("trainjob:PreemptionInfo", "a named tuple; a node is a worker, named by its pod"),
+    "get_preemption_info": Answer(
+        "trainjob:get_preemption_info", "no broadcast: what came with the last report(), the same on all ranks"
+    ),
+}
+
 _TRAIN: Dict[str, Answer] = {
+    **_NOTICE,
     **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
     **_CONFIGS,
     **_LOOP,
@@ -127,7 +135,8 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     },
     "ray.train.v2.api.result": {"Result": _RESULT},
     "ray.train.v2.api.validation_config": {name: _TRAIN[name] for name in ("ValidationConfig", "ValidationTaskConfig")},
-    "ray.train.v2.api.train_fn_utils": {**_LOOP, **_ours("get_all_reported_checkpoints")},
+    "ray.train.v2.api.train_fn_utils": {**_LOOP, **_ours("get_all_reported_checkpoints get_preemption_info")},
+    "ray.train.v2.api.preemption": _NOTICE,
     "ray.air": {**_CONFIGS, "Result": _RESULT},
     "ray.air.config": {**_CONFIGS},
     "ray.air.result": {"Result": _RESULT},
@@ -176,7 +185,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.NCCLHangError": "a job that takes no step is watched: `tj hang` names the ranks to look at, and with "
     'RunConfig(hang_action="Restart") it starts again from its newest checkpoint (docs/hangs.md)',
     "ray.train.PreemptionError": _PREEMPTION,
-    "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.SyncConfig": "give RunConfig(storage_path=...); uploads are asynchronous by themselves",
     "ray.train.TRAIN_DATASET_KEY": _DATA,
     "ray.train.ValidationFn": "it is a type alone: Callable[..., Mapping[str, Any]]",
@@ -185,7 +193,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.base_trainer": "use ray.train.torch.TorchTrainer",
     "ray.train.error": "fit() raises trainjob.TrainingFailedError, a call outside of a rank NotInWorkerError",
     "ray.train.get_dataset_shard": _DATA,
-    "ray.train.get_preemption_info": _PREEMPTION,
     "ray.train.horovod": "use torch.distributed, which ray.train.torch.prepare_model sets up",
     "ray.train.huggingface": "use transformers.Trainer in ray.train.torch.TorchTrainer's function, with "
     "ray.train.huggingface.transformers.RayTrainReportCallback",
@@ -211,7 +218,6 @@ ABSENT: Mapping[str, str] = {
     "ray.train.torch.get_torch_device": "use ray.train.torch.get_device",
     "ray.train.torch.prepare_optimizer": "use the optimizer as it is, made after ray.train.torch.prepare_model",
     "ray.train.torch.xla": "TrainJob's process groups are gloo and nccl",
-    "ray.train.v2.api.preemption": _PREEMPTION,
     "ray.train.v2.jax": "use ray.train.v2.jax.JaxTrainer",
     "ray.train.v2.jax.JaxConfig": "leave it out: JAX finds the devices by itself, and JAX_PLATFORMS chooses among them",
     "ray.tune": _TUNE,

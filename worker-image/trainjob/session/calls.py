@@ -21,8 +21,9 @@ from trainjob.session.context import TrainContext
 from trainjob.session.line import Line
 from trainjob.session.link import link
 from trainjob.session.metrics import plain
+from trainjob.session.preemption import PreemptionInfo
 from trainjob_api import contract
-from trainjob_api.rank_messages import Collective, Released
+from trainjob_api.rank_messages import Collective, Preemption, Released
 
 T = TypeVar("T")
 
@@ -43,8 +44,14 @@ class _Position:
         self.epoch: Optional[int] = None
         self.requested = False
         """The last answer that all ranks got said that a checkpoint is wished."""
+        self.preemption: Optional[Preemption] = None
+        """The same answer said that workers are to go."""
         self.uploads = 0
         """Names that upload functions were given."""
+
+    def heard(self, reply: Released) -> None:
+        """An answer that all ranks got."""
+        self.requested, self.preemption = reply.requested, reply.preemption
 
 
 _position = _Position()
@@ -127,7 +134,7 @@ def report(
     milestones.step(line)
     line.flush()
     reply = _call_report(line, call)
-    _position.requested = reply.requested
+    _position.heard(reply)
     for text in reply.warnings:
         warned.once(text, text)  # a loop gets the same with each checkpoint
     if reply.checkpoint is not None:
@@ -244,7 +251,7 @@ def barrier(timeout_s: Optional[float] = None) -> None:
     ```
     """
     reply = link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
-    _position.requested = reply.requested
+    _position.heard(reply)
 
 
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
@@ -261,7 +268,7 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
     reply = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob))
-    _position.requested = reply.requested
+    _position.heard(reply)
     if line.context.rank == 0:
         return data
     received: T = pickle.loads(reply.blob)
@@ -284,6 +291,23 @@ def checkpoint_requested() -> bool:
     """
     link()
     return _position.requested
+
+
+def get_preemption_info() -> Optional[PreemptionInfo]:
+    """Which workers are about to be taken away (a drained node, a spot notice, an eviction), and by when; None: none.
+
+    Heard as `checkpoint_requested()` is: with the last `report()`, `barrier()` or `broadcast_from_rank_zero()`, the
+    same on all ranks, at no cost. The next `report()` with a checkpoint ends the attempt, and no step is lost. Raises
+    NotInWorkerError in a process that no job started.
+
+    ```python
+    info = trainjob.get_preemption_info()
+    if info is not None:
+        print(f"rank(s) {info.preempted_ranks} go in {info.seconds_left()} s; this one: {info.this_rank}")
+    ```
+    """
+    line = link()
+    return None if _position.preemption is None else PreemptionInfo.of(_position.preemption, line.context.rank)
 
 
 def reset() -> None:

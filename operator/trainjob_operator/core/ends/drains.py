@@ -25,13 +25,14 @@ def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
     """Whether the members that have no working pod any more all still train, in pods that are going away, and reach a
     checkpoint first; None: the attempt ends now. A cancelled job wants none.
     """
-    pods = [turn.kids.leaving.get(slot) for slot in lost]
+    going = sorted(lost)
+    pods = [turn.kids.leaving.get(slot) for slot in going]
     graces = [pod.grace_s for pod in pods if pod is not None and pod.grace_s is not None and not is_over(pod)]
     if len(graces) < len(pods) or is_cancelled(turn) or not _all_train(turn):
         return None
     disrupted = any(pod is not None and pod.disrupted for pod in pods)
     cause = contract.REASON_PREEMPTED if disrupted else contract.REASON_POD_LOST
-    found = boundaries.wait(turn, cause, min(graces))
+    found = boundaries.wait(turn, cause, min(graces), going)
     if isinstance(found, boundaries.MayEnd):
         return None
     return Undecided(found.until, found.why, found.event, found.bars_failure)
@@ -54,7 +55,7 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     if unheard and turn.status.boundary is not None:
         cause = turn.status.boundary.cause
     graces = [pod.grace_s for pod in told.values() if pod.grace_s is not None]
-    found = boundaries.wait(turn, cause, min(graces, default=None))
+    found = boundaries.wait(turn, cause, min(graces, default=None), sorted(going))
     if found is boundaries.NOTHING_SAVED:
         return None
     if isinstance(found, boundaries.MayEnd):

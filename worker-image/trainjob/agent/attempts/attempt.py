@@ -56,8 +56,7 @@ class Attempt:
         self._boot = boot
         self._secret = str(order["secret"])
         self._leader_address = str(order["leader"])
-        self._boundary = order.get("boundary")
-        self._hangs_after = order.get("hang_after_s")
+        self._order = order
         self.number = int(order["attempt"])
         plain = rank_command.is_plain(site.config.command)
         self._shape = Shape(self.number, int(order["index"]), int(order["workers"]), int(order["processes"]), plain)
@@ -138,14 +137,20 @@ class Attempt:
         """Ask to join."""
         self._carry_out(self._course.begun(self.number <= self._boot.started_attempt()))
 
+    def _tell_leader(self) -> None:
+        """What of the newest order is for rank 0's agent."""
+        order = self._order
+        if self.leader is not None:
+            self.leader.want_boundary(order.get("boundary"))
+            self.leader.expect_preemption(order.get("leaving") or {}, order.get("gone_at"))
+            self.leader.hangs_after(order.get("hang_after_s"))
+
     def update(self, order: contract.Instruction) -> None:
         """The same attempt, told again: rank 0's agent may have moved (its container was restarted), an operator with
         another key derives another secret, and a planned change may wait for the next checkpoint.
         """
-        self._boundary, self._hangs_after = order.get("boundary"), order.get("hang_after_s")
-        if self.leader is not None:
-            self.leader.want_boundary(self._boundary)
-            self.leader.hangs_after(self._hangs_after)
+        self._order = order
+        self._tell_leader()
         if order["secret"] != self._secret:
             self._secret = str(order["secret"])
             if self._link is not None or self.leader is not None:
@@ -223,8 +228,7 @@ class Attempt:
         if shape.index == 0:
             self._say_too_few(open_files.too_few(shape.workers, shape.processes))
             self.leader = Leader(self._site, self.number, shape.workers, shape.processes, self._member.take)
-            self.leader.want_boundary(self._boundary)
-            self.leader.hangs_after(self._hangs_after)
+            self._tell_leader()
             self._peers.know(self._secret, self.number, self.leader)
             self._ask()
         else:

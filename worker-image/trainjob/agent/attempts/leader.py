@@ -35,7 +35,7 @@ from trainjob.agent.wire.from_leader import FromLeader, Joined, Refused, Reporte
 from trainjob.agent.wire.from_member import FromMember
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob_api import contract
-from trainjob_api.rank_messages import Log, Validated
+from trainjob_api.rank_messages import Log, Preemption, Validated
 
 SAY_WAITING_S = 60.0
 AWAITED_S = 10.0
@@ -67,6 +67,7 @@ class Leader:
         self._history: Optional[History] = None
         self._run_end: Optional[RunEnd] = None
         self._boundary: Optional[str] = None
+        self._preemption: Optional[Preemption] = None
         """What the coordinator wishes of the next checkpoint."""
         self._hangs_after: Optional[float] = None
         self._witnesses = Witnesses()
@@ -98,6 +99,14 @@ class Leader:
         self._boundary = token
         if self.collectives is not None:
             self.collectives.want_boundary(token)
+
+    def expect_preemption(self, leaving: Mapping[str, int], gone_at: Optional[float]) -> None:
+        """Workers are to go, by the names of their pods; none: nobody any more."""
+        each = self._processes
+        ranks = {pod: tuple(range(index * each, (index + 1) * each)) for pod, index in leaving.items()}
+        self._preemption = Preemption(ranks, gone_at) if ranks else None
+        if self.collectives is not None:
+            self.collectives.preemption = self._preemption
 
     def hangs_after(self, seconds: Optional[float]) -> None:
         """After how long without a step the job hangs; None: that is learned; 0: never."""
@@ -296,6 +305,7 @@ class Leader:
         facts = Facts(self._attempt, run, self._workers, self._processes, self._plain, position, parent)
         self.collectives = Collectives(site, self._links.tell_each, facts, self.commits, self._history)
         self.collectives.want_boundary(self._boundary)
+        self.collectives.preemption = self._preemption
         self.collectives.hangs.after(self._hangs_after)
         self.collectives.unreached = lambda: bool(self.unreached)
         expected = self._workers * (self._processes if self._plain else 1)

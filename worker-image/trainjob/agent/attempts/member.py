@@ -248,7 +248,14 @@ class Member:
         self._from_leader[type(word)](word)
 
     def _release(self, word: from_leader.Release) -> None:
-        reply = rank_messages.Released(word.n, word.stop, word.checkpoint, word.warnings, requested=word.requested)
+        reply = rank_messages.Released(
+            word.n,
+            word.stop,
+            word.checkpoint,
+            word.warnings,
+            requested=word.requested,
+            preemption=word.preemption,
+        )
         # Rank 0 has the blob itself. What is large is encoded once for all who get it.
         plain = TO_RANK.encode(reply)
         whole = TO_RANK.encode(reply._replace(blob=word.blob)) if word.blob else plain

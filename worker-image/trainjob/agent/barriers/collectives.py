@@ -28,7 +28,7 @@ from trainjob.agent.wire.arrive import Arrive
 from trainjob.agent.wire.from_leader import Needed
 from trainjob.agent.wire.from_member import Compared, Staged, StageFailed
 from trainjob_api import contract
-from trainjob_api.rank_messages import LogRow, Saved
+from trainjob_api.rank_messages import LogRow, Preemption, Saved
 
 
 class Collectives:
@@ -51,6 +51,9 @@ class Collectives:
         self._answered = 0
         self._answer_blob = b""
         self._answer_requests = False
+        self._answer_preemption: Optional[Preemption] = None
+        self.preemption: Optional[Preemption] = None
+        """Workers are to go, as the coordinator says."""
         self._boundary = Boundary()
         self._kept: Optional[from_leader.Release] = None
         """The answer that ranks would have by now, had they not reached a boundary."""
@@ -250,6 +253,7 @@ class Collectives:
         if output.ranks is None:
             self._answered, self._answer_blob = output.n, self._blob if output.kind == contract.KIND_BROADCAST else b""
             self._answer_requests = self._boundary.wanted is not None
+            self._answer_preemption = self.preemption
             self.hangs.sign()
         elif self._kept is not None and self._kept.n == output.n:
             return  # a call that is repeated after a lost connection; its answer goes to all
@@ -262,7 +266,14 @@ class Collectives:
         elif output.saved:
             saved = self._reports.saved_last()
         answer = from_leader.Release(
-            output.n, output.stop, output.ranks, saved, tuple(warnings), self._answer_blob, self._answer_requests
+            output.n,
+            output.stop,
+            output.ranks,
+            saved,
+            tuple(warnings),
+            self._answer_blob,
+            self._answer_requests,
+            self._answer_preemption,
         )
         saves = output.ranks is None and saved is not None and not output.stop
         if saves and self._boundary.wanted is not None and self._boundary.reach(self._loop.time()):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 
 from trainjob.agent.wire.packed import Note, bits_of_text, bits_to_text, checked_note, pack, paths_of, unpack
 from trainjob.agent.wire.pulse import BEAT, Beat
-from trainjob_api.rank_messages import Saved
+from trainjob_api.rank_messages import Preemption, Saved
 from trainjob_api.typed import BadMessage, Blob, Object, Vocabulary
 
 
@@ -141,6 +141,8 @@ class Release(NamedTuple):
     blob: bytes = b""
     requested: bool = False
     """A planned change waits for the next checkpoint."""
+    preemption: Optional[Preemption] = None
+    """Of what is requested: workers are to go."""
 
 
 class Fail(NamedTuple):
