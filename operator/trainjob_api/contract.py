@@ -39,6 +39,12 @@ restart` writes the time).
 """
 RESTART_TOKEN_LIMIT = 128
 """Characters of ANNOTATION_RESTART that count."""
+ANNOTATION_STACKS = "trainjob.dev/stacks"
+"""On a TrainJob, set by its user: whenever it differs from status.stacks.request, the running ranks are asked where
+they are (`tj stack` writes a fresh one).
+"""
+STACKS_REQUEST_LIMIT = 64
+"""Characters of ANNOTATION_STACKS that count."""
 ANNOTATION_AUTHORITY = "trainjob.dev/coordinator-ca"
 """On a worker's pod: the CA that its agent is to believe (PEM). Whoever may change a pod may change what runs in it."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -260,6 +266,8 @@ TRACEBACK_LIMIT = 2048
 """Characters of a traceback in status; the last ones are kept."""
 STACKS_LIMIT = 4096
 """Characters of what is told of where all ranks stand."""
+ASKED_STACKS_LIMIT = 16384
+"""The same, where a person has asked."""
 HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
 DEFAULT_GRACE_S = 30
@@ -799,6 +807,15 @@ class HangReport(TypedDict):
     """Before the limit: it is told, and nothing is done for it."""
 
 
+class StacksReport(TypedDict):
+    """The answer to a person who asked where the ranks are, until the operator has it."""
+
+    request: str
+    """The question, as `Instruction.stacks` names it."""
+    stacks: str
+    """Where all ranks are, those that are together in one."""
+
+
 class AgentReport(TypedDict, total=False):
     """Body of `POST /v1/sync`: everything the agent observes, whole each time."""
 
@@ -829,6 +846,7 @@ class AgentReport(TypedDict, total=False):
     """How the attempt began here."""
     forks: Optional[ForksReport]
     hang: Optional[HangReport]
+    stacks: Optional[StacksReport]
     """Of rank 0's agent: the job hangs; of any: a rank's process here is stopped."""
     lost_peers: List[int]
     """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
@@ -881,6 +899,8 @@ class Instruction(TypedDict, total=False):
     """With `leaving`: when the first of them is gone, in seconds since the epoch; absent: nobody knows."""
     hang_after_s: float
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
+    stacks: str
+    """To rank 0's agent, with `run`: somebody asks where the ranks are; names this question."""
     spare_memory: bool
     """With `run`, true: an attempt of this job ended for lack of memory. With PREFORK_AUTO ranks are no forks then."""
     drain_s: float

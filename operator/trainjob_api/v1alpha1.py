@@ -506,6 +506,18 @@ class HangView(StatusModel):
     )
 
 
+class StacksView(StatusModel):
+    """Where the ranks were when somebody asked last."""
+
+    request: str = Field(
+        max_length=contract.STACKS_REQUEST_LIMIT, description="The trainjob.dev/stacks annotation that this answers."
+    )
+    attempt: int = Field(description="The attempt in which it was.")
+    stacks: str = Field(
+        "", max_length=contract.ASKED_STACKS_LIMIT, description="Where all ranks were, those together in one."
+    )
+
+
 class Verdict(StatusModel):
     """What becomes of the job unless a fresh worker finds that its run had completed."""
 
@@ -618,6 +630,7 @@ class TrainJobStatus(StatusModel):
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
     hang: HangView | None = Field(None, description="The newest hang; Degraded says Hang while it lasts.")
+    stacks: StacksView | None = Field(None, description="Where the ranks were when somebody asked last (`tj stack`).")
     verdict: Verdict | None = Field(
         None, description="How the job ends unless a fresh worker finds that its run had completed."
     )

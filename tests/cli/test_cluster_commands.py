@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.apiserver import on_apiserver
-from support.cluster_cli import User, attempt, condition
+from support.cluster_cli import User, attempt, condition, until
 from support.trainjobs import document
 from trainjob.cli.main import main
 from trainjob_api import contract
@@ -253,6 +253,32 @@ def test_restart_asks_once_each_time(user: User) -> None:
     user.tj("suspend", "digits")
     refused = user.tj("restart", "digits")
     assert (refused.code, "tj resume digits" in refused.err) == (contract.CLI_ERROR, True)
+
+
+def test_stack_asks_and_prints_the_answer(user: User) -> None:
+    running(user)
+    user.status(attempt=attempt(1, "0-1", 2, runningAt="2026-01-01T00:00:00Z"))
+
+    def asked() -> str | None:
+        return (user.get()["metadata"].get("annotations") or {}).get(contract.ANNOTATION_STACKS)
+
+    def answer() -> None:
+        until(asked)
+        user.status(stacks={"request": "an older one", "attempt": 1, "stacks": "no"})
+        user.status(stacks={"request": asked(), "attempt": 1, "stacks": "rank 0: train.py:7"})
+
+    with user.meanwhile(answer):
+        said = user.tj("stack", "digits", "-n", user.namespace)
+    assert (said.code, said.out) == (contract.CLI_OK, "rank 0: train.py:7\n")
+
+
+def test_stack_of_a_job_whose_ranks_nobody_can_ask_is_refused_at_once(user: User) -> None:
+    user.create({"metadata.name": "waiting"})
+    user.create({"metadata.name": "plain", "spec.runtime": {"agent": "Disabled"}})
+    for name, why in (("waiting", "no rank of waiting runs"), ("plain", "runs without the agent")):
+        refused = user.tj("stack", name, "-n", user.namespace)
+        assert (refused.code, why in refused.err) == (contract.CLI_ERROR, True), refused.err
+        assert contract.ANNOTATION_STACKS not in (user.get(name)["metadata"].get("annotations") or {})
 
 
 def test_scale(user: User) -> None:

@@ -25,6 +25,7 @@ from trainjob_api.contract import (
     HangReport,
     ProgressReport,
     RankReport,
+    StacksReport,
 )
 from trainjob_operator.core.model import AgentView
 
@@ -197,6 +198,14 @@ class _Hang(_Part):
         }
 
 
+class _Stacks(_Part):
+    request: Annotated[str, _text(contract.STACKS_REQUEST_LIMIT)] = ""
+    stacks: Annotated[str, _text(contract.ASKED_STACKS_LIMIT)] = ""
+
+    def report(self) -> StacksReport:
+        return {"request": self.request, "stacks": self.stacks}
+
+
 class _NonFinite(_Part):
     metric: Word
     value: Word
@@ -258,6 +267,7 @@ class Report(_Part):
     begin: _Begin | None = None
     forks: _Forks | None = None
     hang: _Hang | None = None
+    stacks: _Stacks | None = None
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     unreached_s: Seconds = 0.0
     boundary: Word | None = None
@@ -315,6 +325,7 @@ class Report(_Part):
             begin=cast(BeginReport, self.begin.told()) if self.begin else None,
             forks=cast(ForksReport, self.forks.model_dump()) if self.forks else None,
             hang=self.hang.report(now) if self.hang else None,
+            stacks=self.stacks.report() if self.stacks else None,
             lost_peers=tuple(self.lost_peers),
             unreached_s=self.unreached_s,
             boundary=self.boundary,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
-from trainjob_operator.core import boundaries, groups, lifecycle, progress
+from trainjob_operator.core import asked, boundaries, groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, hangs, verdict
 from trainjob_operator.core.ends.causes import cause_of
@@ -172,6 +172,7 @@ RULES: tuple[Rule, ...] = (
     progress.take_progress,
     verdict.judge,
     hangs.note,
+    asked.note,
     something_broke,  # failures.py finds the first cause, budget.py says what it costs
     pods_failed_to_start,
     lifecycle.suspend,

@@ -20,6 +20,7 @@ from trainjob_api.contract import (
     Instruction,
     ProgressReport,
     RankReport,
+    StacksReport,
 )
 from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
@@ -114,6 +115,8 @@ class AgentView:
     forks: ForksReport | None = None
     """How its ranks were started there."""
     hang: HangReport | None = None
+    stacks: StacksReport | None = None
+    """Where the ranks are, as somebody asked."""
     lost_peers: tuple[int, ...] = ()
     unreached_s: float = 0.0
     """When it said that: for how long the longest of them had not been reached."""

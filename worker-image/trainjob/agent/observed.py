@@ -52,6 +52,7 @@ def _of_leader(attempt: Optional[Attempt]) -> Dict[str, Any]:
     return {
         "effort": None if attempt is None or collectives is None else attempt.beginning.effort(collectives.effort),
         "boundary": None if collectives is None else collectives.boundary,
+        "stacks": None if collectives is None else collectives.asked.report,
         "progress": None if collectives is None else collectives.progress,
         "latest": None if commits is None else commits.latest,
         "best": None if commits is None else commits.best,

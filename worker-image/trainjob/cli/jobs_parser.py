@@ -50,10 +50,13 @@ code is the job's. Ctrl-C leaves it running."""
 STOP = """Stop a job of this machine as Ctrl-C does in its terminal, however it was started. Its ranks end, what they
 saved is stored, and the same command resumes from there."""
 
-STACK = """Show where the ranks of a running job of this machine are: ranks in the same place share one line, and ranks
+STACK = f"""Show where the ranks of a running job are: ranks in the same place share one line, and ranks
 that are not where most are get named. Training continues. --rank shows all threads of the ranks that you name.
 
-A rank that is stopped (SIGSTOP, a debugger) has no stack to show; the output says so."""
+A rank that is stopped (SIGSTOP, a debugger) has no stack to show; the output says so. On a cluster the question is an
+annotation on the TrainJob, and rank 0's agent asks all ranks: you need no right to run commands in pods.
+
+{RULE}"""
 
 HANG = f"""Show which ranks of a job hang, or hung the last time: which ranks wait, where, since when; which rank to
 look at; and the stacks of all ranks. spec.hang (`tj run --hang`) sets what happens then.
@@ -129,9 +132,13 @@ def _add_local(commands: Commands) -> None:
     stop.add_argument(
         "--timeout", metavar="TIME", type=seconds, help="how long to wait for the job to end (default: no limit)"
     )
-    stack = _command(commands, "stack", "show where a running job's ranks are", STACK, "stack:stack")
+    stack = _shared(commands, "stack", "show where a running job's ranks are", STACK, "stack")
     _name(stack)
-    stack.add_argument("--rank", metavar="RANKS", help="show all threads of these ranks: 0, 0,3-5 or all")
+    stack.add_argument(
+        "--rank", metavar="RANKS", help="show all threads of these ranks: 0, 0,3-5 or all (jobs of this machine)"
+    )
+    _cluster(stack)
+    stack.set_defaults(only_here={"rank": "--rank", "storage": "--storage"})
     hang = _shared(commands, "hang", "show which ranks of a job hang", HANG, "hang")
     _name(hang)
     output(hang, "json")

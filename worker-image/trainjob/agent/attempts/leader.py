@@ -68,6 +68,7 @@ class Leader:
         self._run_end: Optional[RunEnd] = None
         self._boundary: Optional[str] = None
         self._preemption: Optional[Preemption] = None
+        self._stacks: Optional[str] = None
         """What the coordinator wishes of the next checkpoint."""
         self._hangs_after: Optional[float] = None
         self._witnesses = Witnesses()
@@ -107,6 +108,12 @@ class Leader:
         self._preemption = Preemption(ranks, gone_at) if ranks else None
         if self.collectives is not None:
             self.collectives.preemption = self._preemption
+
+    def want_stacks(self, request: Optional[str]) -> None:
+        """Somebody asks where the ranks are; None: nobody does."""
+        self._stacks = request
+        if self.collectives is not None:
+            self.collectives.asked.want(request)
 
     def hangs_after(self, seconds: Optional[float]) -> None:
         """After how long without a step the job hangs; None: that is learned; 0: never."""
@@ -307,6 +314,7 @@ class Leader:
         self.collectives.want_boundary(self._boundary)
         self.collectives.preemption = self._preemption
         self.collectives.hangs.after(self._hangs_after)
+        self.collectives.asked.want(self._stacks)
         self.collectives.unreached = lambda: bool(self.unreached)
         expected = self._workers * (self._processes if self._plain else 1)
         self._run_end = RunEnd(site, self.tell, expected, self.collectives, self.commits, self._history)

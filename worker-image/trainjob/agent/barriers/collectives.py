@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Callable, Deque, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Barrier
@@ -20,6 +20,7 @@ from trainjob.agent.barriers.history import History
 from trainjob.agent.barriers.missing import Missing
 from trainjob.agent.barriers.reports import Facts, Reports, TellEach
 from trainjob.agent.committing.commits import Commits
+from trainjob.agent.hangs.asked import Asked
 from trainjob.agent.hangs.inquiry import Inquiry
 from trainjob.agent.hangs.watch import Watch
 from trainjob.agent.site import Site
@@ -65,7 +66,8 @@ class Collectives:
         self.inquiry = Inquiry(self._tell_one)
         self._missing = Missing(self._tell_one, self.inquiry, site.on_fault)
         self.hangs = Watch(self.inquiry, self._is_excused, self.effort.checkpoint_s, site.on_fault)
-        self.hangs.ranks = lambda: (self._barrier.world_size, self._ranks_each)
+        self.hangs.ranks = self._ranks_there
+        self.asked = Asked(self.inquiry, self._ranks_there, lambda: site.changed(True), site.on_fault)
         self.hangs.served = lambda: self._barrier.phase != barrier.ARRIVING
         self.hangs.changed = lambda: site.changed(True)
         self.unreached: Callable[[], bool] = lambda: False
@@ -93,6 +95,7 @@ class Collectives:
                 timer.cancel()
         self._missing.close()
         self.hangs.close()
+        self.asked.close()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
@@ -186,6 +189,9 @@ class Collectives:
         """A planned change waits for the next checkpoint (None: no more)."""
         if self._boundary.want(token):
             self._go_on()
+
+    def _ranks_there(self) -> Tuple[int, int]:
+        return self._barrier.world_size, self._ranks_each
 
     def _is_excused(self) -> bool:
         return self._over or self._kept is not None or self.unreached()

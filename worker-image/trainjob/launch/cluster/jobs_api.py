@@ -135,6 +135,11 @@ def restart(api: Api, namespace: str, name: str) -> Manifest:
     return api.patch(path(namespace, name), {"metadata": {"annotations": {contract.ANNOTATION_RESTART: _now()}}})
 
 
+def ask_stacks(api: Api, namespace: str, name: str, request: str) -> Manifest:
+    """Ask where the ranks are; status.stacks names the request that it answers."""
+    return api.patch(path(namespace, name), {"metadata": {"annotations": {contract.ANNOTATION_STACKS: request}}})
+
+
 def scale(api: Api, namespace: str, name: str, workers: int) -> Manifest:
     """Ask for another number of workers."""
     return api.patch(path(namespace, name), {"spec": {"workers": workers}})
