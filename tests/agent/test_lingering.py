@@ -70,7 +70,7 @@ def test_a_rank_that_leaves_broken_is_waited_for_by_nobody_and_its_code_is_its_o
 def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
     """Longer than the patience: it reports, it waits for the other, it computes; and then it is done."""
     script = (
-        "def train():\n    for i in range(3):\n        time.sleep(1.5)\n        trainjob.report({'i': i})\n"
+        "def train():\n    for i in range(40):\n        time.sleep(0.1)\n        trainjob.report({'i': i})\n"
         "    until = time.monotonic() + 4\n    while c.rank == 1 and time.monotonic() < until:\n        pass\n"
         "    if c.rank == 0:\n        time.sleep(8)\n"
         "    trainjob.barrier()\n    print('trained', flush=True)\n"
