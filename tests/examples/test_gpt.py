@@ -1,5 +1,5 @@
 """examples/gpt/train.py: tensor parallel x data parallel at four ranks, one of which is killed; resumed at two, then at
-eight. Its losses are those of two ranks that nothing happened to.
+eight. Its losses are those of two ranks that nothing happened to. For docs/frameworks.md.
 """
 
 from __future__ import annotations
