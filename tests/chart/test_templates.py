@@ -198,6 +198,13 @@ def test_selectors_meet_the_pods() -> None:
         assert selector and selector.items() <= labels
 
 
+def test_labels_of_the_installers_take_the_place_of_ours_but_for_those_that_find_the_pods(tmp_path: Path) -> None:
+    ours, version = "app.kubernetes.io/name", "app.kubernetes.io/version"
+    objects = render(values={"podLabels": {ours: "mine", version: "mine", "team": "ml"}}, tmp_path=tmp_path)
+    labels = operator_pod(objects)["metadata"]["labels"]
+    assert (labels[ours], labels[version], labels["team"]) == ("trainjob", "mine", "ml")
+
+
 def test_the_coordinators_service_has_no_selector() -> None:
     service = only(render(), "Service", contract.COORDINATOR_SERVICE)
     assert "selector" not in service["spec"]
