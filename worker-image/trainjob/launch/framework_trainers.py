@@ -86,12 +86,6 @@ class LightningTrainer(TorchTrainer):
     - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
 
     Raises ConfigError (a ValueError) that names the argument.
-
-    ```python
-    result = LightningTrainer(
-        Net(), Digits(), trainer_config={"max_epochs": 5}, scaling_config=ScalingConfig(num_workers=2)
-    ).fit()
-    ```
     """
 
     def __init__(
@@ -137,10 +131,6 @@ class TransformersTrainer(TorchTrainer):
     - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
 
     Raises ConfigError (a ValueError) that names the argument.
-
-    ```python
-    result = TransformersTrainer(make_trainer, scaling_config=ScalingConfig(num_workers=2)).fit()
-    ```
     """
 
     def __init__(
