@@ -33,7 +33,6 @@ from support.pages import Block
 from support.patience import HANG_S
 from trainjob_api.validation import parse_trainjob
 
-LIMIT_S = 120
 NOT_RUN = collections.Counter(
     {
         "needs a cluster": 16,
@@ -69,7 +68,7 @@ def type_all(lines: list[str], typed: str, folder: Path, variables: dict[str, st
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LIMIT_S,
+            timeout=HANG_S,
             check=False,
         )
         said += done.stdout
@@ -88,11 +87,11 @@ def _wait_until_it_says_something(job: str, folder: Path, variables: dict[str, s
     with subprocess.Popen(
         command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as follows:
-        limit = threading.Timer(LIMIT_S, follows.kill)
+        limit = threading.Timer(HANG_S, follows.kill)
         limit.start()
         try:
             assert follows.stdout is not None
-            assert any(line.startswith("r00 | ") for line in follows.stdout), f"{job} said nothing for {LIMIT_S} s"
+            assert any(line.startswith("r00 | ") for line in follows.stdout), f"{job} said nothing for {HANG_S} s"
         finally:
             limit.cancel()
             follows.kill()
