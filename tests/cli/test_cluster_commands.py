@@ -318,6 +318,45 @@ def test_a_job_that_only_waited_to_be_suspended_trains_on(user: User) -> None:
     assert user.get()["spec"]["suspend"] is False
 
 
+def test_this_machines_verbs_mean_the_clusters_where_a_cluster_is_named(user: User) -> None:
+    running(user)
+    with user.meanwhile(lambda: failed(user)):
+        shown = user.tj("attach", "digits", "--plain")
+    assert shown.code == contract.CLI_JOB_FAILED and "digits failed: rank 1" in shown.err
+    running(user, "other")
+    assert "is cancelled" in user.tj("stop", "other").out
+    assert contract.ANNOTATION_CANCELLED in user.get("other")["metadata"]["annotations"]
+    assert user.tj("rm", "digits", "other").out.count("is deleted; what it stored stays") == 2
+    assert user.tj("status", "digits").code == user.tj("status", "other").code == contract.CLI_NOT_FOUND
+
+
+def test_rm_leaves_all_jobs_where_one_of_them_runs(user: User) -> None:
+    running(user)
+    failed(user)
+    running(user, "other")
+    refused = user.tj("rm", "digits", "other")
+    assert refused.code == contract.CLI_ERROR and "other runs; nothing was removed" in refused.err
+    assert f"`tj stop other -n {user.namespace}`" in refused.err
+    assert user.get("digits") and user.get("other")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["stop", "--warm"], "--warm"),
+        (["stop", "digits", "--timeout", "5s"], "--timeout"),
+        (["rm", "digits", "--keep-best"], "--keep-best"),
+        (["rm", "--older-than", "30d"], "--older-than"),
+        (["attach", "digits", "--storage", "x"], "--storage"),
+    ],
+)
+def test_what_only_this_machines_jobs_have_is_refused_of_a_clusters(user: User, words: list[str], option: str) -> None:
+    running(user)
+    refused = user.tj(*words)
+    assert refused.code == contract.CLI_USAGE and f"{option} is for jobs of this machine" in refused.err
+    assert user.tj(words[0]).code == contract.CLI_USAGE, "no job is named"
+
+
 @pytest.mark.parametrize("verb", ["suspend", "resume", "restart", "cancel"])
 def test_a_job_that_is_over_does_not_change(user: User, verb: str) -> None:
     running(user)

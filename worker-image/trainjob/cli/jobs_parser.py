@@ -44,11 +44,17 @@ For a job of this machine also what it reported, each report once: steps that a 
 
 {RULE}"""
 
-ATTACH = """Show a job that runs in the background or in another terminal, as `tj run` shows it, until it ends. The exit
-code is the job's. Ctrl-C leaves it running."""
+ATTACH = f"""Show a job that runs in the background, in another terminal or on a cluster, as `tj run` shows it, until it
+ends. The exit code is the job's. Ctrl-C leaves it running. On a cluster this is `tj status --watch`; `tj logs -f`
+shows the ranks' lines.
 
-STOP = """Stop a job of this machine as Ctrl-C does in its terminal, however it was started. Its ranks end, what they
-saved is stored, and the same command resumes from there."""
+{RULE}"""
+
+STOP = f"""Stop a job of this machine as Ctrl-C does in its terminal, however it was started. Its ranks end, what they
+saved is stored, and the same command resumes from there. On a cluster this is `tj cancel`: the job's pods end, its
+checkpoints stay, and `tj resume` starts it again.
+
+{RULE}"""
 
 STACK = f"""Show where the ranks of a running job are: ranks in the same place share one line, and ranks
 that are not where most are get named. Training continues. --rank shows all threads of the ranks that you name.
@@ -63,10 +69,15 @@ look at; and the stacks of all ranks. spec.hang (`tj run --hang`) sets what happ
 
 {RULE}"""
 
-REMOVE = """Remove ended jobs of this machine with everything that they stored; with --keep-best, only their checkpoints
-except the best one. The command says how much that is and asks first; without a terminal it needs --yes.
+REMOVE = f"""Remove ended jobs of this machine with everything that they stored; with --keep-best, only their
+checkpoints except the best one. The command says how much that is and asks first; without a terminal it needs --yes.
 
-Running jobs are left alone, and so are folders that hold files of something else."""
+Running jobs are left alone, and so are folders that hold files of something else.
+
+On a cluster this is `tj delete` for jobs that have ended, were cancelled or are suspended: the TrainJob and its pods
+go, what they stored stays, and nothing is asked. `tj checkpoints rm` removes checkpoints.
+
+{RULE}"""
 
 
 def means_cluster(args: argparse.Namespace) -> bool:
@@ -120,10 +131,11 @@ def _add_local(commands: Commands) -> None:
     output(history, "json")
     _cluster(history)
     history.set_defaults(only_here={"run": "--run", "tail": "--tail", "storage": "--storage"})
-    attach = _command(commands, "attach", "show a running job of this machine", ATTACH, "attach:attach")
+    attach = _shared(commands, "attach", "show a running job until it ends", ATTACH, "attach")
     _name(attach)
     _plain(attach)
-    stop = _command(commands, "stop", "stop a job of this machine", STOP, "stop:stop")
+    _cluster(attach)
+    stop = _shared(commands, "stop", "stop a job; its checkpoints stay", STOP, "stop")
     stop.add_argument("name", metavar="NAME", nargs="?", help="name of the job")
     _storage(stop)
     stop.add_argument(
@@ -132,6 +144,8 @@ def _add_local(commands: Commands) -> None:
     stop.add_argument(
         "--timeout", metavar="TIME", type=seconds, help="how long to wait for the job to end (default: no limit)"
     )
+    _cluster(stop)
+    stop.set_defaults(only_here={"warm": "--warm", "timeout": "--timeout", "storage": "--storage"})
     stack = _shared(commands, "stack", "show where a running job's ranks are", STACK, "stack")
     _name(stack)
     stack.add_argument(
@@ -143,7 +157,7 @@ def _add_local(commands: Commands) -> None:
     _name(hang)
     output(hang, "json")
     _cluster(hang)
-    remove = _command(commands, "rm", "remove ended jobs of this machine", REMOVE, "remove:remove")
+    remove = _shared(commands, "rm", "remove ended jobs", REMOVE, "remove")
     remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(remove)
     remove.add_argument(
@@ -152,20 +166,18 @@ def _add_local(commands: Commands) -> None:
     remove.add_argument(
         "--keep-best", action="store_true", help="keep the job and its best checkpoint (without a score: the latest)"
     )
-    remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    remove.add_argument("-y", "--yes", action="store_true", help="do not ask (on a cluster nothing is asked)")
+    _cluster(remove)
+    remove.set_defaults(only_here={"older_than": "--older-than", "keep_best": "--keep-best", "storage": "--storage"})
 
 
 def _shared(commands: Commands, name: str, help: str, description: str, function: str) -> Parser:
     """A command of both sides: one module of the same name on each."""
-    module = {"list": "listing"}.get(name, name)
-    parser = _command(commands, name, help, description, f"{module}:{function}")
-    parser.set_defaults(cluster_entry=f"trainjob.cli.cluster.{module}:{function}")
-    return parser
-
-
-def _command(commands: Commands, name: str, help: str, description: str, entry: str) -> Parser:
+    module = {"list": "listing", "rm": "remove"}.get(name, name)
     parser = commands.add_parser(name, help=help, description=description)
-    parser.set_defaults(entry=f"trainjob.cli.local.{entry}")
+    parser.set_defaults(
+        entry=f"trainjob.cli.local.{module}:{function}", cluster_entry=f"trainjob.cli.cluster.{module}:{function}"
+    )
     return parser
 
 

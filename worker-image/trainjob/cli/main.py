@@ -80,8 +80,10 @@ def _entry(args: argparse.Namespace) -> str:
     if not hasattr(args, "cluster_entry"):
         return str(args.entry)
     there = jobs_parser.means_cluster(args)
-    if there and hasattr(args, "name"):
+    if there and getattr(args, "name", None) is not None:
         args.name = _cluster_name(args.name)
+    if there and hasattr(args, "names"):
+        args.names = [_cluster_name(name) for name in args.names]
     for dest, option in getattr(args, "only_here" if there else "only_there", {}).items():
         if getattr(args, dest):
             side, other = ("this machine", "a cluster") if there else ("a cluster", "this machine")

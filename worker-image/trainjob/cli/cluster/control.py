@@ -128,8 +128,13 @@ def delete(args: argparse.Namespace) -> int:
                 next_step=f"`kubectl get tj,pods -l trainjob.dev/job={args.name} -n {place.namespace}` shows what is "
                 "left, and why it does not end",
             )
-    print(f"{args.name} is deleted; what it stored stays on its storage")
+    print(deleted(args.name))
     return CLI_OK
+
+
+def deleted(name: str) -> str:
+    """What is said of a job that was deleted."""
+    return f"{name} is deleted; what it stored stays on its storage"
 
 
 def _pods_gone(place: connect.Place, name: str, uid: str) -> bool:

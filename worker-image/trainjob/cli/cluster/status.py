@@ -37,10 +37,7 @@ def status(args: argparse.Namespace) -> int:
     """Print it; with --watch until the job ends."""
     place = connect.connect(args)
     if args.watch:
-        display = displays.choose(plain=args.plain)
-        return watch.conclude(
-            place, args.name, watch.watch(place, Wanted(namespace=place.namespace, name=args.name), display)
-        )
+        return watched(place, args.name, plain=args.plain)
     with connect.refusals():
         manifest = jobs_api.get(place.api, place.namespace, args.name)
         if args.output == "json":
@@ -51,6 +48,12 @@ def status(args: argparse.Namespace) -> int:
         said = _events(place, args.name)
     _show(place, manifest, job, pods, said)
     return contract.CLI_OK
+
+
+def watched(place: connect.Place, name: str, *, plain: bool) -> int:
+    """Show it until it ends; the job's exit code."""
+    wanted = Wanted(namespace=place.namespace, name=name)
+    return watch.conclude(place, name, watch.watch(place, wanted, displays.choose(plain=plain)))
 
 
 def _events(place: connect.Place, name: str) -> list[Manifest]:
