@@ -117,8 +117,8 @@ class Keep(NamedTuple):
     id: str
     socket: str
     """Where it is reached; it removes that when it ends."""
-    seconds: float
-    """It ends by itself after so long without a word."""
+    until: float
+    """It ends by itself, by the clock that goes on while the machine sleeps (CLOCK_BOOTTIME)."""
     modules: Tuple[str, ...]
     folder: str
     """The script's: nothing of it is imported."""
@@ -128,13 +128,19 @@ class Keep(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Become the start of an agent. Descriptors: the file of its `Agent`, its output, and what it inherits."""
+    """Have a process that is to be an agent."""
+
+
+class Start(NamedTuple):
+    """To that process: become the agent. Without this word, which nobody says who has given up, it ends. Descriptors:
+    the file of its `Agent`, its output, and what it inherits.
+    """
 
 
 class Stay(NamedTuple):
-    """End so long after this word, not before."""
+    """End then, not before. The first of it: there is a note, by which others find this one."""
 
-    seconds: float
+    until: float
 
 
 class Leave(NamedTuple):
@@ -142,7 +148,7 @@ class Leave(NamedTuple):
 
 
 class Took(NamedTuple):
-    """There is a process, which is about to become the agent."""
+    """There is a process, which waits for `Start`."""
 
     pid: int
 
@@ -178,10 +184,10 @@ FROM_PARENT: Vocabulary[FromParent] = Vocabulary({"ready": Ready, "refused": Ref
 TO_GATE: Vocabulary[ToGate] = Vocabulary({"go": Go, "host": Host})
 FROM_GATE: Vocabulary[FromGate] = Vocabulary({"here": Here, "hosts": Hosts, "plain": Plain, "refused": Refused})
 ORDERS: Vocabulary[Order] = Vocabulary({"order": Order})
-ToKept = Union[Take, Stay, Leave]
+ToKept = Union[Take, Start, Stay, Leave]
 FromKept = Union[Took, Done, Ended, Refused]
 KEPT_FILES: Vocabulary[Union[Keep, Agent]] = Vocabulary({"keep": Keep, "agent": Agent})
-TO_KEPT: Vocabulary[ToKept] = Vocabulary({"take": Take, "stay": Stay, "leave": Leave})
+TO_KEPT: Vocabulary[ToKept] = Vocabulary({"take": Take, "start": Start, "stay": Stay, "leave": Leave})
 FROM_KEPT: Vocabulary[FromKept] = Vocabulary({"took": Took, "done": Done, "ended": Ended, "refused": Refused})
 
 

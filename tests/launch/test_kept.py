@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import errno
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch.local.kept import likeness, note
+from trainjob.cli.argument_types import keeping
+from trainjob.launch.local.kept import keeper, likeness, line, note
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
+from trainjob.session.warm import kept as session_kept
 
 TRAINS = "import torch\nfrom torch import optim\n"
 
@@ -36,6 +42,7 @@ def kept(of: Wish, **fields: Any) -> Note:
             "script": of.script,
             "modules": of.reading.plan().modules,
             "learned": (),
+            "imports": of.reading.imports(),
             "place": likeness.place(of.working_dir),
             "salt": "s",
             "environ": likeness.hashed(of.environ, "s"),
@@ -93,24 +100,109 @@ def test_what_was_learned_is_for_its_script_while_that_sets_no_variable(tmp_path
     assert likeness.why_not(kept(wish(tmp_path)), sets) is None
 
 
+def test_what_the_script_does_not_import_any_more_is_not_imported_ahead(tmp_path: Path) -> None:
+    before = kept(wish(tmp_path, TRAINS + "import seaborn.objects as so, pandas\n"), learned=("seaborn", "pandas"))
+    assert likeness.why_not(before, wish(tmp_path, TRAINS + "import math, pandas\nfrom seaborn import utils\n")) is None
+    after = likeness.why_not(before, wish(tmp_path, TRAINS + "import pandas\n# import seaborn\n"))
+    assert after == "the script does not import seaborn any more"
+
+
+@pytest.mark.parametrize(
+    ("before", "name"),
+    [
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "the set of signals that are ignored (nohup)"),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])", "the set of signals that wait"),
+        ("ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)", "what it may do (NoNewPrivs)"),
+        ("open('/proc/self/oom_score_adj', 'w').write('900')", "the score for ends for lack of memory (choom)"),
+    ],
+)
+def test_what_a_fork_would_have_of_another_birth(before: str, name: str) -> None:
+    code = f"""
+import ctypes, signal
+from trainjob.launch.local.kept import likeness
+one = likeness.place("/")
+{before}
+other = likeness.place("/")
+print([name for name in one if one[name] != other[name]])
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.stdout.strip() == str([name]), done.stderr
+
+
+def test_the_umask_is_read_and_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.umask(0o027)
+    try:
+        monkeypatch.delattr(os, "umask")  # what is set for a moment is set for all threads
+        assert line._umask() == 0o027
+    finally:
+        monkeypatch.undo()
+        os.umask(own)
+
+
+def test_one_that_slept_until_after_its_time_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = line.listening(str(tmp_path), "a.sock")
+    caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with listener, caller:
+        caller.connect(str(tmp_path / "a.sock"))
+        times = iter([0.0, 100.0])
+        monkeypatch.setattr(session_kept, "now", lambda: next(times))
+        assert session_kept._caller(listener, 10.0) is None
+
+
+def test_one_of_which_no_note_can_be_written_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    begin = keeper._started
+
+    def noted(*words: Any) -> subprocess.Popen[bytes]:
+        started.append(begin(*words))
+        return started[0]
+
+    def full(_: Note) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(keeper, "_started", noted)
+    monkeypatch.setattr(note, "write", full)
+    folder = note.folder(make=True)
+    with pytest.raises(OSError, match="No space"):
+        keeper._begin(folder, wish(tmp_path), 600.0, ())
+    assert started[0].returncode == -9
+    assert not [name for name in os.listdir(folder) if name.endswith(".sock")]
+
+
+def test_how_long_is_bounded() -> None:
+    assert keeping("10m") == 600
+    with pytest.raises(argparse.ArgumentTypeError, match="longer than 7 days"):
+        keeping("99999999999h")
+
+
 def test_a_note_that_nobody_can_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert note.find() is None and note.why_gone() is None
+    assert not list(tmp_path.iterdir()), "who looks leaves nothing"
     note.write(kept(wish(tmp_path), pid=os.getpid(), born="never"))
     assert note.find() is None
     (path,) = tmp_path.rglob("kept.json")
     assert path.stat().st_mode & 0o077 == 0
-    path.write_text('{"id": 1}')
-    assert note.find() is None and note.why_gone() is None
+    whole = json.loads(path.read_text())
+    damages = {"until": "x", "pid": None, "place": ["a"], "modules": "torch", "learned": [1], "environ": {"A": 1}}
+    for damaged in ({"id": 1}, [], *({**whole, name: value} for name, value in damages.items())):
+        path.write_text(json.dumps(damaged))
+        assert note.find() is None and note.why_gone() is None, damaged
 
 
 LOOKS = """
 import sys, time
 since = time.time_ns()
 sys.path.insert(0, "lib")
-import one
-from trainjob.session.warm.unchanged import Files
-files = Files(since)
+from trainjob.session.warm.unchanged import Files, Names
+names = Names()
+with names.watched():
+    import one
+files = Files(since, names)
 print(files.changed(), flush=True)
 for _ in sys.stdin:
     print(files.changed(), flush=True)
@@ -123,12 +215,14 @@ for _ in sys.stdin:
         ("lib/one.py", "VALUE = 22", "one.py has changed"),
         ("lib/typing.py", "", "typing.py may decide"),
         ("lib/more.pth", "/x", "more.pth may decide"),
+        ("lib/wanted.py", "", "wanted.py may decide"),
+        ("lib/wanted-1.0.dist-info", "", "wanted-1.0.dist-info may decide"),
         ("lib/two.py", "", "None"),
     ],
 )
 def test_files_that_are_another_by_now(tmp_path: Path, path: str, text: str, why: str) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "one.py").write_text("VALUE = 1")
+    (tmp_path / "lib" / "one.py").write_text("try:\n    import wanted\nexcept ImportError:\n    pass")
     os.utime(tmp_path / "lib" / "one.py", (1e9, 1e9))
     process = subprocess.Popen(
         [sys.executable, "-c", LOOKS.replace('"lib"', repr(str(tmp_path / "lib")))],

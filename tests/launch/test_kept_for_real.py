@@ -13,7 +13,9 @@ import pytest
 
 from support.patience import HANG_S
 from support.scenario import wait_until
+from trainjob.launch.local.kept import line, note
 from trainjob_api import contract
+from trainjob_api.warm_messages import TO_KEPT, Take, Took, packet
 
 pytestmark = pytest.mark.slow
 
@@ -183,6 +185,31 @@ def test_it_ends_by_itself(machine: Machine) -> None:
     assert "kept warm" not in machine.tj("list")[2]
     code, _, err = machine.run("second", keep="1s")
     assert code == contract.CLI_OK and "cold" not in err, "its time was over: nothing to tell"
+
+
+def test_who_gives_up_before_the_start_gets_no_agent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.run("first")
+    kept_once(machine, 3)
+    monkeypatch.setenv("XDG_STATE_HOME", str(machine.state))
+    found = note.find()
+    assert found is not None
+    with line._connected(found, HANG_S) as given_up:
+        given_up.send(packet(TO_KEPT, Take()))
+        took = line._answer(given_up)
+        assert isinstance(took, Took) and os.path.exists(f"/proc/{took.pid}")
+    wait_until(lambda: not _between(machine))
+    assert not os.path.exists(f"/proc/{took.pid}") and machine.kept() == [found.pid]
+    assert "cold" not in machine.run("second")[2]
+
+
+def test_an_import_that_never_ends_ends_with_its_time(machine: Machine) -> None:
+    hangs = "\nimport time\nif not any(name.startswith('TRAINJOB_') for name in os.environ):\n    time.sleep(600)\n"
+    machine.module.write_text(machine.module.read_text() + hangs)
+    code, _, err = machine.run("first", keep="2s")
+    assert code == contract.CLI_OK and "a warm process stays" in err
+    wait_until(lambda: machine.imports == 3 and not machine.kept())
+    code, _, err = machine.run("second", keep="1s")
+    assert code == contract.CLI_OK and machine.imports >= 5, err
 
 
 def test_agents_whose_end_nobody_would_tell_are_ended_and_the_job_goes_on(machine: Machine) -> None:

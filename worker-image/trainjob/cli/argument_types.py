@@ -73,6 +73,17 @@ def seconds(text: str) -> float:
     return float(hours * 3600 + minutes * 60 + rest)
 
 
+KEPT_DAYS = 7
+
+
+def keeping(text: str) -> float:
+    """How long something is kept."""
+    found = seconds(text)
+    if found > KEPT_DAYS * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than {KEPT_DAYS} days")
+    return found
+
+
 def age(text: str) -> float:
     """Seconds of `90s`, `12h`, `30d`."""
     if re.fullmatch(r"\d+d", text, re.ASCII):

@@ -19,7 +19,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import WORKERS, at_least, seconds, workers
+from trainjob.cli.argument_types import WORKERS, at_least, keeping, workers
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
 
@@ -172,7 +172,7 @@ def _add_run(commands: Commands) -> None:
     saved.add_argument(
         "--keep-warm",
         metavar="TIME",
-        type=seconds,
+        type=keeping,
         help="when the job has ended, keep a process for that long (10m) that has imported what the script needs: the "
         "next `tj run` in this folder does not import it again. `tj list` shows it, `tj stop --warm` ends it",
     )

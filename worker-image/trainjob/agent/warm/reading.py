@@ -5,10 +5,10 @@ Asked by `making`, and by the launcher that keeps a parent for the next job.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 from trainjob.agent.warm import choice, variables
-from trainjob.agent.warm.script import Script
+from trainjob.agent.warm.script import Script, packages
 from trainjob_api import contract
 
 
@@ -39,6 +39,10 @@ class Reading:
         """Why no store is served beside the ranks of the code as it is now; None: it may be."""
         told = self.script.told()
         return told["serves"] if told is not None else choice.serves(self.script.texts())
+
+    def imports(self) -> Tuple[str, ...]:
+        """Packages, and modules without one, that stand in its import statements; sorted."""
+        return packages(self.script.texts())
 
     def may_learn(self) -> bool:
         """Whether what the code imports may be imported ahead. A module that reads a variable at its import would have

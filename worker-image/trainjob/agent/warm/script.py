@@ -140,6 +140,16 @@ def _state(path: str) -> Optional[Tuple[int, int]]:
     return found.st_size, found.st_mtime_ns
 
 
+def packages(texts: Sequence[bytes]) -> Tuple[str, ...]:
+    """What their import statements name, up to the first dot; sorted."""
+    found: Set[bytes] = set()
+    for text in texts:
+        for match in _IMPORT.finditer(text):
+            for words in [match["source"]] if match["modules"] is None else match["modules"].split(b","):
+                found.update(name.partition(b".")[0] for name in words.split()[:1])
+    return tuple(sorted(name.decode(errors="replace") for name in found if name))
+
+
 def _imported(text: bytes, folder: str, root: str) -> Iterator[str]:
     """Files that its import statements may mean."""
     for match in _IMPORT.finditer(text):

@@ -170,7 +170,7 @@ class LocalKubelet:
         )
         reading, writing = os.pipe()
         try:
-            child = await self._child(launch, writing)
+            child = await self._child(run, launch, writing)
         except BaseException:
             os.close(reading)
             raise
@@ -179,13 +179,22 @@ class LocalKubelet:
         run.process = Process(child, reading, functools.partial(self._on_line, run.name))
         self._set(run, _running())
 
-    async def _child(self, launch: Launch, output: int) -> Child:
-        """Of the warm process that is kept, if there is one for it."""
+    async def _child(self, run: _Run, launch: Launch, output: int) -> Child:
+        """Of the warm process that is kept, if there is one for it. Raises LaunchError: nobody wants it any more."""
+        taken = None
         if self._machine.take is not None:
-            taken = await asyncio.to_thread(self._machine.take, launch, os.dup(output))
-            if taken is not None:
-                return taken
-        return start(launch, output)
+            taking = asyncio.create_task(asyncio.to_thread(self._machine.take, launch, os.dup(output)))
+            deletion = asyncio.create_task(run.deletion.wait())
+            try:
+                await asyncio.wait({taking, deletion}, return_when=asyncio.FIRST_COMPLETED)
+                if not taking.done():
+                    raise LaunchError("it was stopped before its start")
+                taken = taking.result()
+            finally:
+                deletion.cancel()
+                if not taking.done():
+                    taking.add_done_callback(_unwanted)
+        return taken if taken is not None else start(launch, output)
 
     def _environment(self, run: _Run, container: Mapping[str, Any]) -> dict[str, str]:
         variables = environment.container_env(run.pod, container, self._machine.base_environment)
@@ -244,6 +253,12 @@ class LocalKubelet:
     def _set(self, run: _Run, status: Pod) -> None:
         with contextlib.suppress(ClusterError):  # it was force-deleted
             self._cluster.set_pod_status(run.namespace, run.name, status)
+
+
+def _unwanted(taking: asyncio.Task[Child | None]) -> None:
+    child = None if taking.cancelled() or taking.exception() is not None else taking.result()
+    if child is not None:
+        child.send_signal(signal.SIGKILL)
 
 
 def _trainer(pod: Pod) -> Mapping[str, Any]:

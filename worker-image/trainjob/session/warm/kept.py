@@ -2,11 +2,12 @@
 
 Started by the launcher (`launch.local.kept`), which gives it a listening socket and the file of its `Keep`. Ranks are
 children of their agent, and no process can be given to another parent: so agents are started here. A fork of this
-process forks the warm parent, as a child of its own, and then executes the agent in its own place. Between the two and
-this process stands a third, which tells the launcher the agent's end: what is kept may go while jobs run.
+process waits until the launcher, which may have given up by now, says `Start`; then it forks the warm parent, as a
+child of its own, and executes the agent in its own place. Between it and this process stands a third, which tells the
+launcher the agent's end: what is kept may go while jobs run. Descriptors of a job are sent to that job's process alone.
 
-One thread, nothing of the user's own code. It ends when its time is over, when it is told to, and when something that
-it has imported is another by now (`unchanged`).
+One thread, nothing of the user's own code. It ends when its time is over, also in the middle of an import, when it is
+told to, when something that it has imported is another by now (`unchanged`), and when no note tells others of it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
 import time
-from typing import AbstractSet, Any, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import tie
 from trainjob.session.warm import fitness, learned, memory, parent
-from trainjob.session.warm.unchanged import Files
+from trainjob.session.warm.unchanged import Files, Names
 from trainjob_api import contract
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
@@ -37,6 +39,7 @@ from trainjob_api.warm_messages import (
     Keep,
     Leave,
     Refused,
+    Start,
     Stay,
     Take,
     Took,
@@ -48,6 +51,10 @@ HEAR_S = 2.0
 """For the word of one who has connected: all others wait meanwhile."""
 TRIES = 4
 """With so many packages left out, nothing that was learned is imported."""
+NOTED_S = 10.0
+"""For the first word, which follows the note: a launcher that was killed before has left none, and nobody comes."""
+LOOK_S = 15.0
+"""Between looks at the clock: a timer stands still while the machine sleeps."""
 _MOST_FDS = 16
 _PEER = "3i"
 """SO_PEERCRED: pid, uid, gid."""
@@ -59,20 +66,22 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     keep: Keep = _read(order)
     parent.settle(first_to_go=True)
     wishes = parent.Wishes(keep.modules, keep.folder, keep.optional, keep.learned, keep.without, beside_training=False)
-    try:
-        grown = parent.grow(wishes, booted)
-    except learned.Unfit as error:
-        _again(keep, error, order, listening, environ)
+    names = Names()
+    with _bounded(keep.until), names.watched():
+        try:
+            grown = parent.grow(wishes, booted)
+        except learned.Unfit as error:
+            _again(keep, error, order, listening, environ)
     os.close(order)
-    listener, files = socket.socket(fileno=listening), Files(since)
-    until = time.monotonic() + keep.seconds
+    listener, files = socket.socket(fileno=listening), Files(since, names)
+    until, unknown = keep.until, now() + NOTED_S
     while True:
-        line = _caller(listener, until)
+        line = _caller(listener, min(until, unknown))
         if line is None:
-            _leave(keep, "its time is over")
-        word, fds = _heard(line)
+            _leave(keep, "its time is over" if now() >= until else "nobody knows of it")
+        word, unknown = _heard(line), until
         if isinstance(word, Stay):
-            until = time.monotonic() + word.seconds
+            until = unknown = word.until
             _say(line, Done())
         elif isinstance(word, Leave):
             _forget(keep)  # first: who hears the answer may begin another
@@ -87,10 +96,24 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
                 os._exit(0)
             if _forked():
                 listener.close()
-                return _between(line, fds, grown, folder)
-        for fd in fds:
-            os.close(fd)
+                return _between(line, grown, folder)
         line.close()
+
+
+def now() -> float:
+    """Of the clock by which it ends; the launcher's is the same."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@contextlib.contextmanager
+def _bounded(until: float) -> Iterator[None]:
+    """An import that waits for something for ever ends with this process."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, until - now()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _read(fd: int) -> Any:
@@ -118,13 +141,18 @@ def _again(keep: Keep, error: learned.Unfit, order: int, listening: int, environ
 def _caller(listener: socket.socket, until: float) -> Optional[socket.socket]:
     """The next of this user; None: nobody came in time."""
     while True:
-        left = until - time.monotonic()
+        _reap()
+        left = until - now()
         if left <= 0:
             return None
-        listener.settimeout(left)
+        listener.settimeout(min(left, LOOK_S))
         try:
             line, _ = listener.accept()
-        except OSError:  # its time is over; or no descriptor is left, and it is of no use
+        except socket.timeout:
+            continue
+        except OSError:  # no descriptor is left, say, and it is of no use
+            return None
+        if now() >= until:  # it slept
             return None
         peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_PEER))
         if struct.unpack(_PEER, peer)[1] == os.getuid():
@@ -133,13 +161,19 @@ def _caller(listener: socket.socket, until: float) -> Optional[socket.socket]:
         line.close()
 
 
-def _heard(line: socket.socket) -> Tuple[Any, List[int]]:
-    fds: List[int] = []
+def _reap() -> None:
+    """Processes between this one and agents that have ended. Where nobody collects orphans they would stay for ever."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _heard(line: socket.socket) -> Any:
     try:
-        data, fds, _, _ = socket.recv_fds(line, PACKET_LIMIT, _MOST_FDS)
-        return (parse(TO_KEPT, data) if data else None), list(fds)
+        data = line.recv(PACKET_LIMIT)
+        return parse(TO_KEPT, data) if data else None
     except (OSError, BadMessage):
-        return None, list(fds)
+        return None
 
 
 def _say(line: socket.socket, word: Any) -> None:
@@ -159,39 +193,39 @@ def _leave(keep: Keep, why: str) -> NoReturn:
 
 
 def _forked() -> bool:
-    """Fork twice: this process waits for nobody's end. True in the second."""
+    """True in the fork. There is none where there is no room for a process."""
     try:
-        child = os.fork()
-        if child:
-            os.waitpid(child, 0)
-            return False
+        return os.fork() == 0
     except OSError:
         return False
-    try:
-        if os.fork():
-            os._exit(0)
-    except OSError:
-        os._exit(1)
-    return True
 
 
-def _between(line: socket.socket, fds: List[int], grown: parent.Grown, folder: Optional[str]) -> Sequence[str]:
+def _between(line: socket.socket, grown: parent.Grown, folder: Optional[str]) -> Sequence[str]:
     """The process between what is kept and an agent: tells the agent's end. Returns in a rank alone."""
     memory.stay()
     line.settimeout(None)
     try:
-        agent: Agent = _read(fds[0])
         pid = os.fork()
-    except (OSError, IndexError, BadMessage):
+    except OSError:
         os._exit(1)
     if pid == 0:
-        line.close()
+        agent, fds = _told(line)
         return _agent(agent, fds, grown, folder)
-    for fd in fds:
-        os.close(fd)
     _say(line, Took(pid))
     _, status = os.waitpid(pid, 0)
     _say(line, Ended(status))
+    os._exit(0)
+
+
+def _told(line: socket.socket) -> Tuple[Agent, List[int]]:
+    """What the agent is, once somebody wants it."""
+    try:
+        data, fds, _, _ = socket.recv_fds(line, PACKET_LIMIT, _MOST_FDS)
+        if data and isinstance(parse(TO_KEPT, data), Start):
+            line.close()
+            return _read(fds[0]), list(fds)
+    except (OSError, IndexError, BadMessage):
+        pass
     os._exit(0)
 
 

@@ -1,30 +1,63 @@
 """Whether what a process has imported is still what would be imported: a package that was installed anew, a module of
-an editable install that was edited, a file that takes another's place.
+an editable install that was edited, a file that takes another's place, a package that was missing and is there now.
 
-Asked by `kept` before each job. Files are told apart by inode, size and time; one that was changed while it was
+Asked by `kept` before each job. Files are told apart by inode, size and times; one that was changed while it was
 imported counts as changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
+from importlib.abc import MetaPathFinder
+from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
-_State = Optional[Tuple[int, int, int]]
+_State = Optional[Tuple[int, int, int, int]]
+_INSTALLED = (".pth", ".dist-info", ".egg-info", ".egg-link")
+"""What says of a folder what is installed there: packages look for each other by it, and remember."""
 _COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
 _MAPS = "/proc/self/maps"
 
 
+class Names:
+    """What imports have looked for in vain: packages do without, and remember that."""
+
+    def __init__(self) -> None:
+        self.missing: Set[str] = set()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Of the imports meanwhile."""
+        last = _Last(self.missing)
+        sys.meta_path.append(last)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(last)
+
+
+class _Last(MetaPathFinder):
+    """Asked for what no other finds."""
+
+    def __init__(self, missing: Set[str]) -> None:
+        self._missing = missing
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]], target: object = None) -> None:
+        self._missing.add(name.partition(".")[0])
+
+
 class Files:
     """Of this process, as they are when this is made."""
 
-    def __init__(self, since: int) -> None:
+    def __init__(self, since: int, names: Optional[Names] = None) -> None:
         """`since`: before the first import, in nanoseconds since the epoch."""
         archives = [path for path in sys.path if os.path.isfile(path)]
         self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
-        self._names = frozenset(name.partition(".")[0] for name in sys.modules)
+        missing = frozenset() if names is None else frozenset(names.missing)
+        self._names = missing.union(name.partition(".")[0] for name in sys.modules)
         self._entries = {folder: self._entries_of(folder) for folder in sys.path}
         late = [path for path, state in self._states.items() if state is not None and state[2] >= since - _COARSE_NS]
         self._late = f"{late[0]} was changed while it was imported" if late else None
@@ -43,11 +76,13 @@ class Files:
         return None
 
     def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
-        """What there may take the place of a module, or adds folders to sys.path."""
+        """What there may take the place of a module or be one that was missing, adds folders to sys.path, or tells of a
+        package.
+        """
         return frozenset(
-            (name, _state(os.path.join(folder, name)) if name.endswith(".pth") else None)
+            (name, _state(os.path.join(folder, name)) if name.endswith(_INSTALLED) else None)
             for name in _listed(folder)
-            if name.endswith(".pth") or name.partition(".")[0] in self._names
+            if name.endswith(_INSTALLED) or name.partition(".")[0] in self._names
         )
 
 
@@ -79,4 +114,4 @@ def _state(path: str) -> _State:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -39,12 +39,16 @@ class KeptChild:
             if self._handle is not None:
                 select.select([self._handle], [], [])
             code = -signal.SIGKILL
+        self.close()
+        return code
+
+    def close(self) -> None:
+        """Nobody waits for its end any more."""
         self._line.close()
         with self._mutex:
             if self._handle is not None:
                 os.close(self._handle)
                 self._handle = None
-        return code
 
     def send_signal(self, number: int) -> None:
         """Nothing happens when it has ended."""

@@ -27,8 +27,6 @@ from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.warm_messages import ENV_ROOM, Done, Keep, Leave, Stay
 
-ANSWER_S = 5.0
-"""For one that is to end."""
 _ARGV_ROOM, _ENV_ROOM = 4096, 16 * 1024
 """Bytes for the command line and the variables that a rank shows."""
 
@@ -41,6 +39,8 @@ class Keeper:
         self._runtime = job.spec.runtime
         self._say = say
         self._told = False
+        self._silent = ""
+        """The one that has not answered: nobody waits for it again."""
         self._launches: list[Launch] = []
 
     def take(self, launch: Launch, output: int) -> KeptChild | None:
@@ -48,14 +48,19 @@ class Keeper:
         `output`: the agent's, closed by this.
         """
         self._launches.append(launch)
-        kept = note.find()
+        kept = None
         try:
+            kept = note.find()
+            if kept is not None and kept.id == self._silent:
+                return None
             why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
             if kept is not None and why is None:
                 return line.taken(kept, launch, output)
         except (ConnectionError, FileNotFoundError):
             why = note.last_word()
         except OSError as error:
+            if isinstance(error, line.NoAnswer) and kept is not None:
+                self._silent = kept.id
             why = str(error)
         finally:
             os.close(output)
@@ -88,13 +93,15 @@ class Keeper:
         why = wish.why_none()
         if why is not None:
             return why
-        folder = note.folder()
+        folder = note.folder(make=True)
         with note.locked(folder):
             old, learned = note.find(), self._learned(wish)
-            if old is not None and not learned and likeness.why_not(old, wish) is None and _stays(old, seconds):
+            fits = old is not None and likeness.why_not(old, wish) is None
+            if old is not None and fits and not learned and _stays(old, seconds):
                 return None
             if old is not None:
-                learned = (*old.learned, *learned) if learned and old.script == wish.script else learned
+                # Of one that was of no use the job has learned everything itself.
+                learned = (*old.learned, *learned) if learned and fits and old.script == wish.script else learned
                 _end(old)
             _begin(folder, wish, seconds, learned)
         return None
@@ -120,6 +127,8 @@ class Keeper:
 
 def end() -> Note | None:
     """End the one that is kept; jobs that were started of it go on. None: there is none. Raises OSError."""
+    if note.find() is None:
+        return None
     with note.locked(note.folder()):
         kept = note.find()
         if kept is not None:
@@ -132,37 +141,68 @@ def _begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) ->
     path, name = os.path.join(folder, note.LEARNED), note.socket_of(id_)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(learned, file)
+    _sweep(folder)
+    until = _now() + seconds
     keep = Keep(
         id=id_,
         socket=os.path.join(folder, name),
-        seconds=seconds,
+        until=until,
         modules=plan.modules,
         folder=folder_of(wish.words, wish.working_dir),
         optional=plan.optional,
         learned=path if learned else "",
     )
     with line.listening(folder, name) as listener, line.written(keep) as order:
-        pid = _started(listener.fileno(), order.fileno(), wish.environ, wish.working_dir, folder)
-    new = Note(
-        id=id_,
-        pid=pid,
-        born=lock.started(pid),
-        until=time.time() + seconds,
-        working_dir=wish.working_dir,
-        script=wish.script,
-        modules=plan.modules,
-        learned=learned,
-        place=likeness.place(wish.working_dir),
-        salt=salt,
-        environ=likeness.hashed(wish.environ, salt),
-    )
-    note.write(new)
+        process = _started(listener.fileno(), order.fileno(), wish.environ, wish.working_dir, folder)
+    try:
+        new = Note(
+            id=id_,
+            pid=process.pid,
+            born=lock.started(process.pid),
+            until=time.time() + seconds,
+            working_dir=wish.working_dir,
+            script=wish.script,
+            modules=plan.modules,
+            learned=learned,
+            imports=wish.reading.imports(),
+            place=likeness.place(wish.working_dir),
+            salt=salt,
+            environ=likeness.hashed(wish.environ, salt),
+        )
+        note.write(new)
+        line.tell(new, Stay(until))
+    except BaseException:
+        # Nobody would find it.
+        process.kill()
+        process.wait()
+        _unlink(folder, name)
+        raise
+    process.returncode = 0  # it outlives this one, which does not wait for it
 
 
-def _started(listener: int, order: int, environ: Mapping[str, str], working_dir: str, folder: str) -> int:
+def _now() -> float:
+    """Of the clock that the one that is kept looks at."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _sweep(folder: str) -> None:
+    """Sockets of those that were killed."""
+    for name in os.listdir(folder):
+        if name.endswith(note.socket_of("")):
+            _unlink(folder, name)
+
+
+def _unlink(folder: str, name: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, name))
+
+
+def _started(
+    listener: int, order: int, environ: Mapping[str, str], working_dir: str, folder: str
+) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "trainjob.session.rank", contract.KEEP, f"{listener}:{order}", "_" * _ARGV_ROOM]
     with open(os.path.join(folder, note.LOG), "wb") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             words,
             env={**environ, ENV_ROOM: "_" * _ENV_ROOM},
             cwd=working_dir,
@@ -172,13 +212,14 @@ def _started(listener: int, order: int, environ: Mapping[str, str], working_dir:
             pass_fds=(listener, order),
             start_new_session=True,
         )
-    process.returncode = 0  # it outlives this one, which does not wait for it
-    return process.pid
 
 
 def _stays(kept: Note, seconds: float) -> bool:
+    word = Stay(_now() + seconds)
     try:
-        if not isinstance(line.ask(kept, Stay(seconds)), Done):
+        if line.may_import(kept):
+            line.tell(kept, word)
+        elif not isinstance(line.ask(kept, word), Done):
             return False
     except OSError:
         return False
@@ -188,12 +229,19 @@ def _stays(kept: Note, seconds: float) -> bool:
 
 def _end(kept: Note) -> None:
     try:
-        line.ask(kept, Leave(), ANSWER_S)
+        line.ask(kept, Leave(), line.LEAVE_S)
     except OSError:
         # It imports, or is out of order: nothing that it holds is needed.
-        if kept.lives:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(kept.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(note.folder(), note.socket_of(kept.id)))
+        _kill(kept)
+        _unlink(note.folder(), note.socket_of(kept.id))
     note.forget()
+
+
+def _kill(kept: Note) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(kept.pid)
+        try:
+            if kept.lives:  # it, and no other that has its number by now
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)

@@ -25,6 +25,14 @@ _OF_NO_LIBRARY = re.compile(
     r"|_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|STY|TMUX|WINDOWID|GPG_TTY|XDG_SEAT|XDG_VTNR|INVOCATION_ID|JOURNAL_STREAM"
 )
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+_STATUS = re.compile(
+    r"^(SigBlk|SigIgn|Cap(?:Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp|Seccomp_filters|Mems_allowed_list):\s*(.*)$", re.M
+)
+_WORDS = {
+    "SigBlk": "the set of signals that wait",
+    "SigIgn": "the set of signals that are ignored (nohup)",
+    "Mems_allowed_list": "the set of memory nodes",
+}
 _LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
@@ -94,6 +102,10 @@ def why_not(kept: Note, wish: Wish) -> str | None:
         return f"it has not imported {missing[0]}" if missing else f"it has imported {more[0]}"
     if kept.learned and kept.script != wish.script:
         return f"it has imported what {kept.script} needs"
+    imports = wish.reading.imports() if kept.learned else ()
+    left_out = [name for name in kept.imports if name not in imports]
+    if kept.learned and left_out:
+        return f"the script does not import {left_out[0]} any more"
     if kept.learned and not wish.reading.may_learn():
         return "the script sets variables, which a package that is imported ahead may have read"
     return None
@@ -113,7 +125,15 @@ def place(working_dir: str) -> dict[str, str]:
         "a limit (ulimit)": str([resource.getrlimit(getattr(resource, name)) for name in _LIMITS]),
         "the priority (nice)": str(os.nice(0)),
         "the control group": _text("/proc/self/cgroup"),
+        "the root folder": _file("/"),
+        "the memory policy (numactl)": _policy(),
+        "the score for ends for lack of memory (choom)": _text("/proc/self/oom_score_adj"),
+        "the personality (setarch)": _text("/proc/self/personality"),
     }
+    for field, value in _STATUS.findall(_text("/proc/self/status")):
+        found[_WORDS.get(field, f"what it may do ({field})")] = value
+    if hasattr(os, "sched_getscheduler"):
+        found["the scheduling policy (chrt)"] = f"{os.sched_getscheduler(0)} {os.sched_getparam(0).sched_priority}"
     if hasattr(os, "sched_getaffinity"):
         found["the set of processors (taskset)"] = str(sorted(os.sched_getaffinity(0)))
     for name in _NAMESPACES:
@@ -130,6 +150,15 @@ def _other(kept: Mapping[str, str], job: Mapping[str, str]) -> str | None:
 def _file(path: str) -> str:
     found = os.stat(path)
     return f"{found.st_dev}:{found.st_ino}"
+
+
+def _policy() -> str:
+    """`default` for all memory, else where it is to lie; of a kernel without NUMA nothing."""
+    try:
+        with open("/proc/self/numa_maps", encoding="utf-8", errors="replace") as file:
+            return " ".join(file.readline().split()[1:2])  # of the rest each line takes its time
+    except OSError:
+        return ""
 
 
 def _text(path: str) -> str:

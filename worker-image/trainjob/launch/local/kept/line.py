@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Iterator
 from typing import IO, Any
@@ -20,6 +21,7 @@ from trainjob_api.warm_messages import (
     TO_KEPT,
     Agent,
     Refused,
+    Start,
     Take,
     Took,
     packet,
@@ -27,35 +29,75 @@ from trainjob_api.warm_messages import (
 )
 
 PATIENCE_S = 30.0
-"""For one that still imports: a cold start would import the same, in each worker."""
+"""From its birth, for one that still imports: a cold start would import the same, in each worker."""
+ANSWER_S = 10.0
+"""For one that has imported: who does not answer is out of order."""
+LEAVE_S = 5.0
+"""For one that is to end: else it is killed."""
+
+
+class NoAnswer(TimeoutError):
+    """It is there, and is silent."""
 
 
 def taken(kept: Note, launch: Launch, output: int) -> KeptChild:
     """An agent of it. Raises OSError: there is none, the text says why; ConnectionError, FileNotFoundError: nobody is
     there any more.
     """
-    mask = os.umask(0o077)
-    os.umask(mask)
-    agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, mask, tuple(launch.inherited))
-    line = _connected(kept, PATIENCE_S)
+    agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, _umask(), tuple(launch.inherited))
+    line = _connected(kept, patience(kept))
     try:
-        with written(agent) as file:
-            socket.send_fds(line, [packet(TO_KEPT, Take())], [file.fileno(), output, *launch.inherited])
+        line.send(packet(TO_KEPT, Take()))
         word = _answer(line)
         if not isinstance(word, Took):
             raise OSError(word.why) if isinstance(word, Refused) else ConnectionResetError("it is gone")
+        # Before it may end: its number is its own as long as it waits for this word.
+        child = KeptChild(line, word.pid)
+        try:
+            with written(agent) as file:
+                socket.send_fds(line, [packet(TO_KEPT, Start())], [file.fileno(), output, *launch.inherited])
+        except BaseException:
+            child.close()
+            raise
         line.settimeout(None)
-        return KeptChild(line, word.pid)
-    except BaseException:
+        return child
+    except BaseException as error:
         line.close()
+        if isinstance(error, TimeoutError):
+            raise NoAnswer("it does not answer") from None
         raise
 
 
-def ask(kept: Note, word: Any, patience_s: float = PATIENCE_S) -> Any:
+def may_import(kept: Note) -> bool:
+    """It may be too young to answer."""
+    return kept.age_s < PATIENCE_S - ANSWER_S
+
+
+def patience(kept: Note) -> float:
+    """How long it may take to answer: what a cold start would take too, and no more."""
+    return max(ANSWER_S, PATIENCE_S - kept.age_s)
+
+
+def _umask() -> int:
+    """Of this process. (`os.umask` tells it by setting it, for all threads.)"""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        found = re.search(r"^Umask:\s*([0-7]+)", file.read(), re.M)
+    if found is None:
+        raise OSError("this kernel does not tell the umask")
+    return int(found[1], 8)
+
+
+def ask(kept: Note, word: Any, patience_s: float = ANSWER_S) -> Any:
     """Its answer. Raises OSError."""
     with _connected(kept, patience_s) as line:
         line.send(packet(TO_KEPT, word))
         return _answer(line)
+
+
+def tell(kept: Note, word: Any) -> None:
+    """Without waiting: it may import yet. Raises OSError."""
+    with _connected(kept, ANSWER_S) as line:
+        line.send(packet(TO_KEPT, word))
 
 
 def _answer(line: socket.socket) -> Any:
