@@ -126,6 +126,7 @@ def test_list_says_how_a_validation_stands(any_shell: Shell) -> None:
     _, *lines = any_shell.checkpoints("list").out.splitlines()
     assert [re.split(r"  +", line)[-1] for line in lines] == ["validated", "validation open", "latest"]
     assert "acc=0.25" in lines[0]
+    assert any_shell.checkpoints("list", "--all").out.splitlines()[1:] == lines, "--all says no less"
 
 
 def test_list_for_programs(any_shell: Shell) -> None:

@@ -53,6 +53,7 @@ def test_a_folder_of_the_nodes_that_this_machine_has_is_read(user: User, shared:
     lines = user.tj("checkpoints", "list", "tj/digits").out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1-1-1", "1-1-2", "1-1-3"]
     assert lines[2].endswith("best")
+    assert ["loss=0.2" in lines[1], "loss=0.1" in lines[2], "loss=0.3" in lines[3]] == [True] * 3
     said = user.tj("model", "get", "digits", "-o", str(tmp_path / "out"))
     assert (said.code, "1-1-2 (step 20): the best by lowest loss, 0.1" in said.err) == (contract.CLI_OK, True)
     assert read_tree(tmp_path / "out") == shared.contents("1-1-2")

@@ -63,7 +63,9 @@ def look(store: Store, run: Optional[int] = None) -> List[Entry]:
 
     ids = stored.ids(store, run)
     transfer.each(ids, one, store.at_once)
-    measured = {} if run is None else validations.read(store, run)
+    measured: Dict[CheckpointId, Validation] = {}
+    for each in sorted({id_.run for id_ in ids}):
+        measured.update(validations.read(store, each))
     return [_with(found[id_], measured) for id_ in ids]
 
 
