@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from trainjob import Checkpoint, Result
 from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.publishing.retention import Policy
+from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.job import LOCAL_NAMESPACE, job_name
@@ -82,6 +85,50 @@ def test_a_run_that_goes_on_has_the_checkpoints_of_the_runs_before(tmp_path: Pat
     assert result.checkpoint is not None and result.checkpoint.id == "2-1-3" and result.metrics == {"loss": 0.2}
     settle(job.store, "d", "none", [])
     assert Result.from_path(job.store.uri()).best_checkpoints == [], "it began anew"
+
+
+def reported(job: Job, run: int, attempt: int, start: int, *checkpoints: str | None) -> None:
+    """The history of an attempt that resumed at that position: one report for each, with its checkpoint or none."""
+    rows: list[dict[str, Any]] = [{"kind": "start", "position": start}]
+    for number, id_ in enumerate(checkpoints, 1):
+        row = {"kind": "report", "position": start + number, "step": start + number, "metrics": {"loss": run}}
+        rows.append({**row, "checkpoint": id_, "run": run, "attempt": attempt})
+        rows.append({"kind": "log", "position": start + number, "step": start + number, "metrics": {}})
+    job.store.put(layout.history_key(run, attempt), "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def told(result: Result) -> list[tuple[int, int]]:
+    return [(row["run"], row["position"]) for row in result.rows]
+
+
+def test_a_run_that_goes_on_has_the_reports_of_the_runs_before(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    settle(job.store, "a", "auto", [])
+    job.save("1-1-2")
+    reported(job, 1, 1, 0, None, "1-1-2", None, None)
+    settle(job.store, "b", "auto", [])
+    assert told(Result.from_path(job.store.uri())) == [(1, 1), (1, 2)], "the rest is to be done again"
+    reported(job, 2, 1, 2, None, "2-1-2")
+    job.save("2-1-2", position=4)
+    settle(job.store, "c", "auto", [])
+    reported(job, 3, 1, 4, None)
+    result = Result.from_path(job.store.uri())
+    assert told(result) == [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)], "what was done again counts as it was done then"
+    settle(job.store, "d", "none", [])
+    reported(job, 4, 1, 0, None)
+    assert told(Result.from_path(job.store.uri())) == [(4, 1)], "it began anew"
+
+
+def test_a_run_that_goes_on_from_an_overtaken_checkpoint_has_the_reports_that_led_to_it(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    settle(job.store, "a", "auto", [])
+    reported(job, 1, 1, 0, "1-1-1", "1-1-2")
+    reported(job, 1, 2, 1, None, "1-2-2", None)
+    job.save("1-1-2")
+    settle(job.store, "b", "auto", [])  # those of the second attempt are gone
+    reported(job, 2, 1, 2, None)
+    found = Result.from_path(job.store.uri())
+    assert [row["checkpoint"] for row in found.rows] == ["1-1-1", "1-1-2", None] and told(found)[-1] == (2, 3)
 
 
 def test_a_run_that_goes_on_from_elsewhere_has_its_own(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "first_run",
     "history",
     "latest_run",
+    "lineage_history",
     "list_checkpoints",
     "open_checkpoint",
     "open_store",
@@ -113,15 +114,26 @@ def open_checkpoint(path: str, verify: bool = True) -> Opened:
     return Opened(stored.verify(open_store(path), "") if verify else manifest, path)
 
 
-def history(store: Store, run: int, warnings: Optional[List[str]] = None) -> List[Row]:
+def lineage_history(store: Store, run: int, warnings: Optional[List[str]] = None) -> List[Row]:
+    """The rows of a run, and before them those of the runs in this folder from which it goes on: of each its own up to
+    the checkpoint with which the next one began. What a later run did again counts as it did it.
+    """
+    bounds = inventory.ancestry(store, run)
+    return [row for each in sorted(bounds) for row in history(store, each, warnings, bounds[each])]
+
+
+def history(
+    store: Store, run: int, warnings: Optional[List[str]] = None, last: Optional[CheckpointId] = None
+) -> List[Row]:
     """Report and log rows of a run in the order of training, without those that a resume has superseded.
 
-    An attempt that resumed at position p drops what earlier attempts wrote after their report p.
+    An attempt that resumed at position p drops what earlier attempts wrote after their report p. `last`: only up to the
+    report with that checkpoint, as the run stood then.
     """
     notes: List[str] = [] if warnings is None else warnings
     segments: Dict[int, List[int]] = {}
     for k, attempt, segment in (layout.parse_history(name) or (0, 0, 0) for name, _ in store.names(layout.HISTORY)):
-        if k == run:
+        if k == run and (last is None or attempt <= last.attempt):
             segments.setdefault(attempt, []).append(segment)
     rows: List[Row] = []
     for attempt in sorted(segments):
@@ -129,7 +141,8 @@ def history(store: Store, run: int, warnings: Optional[List[str]] = None) -> Lis
         mine = [row for key in keys for row in _read(store, key, notes)]
         if mine:
             rows = _until(rows, _start(mine)) + [row for row in mine if row.get("kind") != "start"]
-    return rows
+    ends = [] if last is None else [at for at, row in enumerate(rows, 1) if row.get("checkpoint") == str(last)]
+    return rows[: ends[-1]] if ends else rows
 
 
 def _read(store: Store, key: str, warnings: List[str]) -> List[Row]:

@@ -62,7 +62,9 @@ class Result:
     return_value: Any = None
     """What rank 0's training function returned, from `fit()`; None for results read from a path."""
     rows: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-    """The metrics history: each report once, those that were overtaken by a resumed attempt left out."""
+    """The metrics history: each report once, those that were overtaken by a resumed attempt left out. Where the run
+    goes on from an earlier one of its name, that one's reports come first, up to the checkpoint from which it goes on.
+    """
     attempts: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     """How each attempt began, part by part in milliseconds, and where the time went, as `tj history -o json` has them;
     from `fit()`, empty for results read from a path.
@@ -93,8 +95,8 @@ class Result:
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
-        """One row per report, with its position, step, epoch, time and checkpoint beside the metrics; needs pandas.
-        None without reports.
+        """`rows` as a table: one row per report, with its position, step, epoch, time, checkpoint, run and attempt
+        beside the metrics; needs pandas. None without reports.
         """
         if not self.rows:
             return None
@@ -104,7 +106,7 @@ class Result:
             raise LaunchError(
                 "Result.metrics_dataframe needs pandas: pip install pandas (Result.rows has the same without it)"
             ) from error
-        names = ("position", "step", "epoch", "time", "checkpoint", "attempt")
+        names = ("position", "step", "epoch", "time", "checkpoint", "run", "attempt")
         return pandas.DataFrame(
             [{**{name: row.get(name) for name in names}, **inventory.flat(row["metrics"])} for row in self.rows]
         )
@@ -151,7 +153,8 @@ def read(
         kept = {entry.id: entry.manifest for entry in entries if entry.good and entry.manifest is not None}
         policy = Policy() if run is None else inventory.read_policy(store, run)
         best = retention.best([Scored(id_, one.note.metrics) for id_, one in kept.items()], policy)
-        rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
+        history = [] if run is None else catalogue.lineage_history(store, run)
+        rows = [row for row in history if row.get("kind") == "report"]
         latest = handle(folder, kept[max(kept)]) if kept else _origin(store, run, environ)
     except StoreError as trouble:
         raise LaunchError(f"the results in {folder} cannot be read: {trouble}") from trouble
