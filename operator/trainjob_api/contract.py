@@ -44,7 +44,7 @@ ANNOTATION_STACKS = "trainjob.dev/stacks"
 they are (`tj stack` writes a fresh one).
 """
 STACKS_REQUEST_LIMIT = 64
-"""Characters of ANNOTATION_STACKS that count."""
+"""Characters of ANNOTATION_STACKS that count, those left out that nobody can see."""
 ANNOTATION_AUTHORITY = "trainjob.dev/coordinator-ca"
 """On a worker's pod: the CA that its agent is to believe (PEM). Whoever may change a pod may change what runs in it."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -267,7 +267,9 @@ TRACEBACK_LIMIT = 2048
 STACKS_LIMIT = 4096
 """Characters of what is told of where all ranks stand."""
 ASKED_STACKS_LIMIT = 16384
-"""The same, where a person has asked."""
+"""The same, where a person has asked; agents count bytes."""
+LEAVING_LIMIT = 64
+"""Workers that are named as those about to go: every rank hears of them with every answer."""
 HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
 DEFAULT_GRACE_S = 30
@@ -846,8 +848,9 @@ class AgentReport(TypedDict, total=False):
     """How the attempt began here."""
     forks: Optional[ForksReport]
     hang: Optional[HangReport]
-    stacks: Optional[StacksReport]
     """Of rank 0's agent: the job hangs; of any: a rank's process here is stopped."""
+    stacks: Optional[StacksReport]
+    """Of rank 0's agent: the answer to who asked where the ranks are."""
     lost_peers: List[int]
     """Indices of members whose agent cannot be reached. In a join rank 0's agent names those that have not come."""
     unreached_s: float
@@ -894,7 +897,9 @@ class Instruction(TypedDict, total=False):
     boundary: str
     """To rank 0's agent, with `run`: a planned change waits for the next checkpoint; names this wish."""
     leaving: Dict[str, int]
-    """With `boundary`: the workers that are to go, by the names of their pods; their positions among the members."""
+    """With `boundary`: the workers that are to go, by the names of their pods; their positions among the members. Of
+    very many the first LEAVING_LIMIT.
+    """
     gone_at: float
     """With `leaving`: when the first of them is gone, in seconds since the epoch; absent: nobody knows."""
     hang_after_s: float

@@ -272,6 +272,31 @@ def test_stack_asks_and_prints_the_answer(user: User) -> None:
     assert (said.code, said.out) == (contract.CLI_OK, "rank 0: train.py:7\n")
 
 
+def annotate_stacks(user: User, request: str) -> None:
+    user.server.request(
+        "PATCH", user.path("digits"), {"metadata": {"annotations": {contract.ANNOTATION_STACKS: request}}}
+    )
+
+
+def test_of_two_who_ask_at_once_both_get_the_newer_answer(user: User) -> None:
+    running(user)
+    user.status(attempt=attempt(1, "0-1", 2, runningAt="2026-01-01T00:00:00Z"))
+    annotate_stacks(user, "answered")
+    user.status(stacks={"request": "answered", "attempt": 1, "stacks": "of yesterday"})
+
+    def asked() -> bool:
+        return bool(user.get()["metadata"]["annotations"][contract.ANNOTATION_STACKS] != "answered")
+
+    def another() -> None:
+        until(asked)
+        annotate_stacks(user, "theirs")
+        user.status(stacks={"request": "theirs", "attempt": 1, "stacks": "rank 0: train.py:7"})
+
+    with user.meanwhile(another):
+        said = user.tj("stack", "digits", "-n", user.namespace)
+    assert (said.code, said.out) == (contract.CLI_OK, "rank 0: train.py:7\n")
+
+
 def test_stack_of_a_job_whose_ranks_nobody_can_ask_is_refused_at_once(user: User) -> None:
     user.create({"metadata.name": "waiting"})
     user.create({"metadata.name": "plain", "spec.runtime": {"agent": "Disabled"}})

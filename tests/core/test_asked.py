@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.core import World, is_steady
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
+from trainjob_operator.agents.reports import clean
 from trainjob_operator.core.instruct import instruct
 
 ANSWER = "rank 0, 1: train.py:7 main"
@@ -50,6 +53,17 @@ def test_a_second_question_replaces_the_answer() -> None:
 def test_a_long_question_counts_with_its_beginning() -> None:
     world = asking("x" * 1000)
     assert told(world, 0)["stacks"] == "x" * contract.STACKS_REQUEST_LIMIT
+
+
+@pytest.mark.parametrize("request_", ["\x1b[2Jx\x00y\u202e", "\ud7ff\ue000xy", "[2J\nxy"])
+def test_of_a_question_only_what_can_be_shown_counts(request_: str) -> None:
+    """An agent's words lose what a terminal would act on: the answer to any question must still be its answer."""
+    world = asking(request_)
+    word = told(world, 0)["stacks"]
+    assert word.isprintable() and clean(word, len(word)) == word and word.endswith("xy")
+    world.sync(0, stacks={"request": word, "stacks": ANSWER})
+    world.turn()
+    assert world.status.stacks is not None and is_steady(world) and "stacks" not in told(world, 0)
 
 
 def test_nobody_is_asked_before_an_attempt_runs() -> None:

@@ -270,6 +270,37 @@ def test_a_notice_that_is_taken_back_is_forgotten(how: str) -> None:
     assert drains(world) and world.status.boundary is None
 
 
+@pytest.mark.parametrize("wish", ["suspend", "restart", "scale"])
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_a_notice_that_stands_holds_up_nobody_who_wishes_an_end(how: str, wish: str) -> None:
+    """It has no limit; what somebody wishes has boundaryTimeoutSeconds, from the wish on."""
+    world = training(**{**STORED, "boundary_timeout_seconds": GRACE_S})
+    announce(world, 1, how)
+    for _ in range(3):
+        assert drains(world.tick(GRACE_S))
+    if wish == "restart":
+        world.ask_restart("now")
+    else:
+        world.change_spec(**({"suspend": True} if wish == "suspend" else {"workers": 1}))
+    assert drains(world) and is_steady(world) and "leaving" not in told(world, 0)
+    assert drains(world.tick(GRACE_S - 1))
+    world.tick(1)
+    assert not drains(world)
+    cause = {"suspend": contract.REASON_SUSPENDED, "restart": contract.REASON_RESTART_REQUESTED}
+    assert world.status.history[0].end_cause == cause.get(wish, contract.REASON_SCALED)
+
+
+def test_a_wish_that_is_taken_back_leaves_the_notice() -> None:
+    world = training(**{**STORED, "boundary_timeout_seconds": GRACE_S})
+    announce(world, 1, "node")
+    assert drains(world)
+    world.change_spec(suspend=True)
+    assert drains(world.tick(10))
+    world.change_spec(suspend=False)
+    assert drains(world.tick(10)) and told(world, 0)["leaving"] == {"digits-1": 1}
+    assert drains(world.tick(2 * GRACE_S))
+
+
 @pytest.mark.parametrize("how", ["node", "condition"])
 def test_without_storage_no_pod_is_given_up_for_a_notice(how: str) -> None:
     world = training()

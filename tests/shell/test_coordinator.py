@@ -14,7 +14,7 @@ import pytest
 from support.clusters import NAMESPACE, manifest
 from support.virtual_time import EPOCH, VirtualClock, passes, run_virtual
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, Condition, TrainJob
+from trainjob_api.v1alpha1 import Attempt, Boundary, Condition, TrainJob
 from trainjob_operator.agents.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
 from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.agents.reports import Report
@@ -723,5 +723,25 @@ def test_who_is_asked_and_never_speaks_again_is_forgotten_with_its_pod() -> None
             assert bench.coordinator._asked == {KEY: {f"pod-{uid}"}}
         bench.coordinator.commit(job(attempt=1, version="1000000"), [])
         assert not bench.coordinator._asked
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("leaving", ["1", "0-1", ",".join(str(slot) for slot in range(1, 2000, 2))])
+def test_rank_0s_agent_that_knows_who_leaves_is_answered_no_more(leaving: str) -> None:
+    """Whatever an instruction brings, an agent that has acknowledged it is held: else both would talk without end."""
+
+    async def test(bench: Bench) -> None:
+        running = job(1, slots="0-1999")
+        boundary = Boundary(cause=contract.REASON_PREEMPTED, since=EPOCH, leaving=leaving, gone_by=EPOCH)
+        attempt = running.status.attempt
+        assert attempt is not None
+        attempt = attempt.model_copy(update={"members": "0-1999", "workers": 2000, "world_size": 2000})
+        status = running.status.model_copy(update={"attempt": attempt, "boundary": boundary})
+        bench.coordinator.commit(running.model_copy(update={"status": status}), pods(*range(2000)))
+        word = await bench.told()
+        assert word["leaving"] and word["gone_at"] and now() == 0.0
+        assert await bench.told(seq=2, acknowledged=word) == word
+        assert now() == contract.LONG_POLL_S
 
     on_bench(test)

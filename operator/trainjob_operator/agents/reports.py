@@ -101,14 +101,23 @@ def _first(count: int) -> BeforeValidator:
 
 
 def _word(value: Any) -> Any:
-    """An instruction as ours are, flat and short; what is none of them counts as not acknowledged."""
+    """An instruction as ours are: short, flat but for the workers that are to go. What is none of them counts as not
+    acknowledged.
+    """
     if not isinstance(value, dict):
         return value
-    flat = len(value) <= WORD_FIELDS and all(
-        len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, _SCALARS)
-        for text in value.values()
+    tables = [part for part in value.values() if isinstance(part, dict)]
+    flat = {name: part for name, part in value.items() if not isinstance(part, dict)}
+    good = len(tables) <= 1 and _is_flat(flat, WORD_FIELDS) and all(_is_flat(t, contract.LEAVING_LIMIT) for t in tables)
+    return value if good and all(len(name) <= NAME_LIMIT for name in value) else None
+
+
+def _is_flat(table: dict[str, Any], limit: int) -> bool:
+    return len(table) <= limit and all(
+        len(name) <= NAME_LIMIT
+        and (len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, _SCALARS))
+        for name, text in table.items()
     )
-    return value if flat and all(len(name) <= NAME_LIMIT for name in value) else None
 
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, pattern=r"^[\x21-\x7e]+$")]

@@ -14,7 +14,8 @@ from trainjob_operator.core.turn import Turn
 
 def unanswered(job: TrainJob) -> str | None:
     """The question that stands; None: there is none, or it has its answer."""
-    asked = (job.metadata.annotations.get(contract.ANNOTATION_STACKS) or "")[: contract.STACKS_REQUEST_LIMIT]
+    told = (job.metadata.annotations.get(contract.ANNOTATION_STACKS) or "")[: contract.STACKS_REQUEST_LIMIT]
+    asked = "".join(c for c in told if c.isprintable())  # of the agent's words nothing else arrives either
     answered = job.status.stacks.request if job.status.stacks is not None else None
     return asked if asked and asked != answered else None
 

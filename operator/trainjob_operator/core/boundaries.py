@@ -59,6 +59,8 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable
         return NOTHING_SAVED
     known = turn.status.boundary
     wish = known or Boundary(cause=cause, since=turn.now)
+    if grace_s is None and is_endless(wish) and cause != wish.cause:
+        wish = Boundary(cause=cause, since=turn.now)  # it has a limit, which begins with it
     goes = {} if grace_s is None else _goes_away(turn, wish, grace_s)
     slots = format_slots(leaving) or wish.leaving
     wish = wish.model_copy(update={"cause": cause, "leaving": slots, **goes})
@@ -87,13 +89,20 @@ def waits_for(turn: Turn, wish: Boundary) -> str:
     return f"{wish.cause} waits for the next report() with a checkpoint{limit}"
 
 
+def is_endless(wish: Boundary) -> bool:
+    """Whether it is a notice that names no time."""
+    return wish.gone_by is None and wish.cause == contract.REASON_PREEMPTED
+
+
 def until_when(turn: Turn, wish: Boundary) -> datetime | None:
     """How long a wish waits: boundaryTimeoutSeconds, and of a pod's grace period what storing leaves. None: a worker
     is to go, nobody knows when, and until then nothing is won by stopping.
     """
     timeout_s = turn.spec.boundary_timeout_seconds
+    if is_endless(wish):
+        return None
     if wish.gone_by is None:
-        return None if wish.cause == contract.REASON_PREEMPTED else after(wish.since, timeout_s)
+        return after(wish.since, timeout_s)
     # The notice before it, however long it stood, takes no time from the grace period.
     told = max(aware(wish.since), after(wish.gone_by, -(wish.grace_seconds or 0.0)))
     return min(after(told, timeout_s), after(wish.gone_by, -contract.DRAIN_RESERVE_S))

@@ -77,9 +77,9 @@ def _run(
         limit = hangs.after_s(job.spec.hang)
         if boundary is not None:
             word["boundary"] = boundaries.token(boundary)
-            leaving = {slot: index for slot, index in members.items() if slot in parse_slots(boundary.leaving)}
+            leaving = [slot for slot in parse_slots(boundary.leaving) if slot in members][: contract.LEAVING_LIMIT]
             if leaving:
-                word["leaving"] = {pod_name(job.metadata.name, slot): index for slot, index in leaving.items()}
+                word["leaving"] = {pod_name(job.metadata.name, slot): members[slot] for slot in leaving}
             if leaving and boundary.gone_by is not None:
                 word["gone_at"] = aware(boundary.gone_by).timestamp()
         if limit is not None:

@@ -170,12 +170,12 @@ def _stopped_clock(turn: Turn) -> Timing:
 
 def restart_on_demand(turn: Turn) -> Answer:
     """A person asks for a new attempt: the annotation differs from the one that was answered last."""
-    asked = (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
-    if not asked or asked == turn.status.restart or turn.held:
+    if not is_asked_to_restart(turn) or turn.held:
         return None  # also while something that broke is to be told and counted first
     hold = boundaries.hold(turn, contract.REASON_RESTART_REQUESTED)
     if hold is not None:
         return hold
+    asked = _restart_token(turn)
     if turn.running is not None:
         message = f"{contract.ANNOTATION_RESTART} is {asked!r}: the ranks start again"
         turn.tell("Normal", contract.REASON_RESTART_REQUESTED, message)
@@ -185,6 +185,15 @@ def restart_on_demand(turn: Turn) -> Answer:
     timing = turn.status.timing.model_copy(update={"retry_at": None, "gang_retry_at": None})
     turn.change(restart=asked, timing=timing, failures=turn.status.failures.model_copy(update={"early_in_row": 0}))
     return None
+
+
+def is_asked_to_restart(turn: Turn) -> bool:
+    """Whether that has not been answered yet."""
+    return _restart_token(turn) not in ("", turn.status.restart)
+
+
+def _restart_token(turn: Turn) -> str:
+    return (turn.job.metadata.annotations.get(contract.ANNOTATION_RESTART) or "")[: contract.RESTART_TOKEN_LIMIT]
 
 
 # --- Deadlines --------------------------------------------------------------------------------------------------------

@@ -297,8 +297,8 @@ def get_preemption_info() -> Optional[PreemptionInfo]:
     """Which workers are about to be taken away (a drained node, a spot notice, an eviction), and by when; None: none.
 
     Heard as `checkpoint_requested()` is: with the last `report()`, `barrier()` or `broadcast_from_rank_zero()`, the
-    same on all ranks, at no cost. The next `report()` with a checkpoint ends the attempt, and no step is lost. Raises
-    NotInWorkerError in a process that no job started.
+    same on all ranks, at no cost. The next `report()` with a checkpoint ends the attempt, and no step is lost. Of more
+    than 64 workers that go at once, the first 64 are named. Raises NotInWorkerError in a process that no job started.
 
     ```python
     info = trainjob.get_preemption_info()

@@ -16,7 +16,7 @@ from trainjob_operator.core.children import is_announced, is_over
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.pod_ends import of_announced
 from trainjob_operator.core.ends.silence import SILENT_S, heard_last, lost_to_peers, says_nothing
-from trainjob_operator.core.lifecycle import is_cancelled
+from trainjob_operator.core.lifecycle import is_asked_to_restart, is_cancelled
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.turn import Turn
 
@@ -42,11 +42,11 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     """A member whose pod stands, and is to go: its agent was told to end (SIGTERM alone: a node that shuts down), or
     Kubernetes says so of the pod or of its node. The attempt ends at the next checkpoint. A notice alone ends nothing:
     it may be taken back, and the pod's deletion is told. Without storage it is not followed: what was trained goes with
-    the pod.
+    the pod. Nor while somebody wishes an end, which has a limit and goes by the next checkpoint as well.
     """
     members = {slot: pod for slot in turn.members() if (pod := turn.kids.live.get(slot)) is not None}
     told = {slot: pod for slot, pod in members.items() if (word := turn.word(slot)) is not None and word.draining}
-    going = told or {slot: pod for slot, pod in members.items() if is_announced(pod) and turn.storage is not None}
+    going = told or {slot: pod for slot, pod in members.items() if is_announced(pod) and _heeds_notices(turn)}
     unheard = _may_have_been_told(turn)
     if not (going or unheard) or is_cancelled(turn) or not _all_train(turn):
         return None
@@ -61,6 +61,11 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     if isinstance(found, boundaries.MayEnd):
         return of_announced(turn, next(iter(going or members)))
     return Undecided(found.until, found.why, found.event, found.bars_failure)
+
+
+def _heeds_notices(turn: Turn) -> bool:
+    wishes = turn.spec.suspend or is_asked_to_restart(turn) or turn.spec.workers < len(turn.members())
+    return turn.storage is not None and not wishes
 
 
 def _may_have_been_told(turn: Turn) -> bool:

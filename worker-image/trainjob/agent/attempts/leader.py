@@ -67,9 +67,9 @@ class Leader:
         self._history: Optional[History] = None
         self._run_end: Optional[RunEnd] = None
         self._boundary: Optional[str] = None
+        """What the coordinator wishes of the next checkpoint."""
         self._preemption: Optional[Preemption] = None
         self._stacks: Optional[str] = None
-        """What the coordinator wishes of the next checkpoint."""
         self._hangs_after: Optional[float] = None
         self._witnesses = Witnesses()
         self._broke: List[int] = []

@@ -6,6 +6,7 @@ Made by `collectives`. The answer is told until the coordinator asks no more: it
 
 from __future__ import annotations
 
+import asyncio
 from typing import Callable, Optional, Tuple
 
 from trainjob.agent.background import Background, OnFault
@@ -25,6 +26,7 @@ class Asked:
         self._ranks = ranks
         self._changed = changed
         self._background = Background(on_fault)
+        self._asking = asyncio.Lock()
         self._request: Optional[str] = None
         self.report: Optional[contract.StacksReport] = None
         """What is told, while it is asked."""
@@ -42,9 +44,16 @@ class Asked:
             self._background.spawn(self._ask(request))
 
     async def _ask(self, request: str) -> None:
-        total, each = self._ranks()
-        found = await self._inquiry.ask(range(total), each)
+        async with self._asking:
+            if request != self._request:
+                return  # another one came while the ranks were asked
+            total, each = self._ranks()
+            found = await self._inquiry.ask(range(total), each)
         if request == self._request:
-            stacks = "\n".join(grouping.lines(found.stacks))[: contract.ASKED_STACKS_LIMIT]
-            self.report = {"request": request, "stacks": stacks}
+            self.report = {"request": request, "stacks": _bounded("\n".join(grouping.lines(found.stacks)))}
             self._changed()
+
+
+def _bounded(text: str) -> str:
+    """In bytes: a coordinator refuses a report that is too large."""
+    return text.encode("utf-8", "replace")[: contract.ASKED_STACKS_LIMIT].decode("utf-8", "ignore")

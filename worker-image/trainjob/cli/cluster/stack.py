@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainjob.cli.cluster import connect
 from trainjob.cli.errors import CommandError
 from trainjob_api import defaults
-from trainjob_api.contract import CLI_ERROR, CLI_OK
+from trainjob_api.contract import ANNOTATION_STACKS, CLI_ERROR, CLI_OK
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -29,8 +29,8 @@ def stack(args: argparse.Namespace) -> int:
     with connect.refusals():
         job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
         _refuse(job, args.name, place.flags)
-        jobs_api.ask_stacks(place.api, place.namespace, args.name, request)
-        while job.status.stacks is None or job.status.stacks.request != request:
+        job = jobs_api.read(jobs_api.ask_stacks(place.api, place.namespace, args.name, request))
+        while (answer := _answer(job, request)) is None:
             _refuse(job, args.name, place.flags)
             if time.monotonic() >= deadline:
                 raise CommandError(
@@ -41,8 +41,14 @@ def stack(args: argparse.Namespace) -> int:
                 )
             time.sleep(POLL_S)
             job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
-    print(job.status.stacks.stacks)
+    print(answer)
     return CLI_OK
+
+
+def _answer(job: TrainJob, request: str) -> str | None:
+    """Of several who ask at once the last one's question counts, and its answer is everybody's."""
+    found, newest = job.status.stacks, job.metadata.annotations.get(ANNOTATION_STACKS)
+    return found.stacks if found is not None and found.request in (request, newest) else None
 
 
 def _refuse(job: TrainJob, name: str, flags: str) -> None:
