@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from support.agent_rig import Rig
-
-pytestmark = pytest.mark.slow
+from support.bare_site import bare_site
+from trainjob.agent.attempts.member import NOT_STARTED, Member
+from trainjob.agent.wire.from_leader import Stacks
+from trainjob.agent.wire.from_member import FromMember, StacksAre
 
 WAITS = """
 import time, trainjob
@@ -24,6 +29,27 @@ trainjob.barrier()
 """
 
 
+def test_a_rank_that_is_not_started_yet_is_no_fault() -> None:
+    async def scene() -> FromMember:
+        said: asyncio.Queue[FromMember] = asyncio.Queue()
+        here: Any = bare_site(None, None)
+        here.socket_folder, here.config.node, here.config.pod = "/nowhere", None, "digits-1"
+
+        def nobody(number: int) -> Any:
+            raise ValueError(f"rank {number} is none of this worker's")
+
+        member = Member(here, SimpleNamespace(process_of=nobody, joined=None, damaged=None), said.put_nowait)  # type: ignore[arg-type]
+        member.take(Stacks(1, (2, 3)))
+        found = await said.get()
+        member.close()
+        return found
+
+    answer = asyncio.run(scene())
+    assert isinstance(answer, StacksAre)
+    assert (answer.request, answer.stacks) == (1, {2: NOT_STARTED, 3: NOT_STARTED})
+
+
+@pytest.mark.slow
 def test_each_question_is_answered_once_for_all_ranks(tmp_path: Path) -> None:
     with Rig(tmp_path, script=WAITS) as rig:
         rig.run(1)

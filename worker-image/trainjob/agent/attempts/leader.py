@@ -70,6 +70,7 @@ class Leader:
         """What the coordinator wishes of the next checkpoint."""
         self._preemption: Optional[Preemption] = None
         self._stacks: Optional[str] = None
+        """Who asks where the ranks are."""
         self._hangs_after: Optional[float] = None
         self._witnesses = Witnesses()
         self._broke: List[int] = []

@@ -31,6 +31,7 @@ from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromR
 
 TELL_S = 0.25
 """So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
+NOT_STARTED = "its process has not been started yet"
 
 
 class Duties(Protocol):
@@ -286,7 +287,11 @@ class Member:
         pids: Dict[int, Optional[int]] = {}
         loop = asyncio.get_running_loop()
         for number in asked.ranks:
-            process = self._duties.process_of(number)
+            try:
+                process = self._duties.process_of(number)
+            except ValueError:
+                texts[number] = NOT_STARTED
+                continue
             if process.state == contract.RANK_ENDED:
                 texts[number] = how_it_ended(process.report())
             else:
