@@ -19,6 +19,8 @@ import yaml
 
 from support.isolation import ROOT
 from support.patience import HANG_S
+from support.spoken import said
+from trainjob import Result
 from trainjob.cli.main import main
 from trainjob_api.validation import parse_trainjob
 
@@ -114,6 +116,14 @@ def test_the_notebook_runs_cell_by_cell(tmp_path: Path) -> None:
     said = python(["-"], tmp_path, script)
     found = re.search(r"sin\(1\) is about (0\.\d+)", said)
     assert found is not None and abs(float(found[1]) - 0.84) < 0.2, said
+
+
+def test_the_notebooks_function_runs_from_its_manifest(tmp_path: Path) -> None:
+    words = ["run", "-f", str(EXAMPLES / "notebook" / "trainjob.yaml"), "--local", "--storage", str(tmp_path)]
+    shown = said(["-m", "trainjob.cli", *words], ROOT, limit_s=HANG_S, HOME=str(tmp_path), OMP_NUM_THREADS="1")
+    result = Result.from_path(str(tmp_path / "default" / "notebook"))
+    assert [row["step"] for row in result.rows] == list(range(1, 16)), shown
+    assert len(result.best_checkpoints) == 3 and result.best_checkpoints[-1][1]["loss"] < 0.1
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/trainjob.yaml")), ids=lambda path: path.parent.name)
