@@ -10,16 +10,20 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.cli.argument_types import keeping
 from trainjob.launch.local.kept import keeper, likeness, line, note
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
+from trainjob.launch.local.process import Launch
 from trainjob.session.warm import kept as session_kept
+from trainjob_api.warm_messages import TO_KEPT, Take, packet
 
 TRAINS = "import torch\nfrom torch import optim\n"
 
@@ -171,6 +175,26 @@ def test_one_of_which_no_note_can_be_written_ends(tmp_path: Path, monkeypatch: p
         keeper._begin(folder, wish(tmp_path), 600.0, ())
     assert started[0].returncode == -9
     assert not [name for name in os.listdir(folder) if name.endswith(".sock")]
+
+
+def test_who_waits_for_one_that_is_silent_can_give_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    silent = kept(wish(tmp_path))
+    launch = Launch(words=["true"], environment={}, working_dir="/", inherited=())
+    with line.listening(note.folder(make=True), note.socket_of(silent.id)) as listener:
+        taking = line.Taking()
+        listener.settimeout(HANG_S)
+        with ThreadPoolExecutor() as threads:
+            taken = threads.submit(taking.taken, silent, launch, 1)
+            heard, _ = listener.accept()
+            with heard:
+                assert heard.recv(line.PACKET_LIMIT) == packet(TO_KEPT, Take())
+                taking.give_up()
+                with pytest.raises(ConnectionError):
+                    taken.result(timeout=HANG_S)
+                assert not heard.recv(line.PACKET_LIMIT), "and sends no job's descriptors"
+        with pytest.raises(ConnectionError):
+            taking.taken(silent, launch, 1)
 
 
 def test_how_long_is_bounded() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from support.patience import HANG_S
 from trainjob.launch.local import leftovers
 from trainjob.launch.local.gpus import GpuPool
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
+from trainjob.launch.local.process import Launch
 from trainjob.launch.local.scratch import Scratch
 from trainjob_api import contract
 from trainjob_operator.clock import SystemClock
@@ -219,5 +222,33 @@ def test_a_pod_that_was_removed_is_not_missed(tmp_path: Path) -> None:
             await w.cluster.get_pod("default", "a")
         await w.pod("b", "true")
         await w.end_of("b")
+
+    run(story, tmp_path)
+
+
+class _Silent:
+    """A kept process that does not answer until it is given up."""
+
+    def __init__(self) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def take(self, launch: Launch, output: int) -> None:
+        os.close(output)
+        self.asked.set()
+        self.over.wait(HANG_S)
+
+    def give_up(self, launch: Launch) -> None:
+        self.over.set()
+
+
+def test_a_pod_that_is_deleted_does_not_wait_for_a_process_that_is_kept(tmp_path: Path) -> None:
+    async def story(w: World) -> None:
+        silent = _Silent()
+        w.kubelet._machine = dataclasses.replace(w.machine, kept=silent)
+        pod = await w.pod("a", "sleep", "600")
+        await w.until(silent.asked.is_set)
+        await w.cluster.delete_pod("default", "a", pod["metadata"]["uid"], 30)
+        await w.until(lambda: not w.cluster.pods())
+        assert silent.over.is_set()
 
     run(story, tmp_path)

@@ -153,7 +153,7 @@ def _machine(
         token_file=_private(os.path.join(space.path, "token"), token),
         gpus=gpus.GpuPool(gpus.visible(base)),
         lock=(lock.path, lock.descriptor) if lock else None,
-        take=keeper.take if options.uses_kept and defaults.uses_agent(job.spec) else None,
+        kept=keeper if options.uses_kept and defaults.uses_agent(job.spec) else None,
     )
     return machine, token
 

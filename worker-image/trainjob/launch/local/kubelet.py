@@ -22,7 +22,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import environment, leftovers
 from trainjob.launch.local.gpus import VISIBLE, GpuPool
 from trainjob.launch.local.pod import ENV_LOCK, ENV_SCRATCH, ENV_SCRATCH_FD
-from trainjob.launch.local.process import Child, Launch, Process, start
+from trainjob.launch.local.process import Child, Kept, Launch, Process, start
 from trainjob.launch.local.scratch import Scratch, remove_sockets
 from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError
@@ -46,8 +46,8 @@ class Machine:
     gpus: GpuPool
     lock: tuple[str, int] | None = None
     """Path and descriptor of the job name's lock."""
-    take: Callable[[Launch, int], Child | None] | None = None
-    """Start an agent another way, with this output, which it closes; None is its answer where there is none."""
+    kept: Kept | None = None
+    """Agents are started of it, as far as it has one."""
 
     @property
     def inherited(self) -> tuple[int, ...]:
@@ -181,9 +181,9 @@ class LocalKubelet:
 
     async def _child(self, run: _Run, launch: Launch, output: int) -> Child:
         """Of the warm process that is kept, if there is one for it. Raises LaunchError: nobody wants it any more."""
-        taken = None
-        if self._machine.take is not None:
-            taking = asyncio.create_task(asyncio.to_thread(self._machine.take, launch, os.dup(output)))
+        taken, kept = None, self._machine.kept
+        if kept is not None:
+            taking = asyncio.create_task(asyncio.to_thread(kept.take, launch, os.dup(output)))
             deletion = asyncio.create_task(run.deletion.wait())
             try:
                 await asyncio.wait({taking, deletion}, return_when=asyncio.FIRST_COMPLETED)
@@ -194,6 +194,7 @@ class LocalKubelet:
                 deletion.cancel()
                 if not taking.done():
                     taking.add_done_callback(_unwanted)
+                    kept.give_up(launch)
         return taken if taken is not None else start(launch, output)
 
     def _environment(self, run: _Run, container: Mapping[str, Any]) -> dict[str, str]:

@@ -44,6 +44,18 @@ class Child(Protocol):
         ...
 
 
+class Kept(Protocol):
+    """Another way to start a child: a process that is warm already."""
+
+    def take(self, launch: Launch, output: int) -> Child | None:
+        """Blocks. None: there is none for it. `output`: closed by this."""
+        ...
+
+    def give_up(self, launch: Launch) -> None:
+        """Nobody wants it any more: who takes it waits no longer. From another thread."""
+        ...
+
+
 def start(launch: Launch, output: int) -> Child:
     """A child of this process. Raises OSError when it cannot be started."""
     return subprocess.Popen(

@@ -42,12 +42,14 @@ class Keeper:
         self._silent = ""
         """The one that has not answered: nobody waits for it again."""
         self._launches: list[Launch] = []
+        self._takes: dict[int, line.Taking] = {}
 
     def take(self, launch: Launch, output: int) -> KeptChild | None:
         """An agent of the parent that is kept; None: it is to be started as ever. Blocks while that one imports.
         `output`: the agent's, closed by this.
         """
         self._launches.append(launch)
+        taking = self._takes.setdefault(id(launch), line.Taking())
         kept = None
         try:
             kept = note.find()
@@ -55,7 +57,7 @@ class Keeper:
                 return None
             why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
             if kept is not None and why is None:
-                return line.taken(kept, launch, output)
+                return taking.taken(kept, launch, output)
         except (ConnectionError, FileNotFoundError):
             why = note.last_word()
         except OSError as error:
@@ -64,11 +66,15 @@ class Keeper:
             why = str(error)
         finally:
             os.close(output)
-        if why is not None and not self._told:
+        if why is not None and not self._told and not taking.given_up:
             # Once: other workers would say the same.
             self._told = True
             self._say(f"this start is cold, though a process was kept warm: {why}")
         return None
+
+    def give_up(self, launch: Launch) -> None:
+        """As `Kept` says."""
+        self._takes.setdefault(id(launch), line.Taking()).give_up()
 
     def keep(self, seconds: float) -> str:
         """Have one for the next job of this kind, for so long; what to say of that. Called while the pods' folders are

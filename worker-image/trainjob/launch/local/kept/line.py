@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -40,32 +41,57 @@ class NoAnswer(TimeoutError):
     """It is there, and is silent."""
 
 
-def taken(kept: Note, launch: Launch, output: int) -> KeptChild:
-    """An agent of it. Raises OSError: there is none, the text says why; ConnectionError, FileNotFoundError: nobody is
-    there any more.
-    """
-    agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, _umask(), tuple(launch.inherited))
-    line = _connected(kept, patience(kept))
-    try:
-        line.send(packet(TO_KEPT, Take()))
-        word = _answer(line)
-        if not isinstance(word, Took):
-            raise OSError(word.why) if isinstance(word, Refused) else ConnectionResetError("it is gone")
-        # Before it may end: its number is its own as long as it waits for this word.
-        child = KeptChild(line, word.pid)
+class Taking:
+    """Of one agent; another thread may give it up."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._line: socket.socket | None = None
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """From now on there is none, unless there is one already."""
+        with self._mutex:
+            self.given_up = True
+            if self._line is not None:
+                self._line.shutdown(socket.SHUT_RDWR)  # who waits for a word hears the end
+
+    def taken(self, kept: Note, launch: Launch, output: int) -> KeptChild:
+        """An agent of it. Raises OSError: there is none, the text says why; ConnectionError, FileNotFoundError: nobody
+        is there any more.
+        """
+        agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, _umask(), tuple(launch.inherited))
+        line = _connected(kept, patience(kept))
         try:
-            with written(agent) as file:
-                socket.send_fds(line, [packet(TO_KEPT, Start())], [file.fileno(), output, *launch.inherited])
-        except BaseException:
-            child.close()
+            self._may_end(line)
+            line.send(packet(TO_KEPT, Take()))
+            word = _answer(line)
+            if not isinstance(word, Took):
+                raise OSError(word.why) if isinstance(word, Refused) else ConnectionResetError("it is gone")
+            # Before it may end: its number is its own as long as it waits for this word.
+            child = KeptChild(line, word.pid)
+            try:
+                with written(agent) as file:
+                    self._may_end(None)
+                    socket.send_fds(line, [packet(TO_KEPT, Start())], [file.fileno(), output, *launch.inherited])
+            except BaseException:
+                child.close()
+                raise
+            line.settimeout(None)
+            return child
+        except BaseException as error:
+            with self._mutex:
+                self._line = None
+            line.close()
+            if isinstance(error, TimeoutError):
+                raise NoAnswer("it does not answer") from None
             raise
-        line.settimeout(None)
-        return child
-    except BaseException as error:
-        line.close()
-        if isinstance(error, TimeoutError):
-            raise NoAnswer("it does not answer") from None
-        raise
+
+    def _may_end(self, line: socket.socket | None) -> None:
+        with self._mutex:
+            if self.given_up:
+                raise ConnectionAbortedError("nobody waits for it any more")
+            self._line = line
 
 
 def may_import(kept: Note) -> bool:
