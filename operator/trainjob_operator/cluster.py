@@ -83,7 +83,7 @@ class Mark(Enum):
 
 News = Mark | Seen | NodeSeen | JobKey
 """What the watch tells; a key alone: something about this job may have changed. Nodes come between any
-others, and only where they may be watched.
+others, and only where they may be watched; those that leave come at once after BEGIN.
 """
 
 

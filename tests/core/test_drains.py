@@ -342,6 +342,40 @@ def test_a_new_leader_lets_a_worker_drain_that_it_has_not_heard() -> None:
     assert drains(world) and world.status.boundary == wish
 
 
+def test_a_preemption_stays_one_for_a_leader_that_has_not_heard_the_worker() -> None:
+    """It reads nodes only of workers that say that they were told to end."""
+    world = training(workers=3, **STORED)
+    announce(world, 1, "sigterm")
+    world.set_pod(1, disrupted=True, disruption="its node is cordoned")
+    assert drains(world)
+    world.tick(GRACE_S - contract.DRAIN_RESERVE_S - 5)
+    for slot in range(3):
+        runs(world, slot, draining=slot == 1)
+    assert drains(world)
+    world.mute = {0, 1, 2}
+    world.agents.clear()
+    world.listening_since = world.now
+    world.set_pod(1, disrupted=False, disruption=None)
+    world.tick(5)
+    assert not drains(world)
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.reason) == ("digits-1", contract.REASON_PREEMPTED)
+    assert (world.status.failures.counted, world.status.failures.preemptions) == (0, 1)
+
+
+def test_of_several_that_are_told_to_end_one_that_is_taken_is_told_of() -> None:
+    world = training(workers=3, **STORED)
+    announce(world, 0, "sigterm")
+    announce(world, 1, "sigterm")
+    announce(world, 1, "node")
+    assert drains(world)
+    at_boundary(world)
+    world.turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.reason) == ("digits-1", contract.REASON_PREEMPTED)
+    assert (world.status.failures.counted, world.status.failures.preemptions) == (0, 1)
+
+
 def test_workers_that_are_to_go_before_they_train_are_replaced_after_ever_longer_pauses() -> None:
     """Pods that tolerate every taint may come to such a node again and again."""
     world = World.of(workers=1, **STORED)

@@ -12,6 +12,7 @@ from typing import Any
 from support.clusters import INSTALLATION, NAMESPACE, manifest
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_operator.cluster import JobKey, Unavailable
+from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import RECHECKS_A_SECOND, RECHECKS_AT_ONCE, Reconciler
 from trainjob_operator.memory import MemoryCluster
@@ -131,5 +132,26 @@ def test_news_of_a_job_do_not_wait_for_its_share() -> None:
         stand.cluster.update_job_spec(NAMESPACE, last, {"suspend": False})
         await asyncio.sleep(0.1)
         assert last in [name for _, name in stand.turns]
+
+    with_jobs_at_rest(story)
+
+
+def test_a_notice_that_is_taken_back_while_nobody_watches_is_forgotten() -> None:
+    """What a new watch tells of nodes is all that is to be known of them."""
+
+    async def story(stand: Stand) -> None:
+        where = PodView(slot=0, name="works-0", uid="uid", phase=PodPhase.RUNNING, node="node-1")
+
+        def noticed() -> bool:
+            return stand.reconciler._leaving.with_notices((where,))[0].notice is not None
+
+        stand.cluster.add_node("node-1")
+        stand.cluster.taint_node("node-1", "karpenter.sh/disrupted")
+        await stand.until_all_had_turns()
+        assert noticed()
+        stand.gap()
+        stand.cluster.remove_node("node-1")
+        await stand.until_all_had_turns()
+        assert not noticed()
 
     with_jobs_at_rest(story)

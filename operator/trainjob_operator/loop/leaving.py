@@ -18,6 +18,10 @@ class Leaving:
     def __init__(self) -> None:
         self._why: dict[str, str] = {}
 
+    def begin(self) -> None:
+        """All that leave are told anew: of the others, that they stay may never have been heard."""
+        self._why.clear()
+
     def told(self, node: NodeSeen) -> bool:
         """Whether that is news."""
         before = self._why.pop(node.name, None)

@@ -151,6 +151,7 @@ class Reconciler:
             case Mark.BEGIN:
                 before = before | set(self._said)
                 self._known.begin()
+                self._leaving.begin()
             case Mark.COMPLETE:
                 there = self._known.complete(self._clock.monotonic())
                 self._recheck([*sorted(before.difference(there)), *there])

@@ -18,6 +18,7 @@ from trainjob_operator.core.ends.pod_ends import of_announced
 from trainjob_operator.core.ends.silence import SILENT_S, heard_last, lost_to_peers, says_nothing
 from trainjob_operator.core.lifecycle import is_asked_to_restart, is_cancelled
 from trainjob_operator.core.moments import after
+from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import Turn
 
 
@@ -48,6 +49,9 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     told = {slot: pod for slot, pod in members.items() if (word := turn.word(slot)) is not None and word.draining}
     going = told or {slot: pod for slot, pod in members.items() if is_announced(pod) and _heeds_notices(turn)}
     unheard = _may_have_been_told(turn)
+    if unheard and turn.status.boundary is not None:
+        earlier = parse_slots(turn.status.boundary.leaving)
+        going = {**going, **{slot: pod for slot, pod in members.items() if slot in earlier}}
     if not (going or unheard) or is_cancelled(turn) or not _all_train(turn):
         return None
     taken = any(is_announced(pod) for pod in going.values())
@@ -59,7 +63,8 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     if found is boundaries.NOTHING_SAVED:
         return None
     if isinstance(found, boundaries.MayEnd):
-        return of_announced(turn, next(iter(going or members)))
+        slots = sorted(going or members)
+        return of_announced(turn, next((slot for slot in slots if is_announced(members[slot])), slots[0]), cause)
     return Undecided(found.until, found.why, found.event, found.bars_failure)
 
 

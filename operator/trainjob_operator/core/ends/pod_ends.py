@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob_api import contract
-from trainjob_operator.core.children import is_announced
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
@@ -137,10 +136,9 @@ def of_pod(turn: Turn, slot: int) -> Incident:
     )
 
 
-def of_announced(turn: Turn, slot: int) -> Incident:
+def of_announced(turn: Turn, slot: int, reason: str) -> Incident:
     """A member whose pod stands and is to go; its ranks wait behind a checkpoint, or have had their time."""
     pod, view = turn.kids.live[slot], turn.word(slot)
-    reason = contract.REASON_PREEMPTED if is_announced(pod) else contract.REASON_POD_LOST
     how = "was told to end (SIGTERM)" if view is not None and view.draining else "is about to be taken away"
     return Incident(
         reason=reason,
