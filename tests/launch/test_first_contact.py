@@ -13,9 +13,9 @@ import pytest
 
 import trainjob
 from trainjob import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+from trainjob.cli.ending import retry
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
-from trainjob.cli.run import retry
 from trainjob.launch import ConfigError
 from trainjob.launch import job as jobs
 from trainjob.launch.handover import payload

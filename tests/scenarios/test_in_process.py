@@ -21,7 +21,7 @@ from support.scenario import Stage, wait_until
 from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, session
 from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch import job as jobs
-from trainjob.launch.in_process import guest, stand_in
+from trainjob.launch.in_process import guest, places, stand_in
 from trainjob.launch.in_process.hearing import Hearing
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
@@ -114,12 +114,12 @@ def test_num_workers_0_trains_here_and_a_failed_run_is_gone_on_with(
 def test_a_rank_is_no_place_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(contract.ENV_AGENT_SOCKET, "/somewhere")
     with pytest.raises(LaunchError, match="is a rank of a TrainJob already: call the training function itself"):
-        guest.place(os.environ)
+        places.place(os.environ)
 
 
 def test_a_launcher_over_several_machines_is_refused_with_the_way_out() -> None:
     with pytest.raises(LaunchError, match=r"2 of the 4 processes .* `tj submit`"):
-        guest.place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
+        places.place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
 
 
 def test_num_workers_0_is_not_for_a_cluster() -> None:
@@ -172,7 +172,7 @@ def test_an_answer_that_no_pipe_holds_is_taken(
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = jobs.from_script(jobs.ScriptJob(command=(sys.executable, "x.py"), name="job", storage=str(tmp_path)))
-    made = guest.Guest(job, guest.Place(), display=display)
+    made = guest.Guest(job, places.Place(), display=display)
     shown = [] if display is None else [{"note": "n" * (1 << 20)}, {"line": "l"}, {"status": job.to_json()}]
     last = {"pad": "x" * (1 << 20), "job": job.to_json(), "interrupted": False}
     said = [STRAYS.encode("latin-1"), *(json.dumps(each).encode() for each in (*shown, last)), b"bye", b""]

@@ -1,7 +1,7 @@
 """`tj run`: make a TrainJob of a script or a manifest, run it on this machine, show it, and end with the right code.
 
-The job itself is driven by `trainjob.launch.local.backend`; what is decided here is only what to run, how to show it
-and what to say at the end.
+The job itself is driven by `trainjob.launch.local.backend`; what is decided here is only what to run and how to show
+it. `ending` says how it ended.
 """
 
 from __future__ import annotations
@@ -9,31 +9,27 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import shlex
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cli import manifest, overlay, resume
+from trainjob.cli import ending, manifest, overlay, resume
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
-from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
+from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker
 from trainjob.session import filesystems
 from trainjob_api import defaults
-from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_USAGE, ENV_VERBOSE
+from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE
 from trainjob_api.v1alpha1 import TrainJob
 
 if TYPE_CHECKING:
     from trainjob.cli.tracking import Tracking
-    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+    from trainjob.launch.local.backend import LocalEvent
 
 CORRECT = "correct that, then run the same command again"
-ASK_S = 4.0
-"""How long a job that was stopped is asked for its newest checkpoint."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if note := renamed(args, job):
         display.note(note)
     try:
-        options = LocalOptions(asker=_asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
+        options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
         tracking = Tracking(args.track, job)
         with tracking.of_the_end():
             outcome = run_job(job, options=options, listener=Show(display, job, tracking))
@@ -64,11 +60,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         display.close()
     shown = displays.has_shown(display, outcome.job)
-    return conclude(outcome, retry(args, outcome.job), time.monotonic() - started, shown=shown)
-
-
-def _asker(args: argparse.Namespace) -> Asker:
-    return Asker.MANIFEST if args.file else Asker.SHELL
+    return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
 
 
 def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
@@ -107,10 +99,10 @@ def _detach(args: argparse.Namespace, job: TrainJob) -> int:
 
 def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     """The script as this process's `__main__`; Python has printed its traceback by then, so it is not said again."""
-    from trainjob.launch.in_process import guest, script
+    from trainjob.launch.in_process import places, script
     from trainjob.launch.local.backend import LocalOutcome
 
-    streams.write(sys.stderr, guest.opening(job, guest.place(os.environ)))
+    streams.write(sys.stderr, places.opening(job, places.place(os.environ)))
     os.environ.update(args.env)
     command = [*(("-m",) if args.module else ()), args.script, *args.script_args]
     try:
@@ -120,7 +112,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
-    return conclude(outcome, retry(args, end.job), time.monotonic() - started, shown=True, budget=False)
+    return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=True, budget=False)
 
 
 def build(args: argparse.Namespace) -> TrainJob:
@@ -251,103 +243,3 @@ class Show:
             self._display.note(event.text)
         if event.job is not None and self._tracking is not None:
             self._tracking.look(event.job)
-
-
-def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
-    """How to run this again so that it resumes where it stopped."""
-    words = [
-        "tj",
-        "run",
-        *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script]),
-    ]
-    words += ["--name", job.metadata.name]
-    for option in (
-        "workers",
-        "processes_per_worker",
-        "gpus",
-        "storage",
-        "resume_from",
-        "keep",
-        "on_upload_failure",
-        "max_failures",
-        "hang",
-        "hang_after",
-        "prefork",
-    ):
-        value = getattr(args, option)
-        words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
-    words += [] if args.preload is None else ["--preload", ",".join(args.preload)]
-    words += [word for tracker in args.track for word in ("--track", tracker)]
-    words += ["--in-process"] if args.in_process else []
-    words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
-    for name, value in args.env:
-        words += ["--env", f"{name}={value}"]
-    words += ["--", *args.script_args] if args.script_args else []
-    return failure.Retry(
-        command=shlex.join(words),
-        script=f"-m {args.script}" if args.module else args.script or args.file,
-        asker=_asker(args),
-        storage=defaults.job_storage(job) or "the storage path",
-    )
-
-
-def conclude(
-    outcome: LocalOutcome, again: failure.Retry, seconds: float, *, shown: bool = False, budget: bool = True
-) -> int:
-    """Say how it ended, on standard error, and return the exit code (`shown` and `budget`: as for `explain`)."""
-    job, status = outcome.job, outcome.job.status
-    if status.holds("Complete"):
-        lines, code = changes.completed(job, seconds), CLI_OK
-    elif status.holds("Failed"):
-        asks = outcome.storage is not None and status.checkpoint.latest is None
-        stored = newest(str(outcome.storage))[0] if asks else None
-        lines, code = failure.explain(job, again, stored, shown=shown, budget=budget), CLI_JOB_FAILED
-    else:
-        lines, code = _stopped(outcome, again), CLI_INTERRUPTED
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
-    return code
-
-
-def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
-    name, shown = outcome.job.metadata.name, outcome.job.status.checkpoint.latest
-    stored, trouble = newest(outcome.storage) if outcome.storage else (None, "")
-    latest = stored or (shown.id if shown else None)
-    if trouble:
-        saved = (
-            f"checkpoint {latest} is saved, perhaps a newer one"
-            if latest
-            else "whether something was saved is not known"
-        )
-        saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
-    else:
-        saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
-    return [
-        f"{name} was stopped; {saved}",
-        f"next: `{again.command}` "
-        f"{'resumes from it' if latest else 'resumes from what is there' if trouble else 'starts again'}",
-    ]
-
-
-def newest(storage: str) -> tuple[str | None, str]:
-    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is
-    always a moment behind it.
-
-    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that
-    is left behind.
-    """
-    from trainjob.checkpoint.choice import catalogue
-    from trainjob.checkpoint.errors import StoreError
-
-    answer: list[tuple[str | None, str]] = []
-
-    def ask() -> None:
-        try:
-            found = catalogue.list_checkpoints(catalogue.open_store(storage, ASK_S))
-            answer.append((str(found[-1].id) if found else None, ""))
-        except StoreError as error:
-            answer.append((None, str(error)))
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(ASK_S)
-    return answer[0] if answer else (None, "it does not answer")

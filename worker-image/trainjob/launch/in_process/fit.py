@@ -12,7 +12,8 @@ from trainjob.launch import job as jobs
 from trainjob.launch import worker
 from trainjob.launch.handover import frameworks, payload
 from trainjob.launch.handover.callbacks import follows_reports
-from trainjob.launch.in_process.guest import Guest, opening, place
+from trainjob.launch.in_process.guest import Guest
+from trainjob.launch.in_process.places import opening, place
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.hearers import Hearers, Polled
@@ -21,7 +22,8 @@ from trainjob.session.link import link
 
 if TYPE_CHECKING:
     from trainjob.launch.handover.callbacks import RunContext
-    from trainjob.launch.in_process.guest import End, Place
+    from trainjob.launch.in_process.guest import End
+    from trainjob.launch.in_process.places import Place
     from trainjob.launch.outcome.result import Result
     from trainjob.launch.outcome.stored import Settings
     from trainjob_api.v1alpha1 import TrainJob

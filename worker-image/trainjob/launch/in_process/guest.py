@@ -7,7 +7,6 @@ otherwise there is one rank.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import select
@@ -15,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from trainjob import session
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.in_process.companion import Order
 from trainjob.launch.in_process.hearing import Hearing
+from trainjob.launch.in_process.places import Place, meeting_folder
 from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
@@ -37,7 +36,6 @@ from trainjob_api.v1alpha1 import TrainJob
 _POLL_S = 0.1
 _RESTART_S = 60.0
 """How long the job of a torchrun's processes that were just restarted may take to end."""
-_PATH_LIMIT = 80
 _GIVEN = (
     contract.ENV_AGENT_SOCKET,
     contract.ENV_ATTEMPT,
@@ -55,47 +53,11 @@ _GIVEN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Which rank this process is, as a launcher such as torchrun says, or the only one."""
-
-    rank: int = 0
-    world_size: int = 1
-    torchrun: bool = False
-    key: str = ""
-    """The same in all processes of one start of that launcher."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class End:
     """How the job ended."""
 
     job: TrainJob
     interrupted: bool
-
-
-def place(environ: Mapping[str, str]) -> Place:
-    """This process's place. Raises LaunchError inside a TrainJob's rank and under a launcher over several machines."""
-    if environ.get(contract.ENV_AGENT_SOCKET):
-        raise LaunchError(
-            "this process is a rank of a TrainJob already: call the training function itself, or give num_workers=1 "
-            "or more to start a job of its own"
-        )
-    if not (environ.get(contract.ENV_RANK) and environ.get(contract.ENV_WORLD_SIZE)):
-        return Place()
-    rank, size = int(environ[contract.ENV_RANK]), int(environ[contract.ENV_WORLD_SIZE])
-    if int(environ.get(contract.ENV_LOCAL_WORLD_SIZE) or size) != size:
-        raise LaunchError(
-            f"{environ[contract.ENV_LOCAL_WORLD_SIZE]} of the {size} processes of this launcher are on this machine: a "
-            "loop inside its own process works on one machine. `tj submit` runs a job on several"
-        )
-    # The launcher's own process is the same for all, and another one after each of its starts.
-    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Place(
-        rank=rank,
-        world_size=size,
-        torchrun=True,
-        key=f"{os.getppid()}-{lock.started(os.getppid())}-{restart}",
-    )
 
 
 def exit_code(error: BaseException | None) -> int:
@@ -105,14 +67,6 @@ def exit_code(error: BaseException | None) -> int:
     if not isinstance(error, SystemExit):
         return 1
     return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-
-
-def opening(job: TrainJob, where: Place) -> str:
-    """The line that says what is about to run."""
-    who = f"{where.world_size} ranks, torchrun's processes" if where.torchrun else "1 rank, in this process"
-    folder = defaults.job_storage(job)
-    saved = f"checkpoints in {folder}" if folder else "no storage"
-    return f"{job.metadata.name}: {who} (pid {os.getpid()}); {saved}"
 
 
 class Guest:
@@ -135,7 +89,7 @@ class Guest:
         Guest._made += 1
         self._asker = asker
         self._where, self._show, self._display = where, show, display
-        self._folder = _folder(f"{where.key}-{Guest._made}" if where.torchrun else "")
+        self._folder = meeting_folder(f"{where.key}-{Guest._made}" if where.torchrun else "")
         self._job = _adapted(job, where, self._folder)
         self._companion: subprocess.Popen[bytes] | None = None
         self._hearing: Hearing | None = None
@@ -308,20 +262,3 @@ def _started(order: Order, base: Mapping[str, str]) -> subprocess.Popen[bytes]:
         companion.stdin.write(json.dumps(order).encode() + b"\n")
         companion.stdin.flush()
     return companion
-
-
-def _folder(key: str) -> str:
-    """Where this job's stand-ins look for their processes: short enough for a socket's path; with a key the same in
-    all processes that have it.
-    """
-    above = tempfile.gettempdir()
-    above = above if len(os.fsencode(above)) < _PATH_LIMIT - 40 else "/tmp"
-    if not key:
-        return tempfile.mkdtemp(prefix="trainjob-here-", dir=above)
-    path = os.path.join(above, f"trainjob-here-{os.getuid()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if found.st_uid != os.getuid() or os.path.islink(path):
-        raise LaunchError(f"{path} belongs to somebody else: set TMPDIR to a folder of your own")
-    return path

@@ -15,7 +15,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainjob.launch import job as jobs
-from trainjob.launch.in_process.guest import Guest, opening, place
+from trainjob.launch.in_process.guest import Guest
+from trainjob.launch.in_process.places import opening, place
 from trainjob.screen import notebook, streams
 from trainjob.screen.asked import Asker
 

@@ -1,0 +1,128 @@
+"""What `tj run` says at the end: how the job ended, what is stored, the command that goes on from there; and its exit
+code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from trainjob.screen import changes, failure, wording
+from trainjob.screen.asked import Asker
+from trainjob_api import defaults
+from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK
+
+if TYPE_CHECKING:
+    from trainjob.launch.local.backend import LocalOutcome
+    from trainjob_api.v1alpha1 import TrainJob
+
+ASK_S = 4.0
+"""How long a job that was stopped is asked for its newest checkpoint."""
+
+
+def asker(args: argparse.Namespace) -> Asker:
+    """In whose words the job speaks."""
+    return Asker.MANIFEST if args.file else Asker.SHELL
+
+
+def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
+    """How to run this again so that it resumes where it stopped."""
+    words = [
+        "tj",
+        "run",
+        *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script]),
+    ]
+    words += ["--name", job.metadata.name]
+    for option in (
+        "workers",
+        "processes_per_worker",
+        "gpus",
+        "storage",
+        "resume_from",
+        "keep",
+        "on_upload_failure",
+        "max_failures",
+        "hang",
+        "hang_after",
+        "prefork",
+    ):
+        value = getattr(args, option)
+        words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    words += [] if args.preload is None else ["--preload", ",".join(args.preload)]
+    words += [word for tracker in args.track for word in ("--track", tracker)]
+    words += ["--in-process"] if args.in_process else []
+    words += [] if args.strict is None else ["--strict" if args.strict else "--no-strict"]
+    for name, value in args.env:
+        words += ["--env", f"{name}={value}"]
+    words += ["--", *args.script_args] if args.script_args else []
+    return failure.Retry(
+        command=shlex.join(words),
+        script=f"-m {args.script}" if args.module else args.script or args.file,
+        asker=asker(args),
+        storage=defaults.job_storage(job) or "the storage path",
+    )
+
+
+def conclude(
+    outcome: LocalOutcome, again: failure.Retry, seconds: float, *, shown: bool = False, budget: bool = True
+) -> int:
+    """Say how it ended, on standard error, and return the exit code (`shown` and `budget`: as for `explain`)."""
+    job, status = outcome.job, outcome.job.status
+    if status.holds("Complete"):
+        lines, code = changes.completed(job, seconds), CLI_OK
+    elif status.holds("Failed"):
+        asks = outcome.storage is not None and status.checkpoint.latest is None
+        stored = newest(str(outcome.storage))[0] if asks else None
+        lines, code = failure.explain(job, again, stored, shown=shown, budget=budget), CLI_JOB_FAILED
+    else:
+        lines, code = _stopped(outcome, again), CLI_INTERRUPTED
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    return code
+
+
+def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
+    name, shown = outcome.job.metadata.name, outcome.job.status.checkpoint.latest
+    stored, trouble = newest(outcome.storage) if outcome.storage else (None, "")
+    latest = stored or (shown.id if shown else None)
+    if trouble:
+        saved = (
+            f"checkpoint {latest} is saved, perhaps a newer one"
+            if latest
+            else "whether something was saved is not known"
+        )
+        saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
+    else:
+        saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
+    return [
+        f"{name} was stopped; {saved}",
+        f"next: `{again.command}` "
+        f"{'resumes from it' if latest else 'resumes from what is there' if trouble else 'starts again'}",
+    ]
+
+
+def newest(storage: str) -> tuple[str | None, str]:
+    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is
+    always a moment behind it.
+
+    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that
+    is left behind.
+    """
+    from trainjob.checkpoint.choice import catalogue
+    from trainjob.checkpoint.errors import StoreError
+
+    answer: list[tuple[str | None, str]] = []
+
+    def ask() -> None:
+        try:
+            found = catalogue.list_checkpoints(catalogue.open_store(storage, ASK_S))
+            answer.append((str(found[-1].id) if found else None, ""))
+        except StoreError as error:
+            answer.append((None, str(error)))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ASK_S)
+    return answer[0] if answer else (None, "it does not answer")

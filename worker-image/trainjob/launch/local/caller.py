@@ -1,0 +1,151 @@
+"""The caller's side of a job that runs on this machine: its control side drives it in a thread of its own, and here, in
+the caller's thread, events are handed on and Ctrl-C is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from trainjob.launch.local.drive import Driver, Stop
+from trainjob.launch.local.registry.recorder import Recorder
+from trainjob.launch.outcome.log_choice import AGENT
+from trainjob.screen.asked import Asker, in_words_of, job_in_words_of
+from trainjob_api.v1alpha1 import TrainJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEvent:
+    """Something to show."""
+
+    kind: Literal["status", "line", "event", "note"]
+    """status: `job` changed; line: a worker wrote `text`; event: `text` is a Kubernetes event's; note: `text` is the
+    launcher's own.
+    """
+    text: str = ""
+    job: TrainJob | None = None
+    pod: str | None = None
+    """Whose output a line is."""
+    warning: bool = False
+    """An event of type Warning."""
+
+
+Listener = Callable[[LocalEvent], None]
+
+
+class Caller:
+    """The caller's side of a running job: hands events on, answers Ctrl-C."""
+
+    def __init__(self, driver: Driver, tell: Listener, recorder: Recorder, asker: Asker) -> None:
+        self._driver = driver
+        self._asker = asker
+        self._tell = tell
+        self._recorder = recorder
+        self._events: queue.SimpleQueue[LocalEvent | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._drive, name="trainjob-local", daemon=True)
+        self._result: TrainJob | None = None
+        self._error: BaseException | None = None
+
+    def note(self, text: str) -> None:
+        """Show that; from any thread."""
+        self._events.put(LocalEvent(kind="note", text=text))
+
+    def run(self) -> tuple[TrainJob, bool]:
+        """(final object, whether it was interrupted)."""
+        trouble: BaseException | None = None
+        interrupted = False
+        with _sigterm_interrupts(), self._joined():
+            self._thread.start()
+            while True:
+                try:
+                    if not self._listen(mute=trouble is not None):
+                        break
+                except KeyboardInterrupt:
+                    self._driver.stop(Stop.AT_ONCE if interrupted else Stop.CLEANLY)
+                    text = (
+                        "killing the workers"
+                        if interrupted
+                        else "stopping: ranks end, what is staged is stored (again: kill at once)"
+                    )
+                    interrupted = True
+                    self.note(text)
+                except Exception as error:  # of the user's listener: the job must not go on unseen
+                    trouble = trouble or error
+                    self._driver.stop(Stop.CLEANLY)
+        if trouble is not None:
+            raise trouble
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result, (interrupted or self._driver.asked_to_stop) and not self._result.status.finished
+
+    @contextlib.contextmanager
+    def _joined(self) -> Iterator[None]:
+        """However the caller's side ends (a Ctrl-C inside the handling of another one), the folder below the agents
+        stays until they are gone.
+        """
+        try:
+            yield
+        finally:
+            if self._thread.ident is not None:
+                if self._thread.is_alive() and self._error is None and self._result is None:
+                    self._driver.stop(Stop.AT_ONCE)
+                self._thread.join()
+
+    def _listen(self, *, mute: bool) -> bool:
+        """Hand events on until the driver ended (False)."""
+        while True:
+            try:
+                event = self._events.get(timeout=self._recorder.due_s)
+            except queue.Empty:
+                self._recorder.catch_up()
+                continue
+            if event is None:
+                return False
+            if event.kind == "line":
+                self._recorder.line(event.text)
+            elif event.kind == "status" and event.job is not None:
+                self._recorder.status(event.job)
+            if not mute:
+                self._tell(event)
+
+    def _drive(self) -> None:
+        try:
+            self._result = job_in_words_of(self._asker, self._driver.run(self._publish))
+        except BaseException as error:  # the thread's top: the caller raises it
+            self._error = error
+        finally:
+            self._events.put(None)
+
+    def _publish(self, kind: Literal["status", "line", "event", "note"], **content: Any) -> None:
+        event = LocalEvent(kind=kind, **content)
+        if event.job is not None:
+            event = replace(event, job=job_in_words_of(self._asker, event.job))
+        elif event.text.startswith(AGENT):  # a rank's own lines are its script's
+            event = replace(event, text=in_words_of(self._asker, event.text))
+        self._events.put(event)
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """In the main thread SIGTERM and SIGHUP stop the job as Ctrl-C does, unless the program has handlers of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
