@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from support.virtual_time import run_virtual
+from support.virtual_time import EPOCH, run_virtual
 from trainjob_operator.cluster import Manifest, Mark, News, NodeSeen
 from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.k8s.kube import KubeCluster
-from trainjob_operator.loop.leaving import Leaving
+from trainjob_operator.loop.leaving import CLOCKS_S, Leaving
 from trainjob_operator.nodes import LEAVING_TAINTS, announced
 
 WHY = "its node node-1 is tainted: karpenter.sh/disrupted"
@@ -45,9 +47,29 @@ def test_pods_of_such_a_node_are_noticed_unless_they_go_already() -> None:
     leaving = Leaving()
     pods = (pod(0, "node-1"), pod(1, "node-2"), pod(2, "node-1", deleting=True))
     assert leaving.with_notices(pods) == pods
-    assert leaving.told(NodeSeen("node-1", WHY)) and not leaving.told(NodeSeen("node-1", WHY))
+    assert leaving.told(NodeSeen("node-1", WHY), EPOCH) and not leaving.told(NodeSeen("node-1", WHY), EPOCH)
     assert [pod.notice for pod in leaving.with_notices(pods)] == [WHY, None, None]
-    assert leaving.told(NodeSeen("node-1", None)) and leaving.with_notices(pods) == pods
+    assert leaving.told(NodeSeen("node-1", None), EPOCH) and leaving.with_notices(pods) == pods
+
+
+def test_a_pod_that_comes_to_such_a_node_all_the_same_is_left_alone() -> None:
+    """It tolerates the taint: to replace it brings the next one there, and the job would never train."""
+    leaving, late = Leaving(), timedelta(seconds=2 * CLOCKS_S)
+
+    def noticed(came: timedelta | None) -> bool:
+        one = replace(pod(0, "node-1"), scheduled_at=None if came is None else EPOCH + came)
+        return leaving.with_notices((one,))[0].notice is not None
+
+    leaving.told(NodeSeen("node-1", WHY), EPOCH)
+    assert noticed(None) and noticed(-late) and noticed(timedelta(seconds=1)) and not noticed(late)
+    leaving.told(NodeSeen("node-1", WHY + ", too"), EPOCH + 2 * late)
+    assert not noticed(late), "it stood before that"
+    leaving.begin()
+    leaving.told(NodeSeen("node-1", WHY), EPOCH + 2 * late)
+    assert noticed(-late) and not noticed(late), "nor is it another one because the watch began anew"
+    leaving.told(NodeSeen("node-1", None), EPOCH + 2 * late)
+    leaving.told(NodeSeen("node-1", WHY), EPOCH + 2 * late)
+    assert noticed(late), "this is another one"
 
 
 def test_a_watch_that_begins_later_hears_of_them_too() -> None:

@@ -160,7 +160,7 @@ class Reconciler:
                 if self._known.told(news):
                     self._queue.add(news.key)
             case NodeSeen():
-                if self._leaving.told(news):
+                if self._leaving.told(news, self._clock.steady()):
                     for key in self._known.on_node(news.name):
                         self._queue.add(key)
             case key:
