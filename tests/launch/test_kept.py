@@ -23,6 +23,7 @@ from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
 from trainjob.session.warm import kept as session_kept
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.warm_messages import TO_KEPT, Take, packet
 
 TRAINS = "import torch\nfrom torch import optim\n"
@@ -195,6 +196,26 @@ def test_who_waits_for_one_that_is_silent_can_give_up(tmp_path: Path, monkeypatc
                 assert not heard.recv(line.PACKET_LIMIT), "and sends no job's descriptors"
         with pytest.raises(ConnectionError):
             taking.taken(silent, launch, 1)
+
+
+def test_whatever_goes_wrong_is_a_cold_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    job = TrainJob.model_validate(
+        {
+            "apiVersion": "trainjob.dev/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": "a"},
+            "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}},
+        }
+    )
+
+    def broken() -> Note:
+        raise ImportError("a file was replaced meanwhile")
+
+    monkeypatch.setattr(note, "find", broken)
+    launch = Launch(words=["true"], environment={}, working_dir="/", inherited=())
+    assert keeper.Keeper(job, said.append).take(launch, os.dup(1)) is None
+    assert "ImportError: a file was replaced" in said[0]
 
 
 def test_how_long_is_bounded() -> None:

@@ -64,6 +64,8 @@ class Keeper:
             if isinstance(error, line.NoAnswer) and kept is not None:
                 self._silent = kept.id
             why = str(error)
+        except Exception as error:  # the job must not wait for a start that nobody makes
+            why = f"{type(error).__name__}: {error}"
         finally:
             os.close(output)
         if why is not None and not self._told and not taking.given_up:
