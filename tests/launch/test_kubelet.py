@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.patience import HANG_S
-from trainjob.launch.local import leftovers
+from trainjob.launch.local import kubelet, leftovers
 from trainjob.launch.local.gpus import GpuPool
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob.launch.local.process import Launch
@@ -118,6 +118,19 @@ def test_a_pods_output_environment_and_end_are_seen(tmp_path: Path) -> None:
         await w.pod("b", "sh", "-c", "kill -SEGV $$$$")
         end = await w.end_of("b")
         assert (end["exitCode"], end["signal"]) == (139, 11)
+
+    run(story, tmp_path)
+
+
+def test_whatever_goes_wrong_at_a_start_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any, **__: Any) -> Any:
+        raise TypeError("no such thing")
+
+    async def story(w: World) -> None:
+        monkeypatch.setattr(kubelet, "Launch", breaks)
+        await w.pod("a", "true")
+        end = await w.end_of("a")
+        assert (end["reason"], end["message"]) == ("StartError", "TypeError: no such thing")
 
     run(story, tmp_path)
 

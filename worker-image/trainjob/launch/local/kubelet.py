@@ -146,9 +146,11 @@ class LocalKubelet:
         """A pod's life: one start, one end, and its removal when it was deleted."""
         try:
             await self._start(run)
-        except (OSError, LaunchError) as error:
+        except Exception as error:  # whatever it is, a pod without an end would be waited for for ever
+            foreseen = isinstance(error, OSError | LaunchError)
             self._machine.gpus.give_back(run.name)
-            self._set(run, _terminated(128, None, "StartError", str(error)))
+            said = str(error) if foreseen else f"{type(error).__name__}: {error}"
+            self._set(run, _terminated(128, None, "StartError", said))
             await run.deletion.wait()
         else:
             await self._attend(run)
