@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from support.puppets import Pace
-from support.simulation import Simulation, manifest
+from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import run_virtual
+from trainjob_api import contract
 from trainjob_operator.memory import Moment
 
 HOUR_S = 3600.0
@@ -36,6 +37,35 @@ def test_an_idle_job_costs_two_calls_an_hour(state: str) -> None:
             sim.calls.clear()
             await asyncio.sleep(4 * HOUR_S)
             assert sum(calls(sim).values()) <= 4 * 2, calls(sim)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("state", ["training", "waiting", "suspended", "a notice stands", "stacks were asked for"])
+def test_an_idle_agent_polls_as_often_as_polls_last(state: str) -> None:
+    """What it has been told it acknowledges, whatever that is: else it would be answered at once, for ever."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=60.0)) as sim:
+            stored = {"checkpoint": {"storage": "/checkpoints"}}
+            sim.cluster.create_job(manifest(workers=2, suspend=state == "suspended", **stored))
+            training = sim.world.training("digits")
+            training.length, training.every = 10**6, 10**6  # it saves nothing: what waits for a checkpoint waits on
+            if state == "waiting":
+                sim.world.pace.schedule = (10**6, 10**6)
+            elif state != "suspended":
+                await sim.until_training()
+            if state == "a notice stands":
+                sim.world.announce_eviction(sim.agent(1))
+            if state == "stacks were asked for":
+                sim.cluster.annotate_job(NAMESPACE, "digits", {contract.ANNOTATION_STACKS: "a question"})
+            await asyncio.sleep(180.0)
+            if state == "a notice stands":
+                assert sim.job().status.boundary is not None and sim.job().status.boundary.leaving
+            assert sim.operator is not None
+            before = sim.operator.coordinator.syncs
+            await asyncio.sleep(600.0)
+            assert sim.operator.coordinator.syncs - before <= 2 * (600.0 / contract.LONG_POLL_S + 10)
 
     run_virtual(main())
 
