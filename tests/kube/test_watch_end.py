@@ -18,7 +18,7 @@ from trainjob_operator.process.settings import Settings, read_settings
 POD = {"POD_NAME": "op", "POD_NAMESPACE": "op", "POD_IP": "192.0.2.1"}
 GHOST = Seen("Pod", ("default", "digits"), {"metadata": {"name": "digits-0", "uid": "uid-0", "resourceVersion": "7"}})
 
-Run = Callable[[Settings, Any, threading.Event], None]
+Run = Callable[[Settings, Any, threading.Event, bool], None]
 
 
 def breaking(then: Callable[[Any, threading.Event], None]) -> Run:
@@ -26,7 +26,7 @@ def breaking(then: Callable[[Any, threading.Event], None]) -> Run:
     go on.
     """
 
-    def run(settings: Settings, bridge: Any, halt: threading.Event) -> None:
+    def run(settings: Settings, bridge: Any, halt: threading.Event, nodes: bool) -> None:
         async def refused() -> None:
             raise RuntimeError("410")
 
@@ -50,13 +50,14 @@ async def watched(said: list[str]) -> None:
         raise AssertionError("nobody asks for it")
 
     ears = Ears(
-        tell=lambda seen: said.append(seen.manifest["metadata"]["name"]),
+        tell=lambda seen: said.append(seen.manifest["metadata"]["name"] if isinstance(seen, Seen) else seen.name),
         missed=lambda: None,
         alive=lambda: None,
         blind=lambda why: None,
         on_call=lambda *call: None,
     )
-    gone = await host._watch_once(read_settings(["--runtime-image", "x"], POD), connect, ears, asyncio.Event())
+    settings = read_settings(["--runtime-image", "x"], POD)
+    gone = await host._watch_once(settings, connect, ears, asyncio.Event(), nodes=False)
     assert not gone
     said.append("the watch is over")
 
