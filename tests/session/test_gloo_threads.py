@@ -29,10 +29,12 @@ def destroy_process_group(group=None):
 """
 BUSY = """
 import ctypes, threading, time
-begun = threading.Event()
+begun, may_end = threading.Event(), threading.Event()
 def work():
     ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop")
     begun.set()
+    while not may_end.is_set():
+        pass
     until = time.thread_time() + 0.05
     while time.thread_time() < until:
         pass
@@ -122,12 +124,12 @@ def test_where_the_threads_do_not_show_one_short_sleep_is_all(
 
 
 def test_a_thread_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
-    ended = run(tmp_path, BUSY + "import torch.distributed as dist\ndist.destroy_process_group()")
+    ended = run(tmp_path, BUSY + "import torch.distributed as dist\nmay_end.set()\ndist.destroy_process_group()")
     assert (ended.code, ended.out) == (0, "finished\ndestroyed\n"), ended.err
 
 
 def test_at_exit_too_after_what_the_program_does_there(tmp_path: Path) -> None:
-    script = "import atexit, torch.distributed\natexit.register(print, 'leaves', flush=True)\n"
+    script = "import atexit, torch.distributed\natexit.register(lambda: (print('leaves', flush=True), may_end.set()))\n"
     ended = run(tmp_path, BUSY + script)
     assert (ended.code, ended.out) == (0, "leaves\nfinished\n"), ended.err
 
