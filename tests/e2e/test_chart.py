@@ -192,6 +192,7 @@ def test_the_operator_itself_holds_few_rights() -> None:
         ("create", "pods/exec"),
         ("update", contract.PLURAL),
         ("delete", "services"),
-        ("list", "nodes"),
+        ("patch", "nodes"),
+        ("delete", "nodes"),
     ):
         assert not may(account, verb, what, "default"), f"{verb} {what}"
