@@ -552,6 +552,8 @@ REASON_SCALED = "Scaled"
 """The number of workers changed."""
 REASON_RESIZED = "Resized"
 """An elastic job continues with more workers, which are up now; nothing is counted."""
+REASON_GAVE_WAY = "GaveWay"
+"""An elastic job continues with fewer workers, so that another job of its namespace can start; nothing is counted."""
 REASON_PREEMPTED = "Preempted"
 """The pod was disrupted (DisruptionTarget, or its node is cordoned, tainted or shut down): replaced, counted in
 status.failures.preemptions alone.

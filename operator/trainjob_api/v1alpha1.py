@@ -583,6 +583,18 @@ class Growth(StatusModel):
     since: datetime = Field(description="Since when it could continue with more than it has.")
 
 
+class GaveWay(StatusModel):
+    """An elastic job continues with fewer workers than it is told to have, because another job of its namespace had no
+    room for those without which it cannot start.
+    """
+
+    to: str = Field(description="Name of the other job.")
+    uid: str = Field(description="Its UID.")
+    workers: int = Field(ge=1, description="With so many this job continues until the other one trains.")
+    freed: int = Field(0, ge=0, description="Workers that it gave up; 0: it only does without further ones.")
+    since: datetime = Field(description="When. After five minutes it waits no longer for the other job to start.")
+
+
 class Boundary(StatusModel):
     """A planned change that waits for the next report() with a checkpoint."""
 
@@ -623,6 +635,11 @@ class TrainJobStatus(StatusModel):
     )
     growth: Growth | None = Field(
         None, description="An elastic job is about to begin, or to continue with more workers."
+    )
+    gave_way: GaveWay | None = Field(None, description="An elastic job makes room for another one.")
+    gave_way_in_vain: dict[str, datetime] = Field(
+        default_factory=dict,
+        description="By UID: jobs that did not start although this one made room, and when; for an hour they get none.",
     )
     failures: Failures = Field(Failures(), description="The budget, spent.")
     timing: Timing = Field(Timing(), description="What deadlines and back-off are measured by.")

@@ -115,6 +115,7 @@ def pod_view_of(manifest: Manifest, job: str, job_uid: str) -> PodView:
         deleting="deletionTimestamp" in metadata,
         gone_by=time_of(metadata.get("deletionTimestamp")),
         grace_s=metadata.get("deletionGracePeriodSeconds", _own_grace(manifest)),
+        priority=_priority(manifest),
         scheduled=_scheduled(manifest, phase, conditions),
         ready=_holds(conditions, "Ready", phase is PodPhase.RUNNING),
         node=(manifest.get("spec") or {}).get("nodeName"),
@@ -166,6 +167,12 @@ def _own_grace(manifest: Manifest) -> float:
     """The API server writes its default into every pod."""
     grace = (manifest.get("spec") or {}).get("terminationGracePeriodSeconds")
     return contract.DEFAULT_GRACE_S if grace is None else grace
+
+
+def _priority(manifest: Manifest) -> int | None:
+    """What admission made of its priority class."""
+    priority = (manifest.get("spec") or {}).get("priority")
+    return priority if isinstance(priority, int) else None
 
 
 def _scheduled(manifest: Manifest, phase: PodPhase, conditions: Mapping[str, Manifest]) -> bool:

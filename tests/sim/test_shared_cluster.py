@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -103,5 +104,67 @@ def test_a_job_from_start_to_end_is_few_writes(workers: int) -> None:
             progress = 1
             assert len(written) - progress <= workers + 8, written
             assert sim.cluster.pods(NAMESPACE), "finished pods keep their logs"
+
+    run_virtual(main())
+
+
+STORED = {"checkpoint": {"storage": "/checkpoints"}}
+ELASTIC = {"elastic": {"minWorkers": 2, "maxWorkers": 6, "shrinkAfterSeconds": 5, "growAfterSeconds": 5}}
+
+
+async def until_running(sim: Simulation, name: str) -> None:
+    await sim.until(lambda: sim.job(name).status.phase == "Running", f"{name} trains", within_s=180.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("asker", [{"workers": 4}, {"workers": 6, **ELASTIC}], ids=["one size", "elastic"])
+def test_an_elastic_job_makes_room_for_one_that_cannot_start_and_loses_no_step(
+    seed: int, asker: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        async with Simulation(seed=seed, pace=Pace(report=0.5)) as sim:
+            sim.world.capacity = 6
+            sim.cluster.create_job(manifest("first", workers=6, **ELASTIC, **STORED))
+            first = sim.world.training("first")
+            first.length, first.every = 400, 4
+            await until_running(sim, "first")
+            sim.cluster.create_job(manifest("second", **{**asker, **STORED}))
+            second = sim.world.training("second")
+            second.length, second.every = 60, 4
+            await until_running(sim, "second")
+            assert sim.job("first").status.attempt.workers == (2 if asker["workers"] == 4 else 4)
+            job = await sim.until_finished("second", within_s=600.0)
+            assert job.status.holds("Complete")
+            job = await sim.until_finished("first", within_s=1800.0)
+            assert job.status.holds("Complete") and job.status.gave_way is None
+            sizes = [entry.world_size for entry in job.status.history]
+            assert sizes[0] == sizes[-1] == 6 and min(sizes) >= 2, sizes
+            assert job.status.history[0].end_cause == contract.REASON_GAVE_WAY
+            for training in (first, second):
+                assert training.steps == list(range(1, training.length + 1)), "no step was lost"
+            assert (job.status.failures.counted, job.status.failures.preemptions) == (0, 0)
+
+    run_virtual(main())
+
+
+def test_a_job_that_no_room_helps_takes_workers_from_another_once_an_hour_at_most() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.5)) as sim:
+            sim.world.capacity = 6
+            sim.cluster.create_job(manifest("first", workers=6, **ELASTIC, **STORED))
+            first = sim.world.training("first")
+            first.length, first.every = 14400, 4
+            await until_running(sim, "first")
+            sim.cluster.create_job(manifest("second", workers=4))
+            await sim.until(lambda: sim.job("first").status.gave_way is not None, "it made room", within_s=180.0)
+            sim.world.capacity = 2  # somebody else was faster
+            await sim.until(lambda: bool(sim.job("first").status.gave_way_in_vain), "in vain", within_s=600.0)
+            sim.world.capacity = 6
+            await sim.cluster.delete_job(NAMESPACE, "second", sim.job("second").metadata.uid)
+            sim.cluster.create_job(manifest("third", workers=5))  # more than it can do without
+            await asyncio.sleep(1800.0)
+            job = sim.job("first")
+            assert job.status.attempt.workers == 6 and job.status.gave_way is None
+            assert [entry.end_cause for entry in job.status.history].count(contract.REASON_GAVE_WAY) == 1
 
     run_virtual(main())

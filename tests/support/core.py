@@ -27,6 +27,7 @@ from trainjob_operator.core.model import (
     PodPhase,
     PodView,
     ServiceView,
+    Standing,
 )
 from trainjob_operator.core.pods.naming import parse_slots
 
@@ -92,6 +93,7 @@ class World:
     made: int = 0
     listening_since: datetime | None = T0 - timedelta(hours=1)
     refusals: tuple[str, ...] | None = ()
+    neighbours: tuple[Standing, ...] = ()
     mute: set[int] = field(default_factory=set)
     """Slots whose agents are not heard any more."""
 
@@ -123,6 +125,7 @@ class World:
             agents=agents,
             listening_since=listening,
             refusals=refusals,
+            neighbours=self.neighbours,
         )
 
     def turn(self) -> Decision:

@@ -198,6 +198,8 @@ def _below_target(turn: Turn) -> Says:
 
 def _why_below(turn: Turn) -> str | None:
     """What keeps the workers away that are missing."""
+    if turn.status.gave_way is not None:
+        return f"it makes room for TrainJob {turn.status.gave_way.to}"
     if gang.waits_until(turn) is not None:
         return "too few of the others found a node: they are tried again later"
     refused = obstacles.of_refusals(turn.observed.refusals or ()) or obstacles.of_unanswered(turn.observed.unanswered)

@@ -20,7 +20,7 @@ from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.resync import resync
-from trainjob_operator.core.size import edits, pod_actions, slots, start
+from trainjob_operator.core.size import edits, giving_way, pod_actions, slots, start
 from trainjob_operator.core.size.pauses import retry_in
 from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
@@ -53,12 +53,14 @@ def decide(observed: Observed, now: datetime) -> Decision:
             events=tuple(turn.events),
             requeue_after=_requeue(turn),
             why=_why(turn, "finished"),
+            standing=giving_way.standing(turn),
         )
     for rule in RULES:
         if _follow(turn, rule):
             break
     actions = lifecycle.actions_after_end(turn) if turn.outcome else pod_actions.pod_actions(turn)
     status = close(turn, groups.of(turn).ready)
+    standing = giving_way.standing(turn)
     resync(turn)
     return Decision(
         status=status,
@@ -66,7 +68,8 @@ def decide(observed: Observed, now: datetime) -> Decision:
         events=tuple(turn.events),
         requeue_after=_requeue(turn),
         progress_after=turn.progress_due - turn.now if turn.progress_due is not None else None,
-        why=_why(turn, _standing(turn)),
+        why=_why(turn, _as_it_stands(turn)),
+        standing=standing,
     )
 
 
@@ -180,6 +183,7 @@ RULES: tuple[Rule, ...] = (
     meet_deadlines,
     lambda turn: groups.of(turn).give_up(turn),
     edits.take_edits,
+    giving_way.give_way,
     lambda turn: start.scale(turn, beside=groups.of(turn).joins),
     verdict.look_first,
     lambda turn: groups.of(turn).give_back(turn),
@@ -223,7 +227,7 @@ def _requeue(turn: Turn) -> timedelta | None:
     return min(turn.wakes) - turn.now if turn.wakes else None
 
 
-def _standing(turn: Turn) -> str:
+def _as_it_stands(turn: Turn) -> str:
     attempt = turn.status.attempt
     return f"attempt {attempt.number}: {(turn.status.phase or '').lower()}" if attempt else "waiting"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 
 from trainjob_api.contract import (
@@ -57,6 +58,8 @@ class PodView:
     grace_s: float | None = None
     """How long it has from SIGTERM on: the pod's own grace period, of one that is being deleted that of its deletion.
     """
+    priority: int | None = None
+    """That of its priority class; None: none was given."""
     scheduled: bool = True
     ready: bool = True
     node: str | None = None
@@ -147,6 +150,33 @@ class ServiceView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a job stands among those of its namespace, as far as the room is concerned that they share."""
+
+    name: str
+    uid: str
+    created_at: datetime | None = None
+    priority: int | None = None
+    """Of its pods; None: it has none that tell."""
+    requests: tuple[tuple[str, Decimal], ...] = ()
+    """What one of its pods requests, by resource."""
+    lacks: int = 0
+    """Workers without which it cannot begin, and for which there has been no room for a while."""
+    content: bool = True
+    """It trains, or wants no room: suspended, finished."""
+    above: int = 0
+    """Workers that train and that it could do without: it would still have an allowed size."""
+    wants: bool = False
+    """It trains, and further workers of it wait for room."""
+    gave_to: str | None = None
+    """UID of the job that it makes room for."""
+    gave: int = 0
+    """So many workers."""
+    in_vain: frozenset[str] = frozenset()
+    """UIDs of jobs that it makes no room for, since that has not helped them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """One consistent look at a job: the object, its children, and what its agents last said.
 
@@ -170,6 +200,8 @@ class Observed:
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
     unanswered: str | None = None
     """What came instead of an answer to the creates, again and again: 5xx, 429, a time-out."""
+    neighbours: tuple[Standing, ...] = ()
+    """The other jobs of the namespace that have had a turn of this leader's."""
 
 
 # --- Actions ----------------------------------------------------------------------------------------------------------
@@ -235,6 +267,8 @@ class Decision:
     """Progress that is known and not written yet is due then; for that alone nothing of the cluster is read."""
     why: str = ""
     """One sentence; the shell logs it when it changes."""
+    standing: Standing | None = None
+    """What the other jobs of the namespace are to know of it; None: nothing, it is being deleted or is not ours."""
 
 
 # --- Words for agents -------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from trainjob_operator.loop.creates import Creates, a_share
 from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
 from trainjob_operator.loop.leaving import Leaving
 from trainjob_operator.loop.means import Hears, Means, Turn
+from trainjob_operator.loop.neighbourhood import Neighbourhood
 from trainjob_operator.loop.neighbours import Claimed
 from trainjob_operator.loop.observe import Sight, complete, confirm, read
 from trainjob_operator.loop.progress_writer import ProgressWriter
@@ -79,6 +80,7 @@ class Reconciler:
         self._queue: WorkQueue[JobKey] = WorkQueue(self._clock, self._rng, share=share)
         self._known = Known()
         self._leaving = Leaving()
+        self._neighbourhood = Neighbourhood()
         self._progress = ProgressWriter(means, self._known, self, self._hears)
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
@@ -233,6 +235,8 @@ class Reconciler:
         job = await self._apply(key, observed, decision)
         self._queue.succeeded(key)
         self._progress.put_off(key, decision)
+        for other in self._neighbourhood.note(key, decision.standing):
+            self._queue.add(other)
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
         self._known.rest(key)
@@ -298,6 +302,7 @@ class Reconciler:
             await confirm(self._cluster, observed.job)
         # What was seen is committed too: after a restart agents hear of the running attempt without a write.
         self._coordinator.commit(observed.job, observed.pods)
+        observed = replace(observed, neighbours=self._neighbourhood.of(key))
         decision = decide(observed, self._clock.steady())
         strange = strangers(observed)
         if not {pod.uid for pod in strange} <= self._strangers.get(key, frozenset()):
@@ -391,6 +396,7 @@ class Reconciler:
         self._removals.pop(key, None)
         self._progress.forget(key)
         self._known.gone(key)
+        self._neighbourhood.forget(key)
         self._queue.succeeded(key)
 
     def _say(self, key: JobKey, why: str) -> None:

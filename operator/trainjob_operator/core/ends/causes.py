@@ -96,6 +96,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_CANCELLED: replace(_PLANNED, restart=False),
     contract.REASON_SCALED: _PLANNED,
     contract.REASON_RESIZED: _PLANNED,
+    contract.REASON_GAVE_WAY: _PLANNED,
     contract.REASON_RESTART_REQUESTED: _PLANNED,
     contract.REASON_SPEC_CHANGED: _PLANNED,
     # Why an attempt began.

@@ -18,6 +18,7 @@ from trainjob_operator.core.lifecycle import end_attempt
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
+from trainjob_operator.core.size import room
 from trainjob_operator.core.size.least import least
 from trainjob_operator.core.turn import Turn
 
@@ -63,6 +64,8 @@ def give_back(turn: Turn, starting: Sequence[int]) -> Answer:
 def waits_until(turn: Turn) -> datetime | None:
     """When the next try to get all workers comes; None: nothing is waited for."""
     retry_at = turn.status.timing.gang_retry_at
+    if room.given_to(turn.job.metadata.uid, turn.observed.neighbours):
+        return None  # others have just made room
     return None if retry_at is None or turn.now >= aware(retry_at) else aware(retry_at)
 
 

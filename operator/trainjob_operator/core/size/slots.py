@@ -16,7 +16,7 @@ from trainjob_operator.core.ends.silence import find_lost
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, pod_name
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.edits import drop_outdated
-from trainjob_operator.core.size.least import least
+from trainjob_operator.core.size.least import least, wished
 from trainjob_operator.core.size.pauses import backs_off_until, retry_in
 from trainjob_operator.core.turn import Turn
 
@@ -34,7 +34,7 @@ def settle_slots(turn: Turn) -> Answer:
         if waits is None:
             turn.change(timing=turn.status.timing.model_copy(update={"gang_retry_at": None}))
     turn.change(slots=format_slots(kept))
-    if waits is not None and len(kept) < turn.spec.workers:
+    if waits is not None and len(kept) < wished(turn):
         return gang.hold(waits)
     if wanted > 0 and backs_off is not None:
         return Hold(why=f"new workers come from {backs_off:%H:%M:%S} UTC on", until=backs_off)
@@ -48,7 +48,7 @@ def _wanted(turn: Turn, kept: list[int], waits: bool) -> int:
     if turn.status.verdict is not None:
         return 1 - len(kept)  # one worker looks whether the job is complete
     # While there is no room to grow, a lost worker of what goes on is replaced all the same.
-    return (least(turn) if waits and kept else 0 if waits else turn.spec.workers) - len(kept)
+    return (least(turn) if waits and kept else 0 if waits else wished(turn)) - len(kept)
 
 
 def _kept(turn: Turn) -> list[int]:
@@ -67,7 +67,7 @@ def _kept(turn: Turn) -> list[int]:
     kept = drop_outdated(turn, kept)
     return sorted(
         sorted(kept, key=lambda slot: (slot not in members, slot not in turn.kids.live, slot))[
-            : max(turn.spec.workers, len(members))
+            : max(wished(turn), len(members))
         ]
     )
 

@@ -21,7 +21,7 @@ from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
 from trainjob_operator.core.size import elastic, gang
 from trainjob_operator.core.size.edits import outdated
-from trainjob_operator.core.size.least import least
+from trainjob_operator.core.size.least import least, wished
 from trainjob_operator.core.size.pauses import backs_off_until
 from trainjob_operator.core.size.slots import take_slots
 from trainjob_operator.core.turn import Turn
@@ -44,30 +44,30 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
         return None  # something broke, and is to be told and counted before anything planned ends the attempt
     members, growth = turn.members(), turn.status.growth
     turn.change(growth=None)  # unless it is found again to be under way
-    if turn.spec.workers > len(members) and beside and not make.is_plain(turn.make):
+    if wished(turn) > len(members) and beside and not make.is_plain(turn.make):
         return _grow(turn, members, growth)
-    return None if turn.spec.workers == len(members) else _end_scaled(turn, members)
+    return None if wished(turn) == len(members) else _end_scaled(turn, members)
 
 
 def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer:
     """With all that somebody wishes as soon as they are up; an elastic job also with a part of them, or with those that
     it had to do without, once they have been up for a while: since `growth` began.
     """
-    wished, team, may_change_size = turn.spec.workers, _team(turn), turn.spec.elastic is not None
+    most, team, may_change_size = wished(turn), _team(turn), turn.spec.elastic is not None
     late = missing(turn, team)
     if may_change_size and outdated(turn, members):
         # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
-        why = f"the spec was edited: {len(members)} of {wished} workers train on, since to grow would replace them"
+        why = f"the spec was edited: {len(members)} of {most} workers train on, since to grow would replace them"
         return Hold(why=why, event=Waker.EDIT)
-    if len(team) == wished and not late.slots and (elastic.is_raised(turn) or not may_change_size):
+    if len(team) == most and not late.slots and (elastic.is_raised(turn) or not may_change_size):
         return _end_scaled(turn, members)
     ready = [slot for slot in team if slot not in late.slots]
     at = elastic.grows_at(turn, members, ready, growth)
     if at is None:
-        why = f"training continues with {len(members)} of {wished} workers while the others are missing"
+        why = f"training continues with {len(members)} of {most} workers while the others are missing"
         return Hold(why=why, until=late.until, event=Waker.AGENT)
     if turn.now < at:
-        why = f"{len(ready)} of {wished} workers are up: training continues with more of them from {at:%H:%M:%S} UTC on"
+        why = f"{len(ready)} of {most} workers are up: training continues with more of them from {at:%H:%M:%S} UTC on"
         return Hold(why=why, until=at, event=Waker.AGENT)
     size = defaults.largest_size(turn.spec, len(ready))
     return _end_resized(turn, contract.REASON_RESIZED, f"{size} workers are up, the attempt had {len(members)}")
@@ -149,7 +149,7 @@ def begin_with_agents(turn: Turn) -> Answer:
         return before
     team = _team(turn)
     late = missing(turn, team)
-    if late.slots or len(team) < turn.spec.workers:
+    if late.slots or len(team) < wished(turn):
         smaller = _team_of_a_size(turn, team, late.slots)
         if isinstance(smaller, Hold):
             return smaller
@@ -193,7 +193,7 @@ def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> t
 
 
 def _team(turn: Turn) -> tuple[int, ...]:
-    return parse_slots(turn.status.slots)[: turn.spec.workers]
+    return parse_slots(turn.status.slots)[: wished(turn)]
 
 
 def _parting_agents(turn: Turn) -> list[AgentView]:
