@@ -190,6 +190,15 @@ def test_history_shows_each_report(here: Shell) -> None:
     assert [row["position"] for row in rows] == [2]
 
 
+def test_a_run_that_there_never_was_is_told_with_those_that_there_were(here: Shell) -> None:
+    remember(here)
+    here.run("uid-2")
+    refused = here.tj("history", "digits", "--run", "9")
+    assert refused.code == contract.CLI_NOT_FOUND
+    assert "digits has no run 9" in refused.err and "of these: 1, 2" in refused.err
+    assert "ATTEMPT" not in refused.out
+
+
 @pytest.mark.parametrize("output", [[], ["-o", "json"]], ids=["text", "json"])
 def test_the_attempts_of_a_job_without_storage_are_an_answer(here: Shell, output: list[str]) -> None:
     goodput = {"at": "2030-01-01T00:00:00Z", "settledAt": "2030-01-01T00:00:00Z", "summary": "75.0%"}
@@ -337,7 +346,7 @@ def test_gpus_are_each_workers_and_beside_a_manifest_win(here: Shell) -> None:
     assert "resources" not in built("x.py")["template"]["spec"]["containers"][0]
     (here.folder / "x.py").write_text("")
     refused = here.tj("run", "x.py", "--gpus", "64", "--dry-run")
-    assert refused.code == contract.CLI_ERROR and "lower --gpus or --workers" in refused.err
+    assert refused.code == contract.CLI_ERROR and "lower --gpus or --workers, or train on" in refused.err
 
 
 def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
@@ -350,6 +359,17 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
     assert document["metadata"]["name"] == "new" and document["spec"]["workers"] == 3
     assert "nothing was started" in shown.err and records.find_all() == ([], [])
     assert "does not exist" in here.tj("run", "y.py", "--dry-run").err
+    refused = here.tj("run", "x.py", "--track", "comet", "--dry-run")
+    assert refused.code == contract.CLI_USAGE and "there is no tracker 'comet'" in refused.err
+
+
+def test_a_checkpoint_that_is_not_there_starts_nothing(here: Shell) -> None:
+    remember(here)
+    here.save("1-1-1")
+    (here.folder / "x.py").write_text("")
+    refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run")
+    assert refused.code == contract.CLI_ERROR and "--resume-from: there is no folder" in refused.err
+    assert "near it: 1-1-1" in refused.err
 
 
 def test_verbose_is_a_variable_that_a_user_may_set(here: Shell) -> None:

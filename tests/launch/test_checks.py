@@ -11,14 +11,15 @@ import pytest
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import checks
+from trainjob.screen.asked import Asker
 from trainjob_api.validation import InvalidTrainJob
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
 
 
-def check(tmp_path: Path, *command: str, **more: object) -> None:
+def check(tmp_path: Path, *command: str, asker: Asker = Asker.MANIFEST, **more: object) -> None:
     job = jobs.from_script(jobs.ScriptJob(command=command, **more))  # type: ignore[arg-type]
-    checks.check(job, ENVIRONMENT, str(tmp_path))
+    checks.check(job, ENVIRONMENT, str(tmp_path), asker)
 
 
 def script(tmp_path: Path, text: str) -> str:
@@ -93,6 +94,33 @@ def test_a_full_storage_is_called_full() -> None:
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="2 GPUs for 2 ranks, and no GPU is visible"):
         check(tmp_path, sys.executable, script(tmp_path, ""), workers=2, gpus_per_worker=1)
+
+
+@pytest.mark.parametrize(
+    ("asker", "said", "unsaid"),
+    [
+        (Asker.SHELL, "lower --gpus or --workers, or train on the CPU with --gpus 0", "use_gpu"),
+        (Asker.PYTHON, "lower ScalingConfig.num_workers, or train on the CPU with use_gpu=False", "--gpus"),
+        (Asker.MANIFEST, "lower spec.workers or the container's limit of nvidia.com/gpu", "use_gpu"),
+    ],
+)
+def test_too_many_gpus_are_told_in_the_words_of_who_asked(tmp_path: Path, asker: Asker, said: str, unsaid: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        check(tmp_path, sys.executable, script(tmp_path, ""), asker=asker, workers=2, gpus_per_worker=1)
+    assert said in str(caught.value) and unsaid not in str(caught.value)
+
+
+def test_a_start_point_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "1-1-8").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "1-1-8" / "model.pt").write_text("x")
+    absent = str(tmp_path / "checkpoints" / "1-1-9")
+    for asker, name in ((Asker.SHELL, "--resume-from"), (Asker.PYTHON, "resume_from_checkpoint")):
+        with pytest.raises(LaunchError) as caught:
+            check(tmp_path, sys.executable, script(tmp_path, ""), asker=asker, resume_from=absent)
+        assert str(caught.value).startswith(f"{name}: there is no folder {absent}")
+        assert "near it: 1-1-8" in str(caught.value)
+    with pytest.raises(LaunchError, match=r"has no \.trainjob/"):
+        check(tmp_path, sys.executable, script(tmp_path, ""), resume_from=absent.replace("1-1-9", "1-1-8"))
 
 
 def test_an_invalid_object_is_refused_as_kubectl_would(tmp_path: Path) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trainjob
-from trainjob import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig
+from trainjob import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TorchConfig, TorchTrainer
 from trainjob.cli.ending import retry
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
-from trainjob.launch import ConfigError
+from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch import job as jobs
 from trainjob.launch.handover import payload
 from trainjob.screen.failure import Retry, advice, next_steps
@@ -48,6 +50,58 @@ def test_a_misspelt_argument_is_told(made: Any, given: dict[str, Any], said: str
     with pytest.raises(TypeError) as caught:
         made(**given)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in trainjob.__all__
+        if inspect.isfunction(thing := getattr(trainjob, name)) and inspect.signature(thing).parameters
+    ],
+)
+def test_every_function_tells_of_an_argument_that_it_does_not_have(name: str) -> None:
+    thing = getattr(trainjob, name)
+    known = list(inspect.signature(thing).parameters)
+    with pytest.raises(TypeError, match=rf"{name}\(\) has no argument 'nosuchthing'[:;]"):
+        thing(**dict.fromkeys(known), nosuchthing=1)
+
+
+def test_settings_that_were_given_by_their_place_are_told_by_their_name() -> None:
+    for made in (lambda: TorchTrainer(print, ScalingConfig()), lambda: RunConfig("digits")):
+        with pytest.raises(TypeError, match="by name") as caught:
+            made()
+        assert "scaling_config=..." in str(caught.value) or "name, storage_path" in str(caught.value)
+
+
+def test_a_callback_with_a_misspelt_hook_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"Typo\.after_raport is never called; did you mean after_report\?"):
+        type("Typo", (trainjob.UserCallback,), {"after_raport": lambda self: None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        type("Fine", (trainjob.UserCallback,), {"after_report": lambda self: None, "after_all": lambda self: None})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: TorchTrainer(print, backend="kubernetes"), "backend='kubernetes': give trainjob.Kubernetes(image=\""),
+        (lambda: trainjob.Result.from_path("s3://"), "s3:// names no bucket: give s3://bucket/folder"),
+        (lambda: TorchTrainer.restore("s3://"), "s3:// names no bucket: give s3://bucket/folder"),
+    ],
+)
+def test_a_value_that_cannot_be_says_what_could(call: Any, said: str) -> None:
+    with pytest.raises(Exception) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_without_a_kubeconfig_python_hears_what_a_shell_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LaunchError, match=r"no kubeconfig: ~/\.kube/config does not exist, and KUBECONFIG is not set"):
+        trainjob.ClusterRun.attach("digits")
 
 
 def test_metrics_as_keywords_are_told_how_they_travel() -> None:

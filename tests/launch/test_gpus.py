@@ -12,6 +12,7 @@ import pytest
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import checks, gpus
+from trainjob.screen.asked import Asker
 from trainjob_api.v1alpha1 import TrainJob
 
 
@@ -35,13 +36,13 @@ def test_pods_get_their_own_devices_and_give_them_back() -> None:
 
 
 def test_more_than_there_are_is_refused_with_the_way_out() -> None:
-    gpus.check(2, ["0", "1"], 2)
+    gpus.check(2, ["0", "1"], 2, Asker.PYTHON)
     with pytest.raises(LaunchError, match=r"1 GPU for 1 rank, and no GPU"):
-        gpus.check(1, [], 1)
+        gpus.check(1, [], 1, Asker.PYTHON)
     with pytest.raises(LaunchError, match=r"4 GPUs for 4 ranks, and 2 visible.*num_workers"):
-        gpus.check(4, ["0", "1"], 4)
+        gpus.check(4, ["0", "1"], 4, Asker.PYTHON)
     with pytest.raises(LaunchError, match="no GPU is visible"):
-        gpus.check(1, [], 1)
+        gpus.check(1, [], 1, Asker.PYTHON)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
-        raise CommandError(message, next_step=f"`{self.prog} --help` shows the options", code=CLI_USAGE)
+        next_step = f"`{self.prog} --help` shows the options"
+        if "required:" in message and message.split()[-1] in ("NAME", "JOB"):
+            next_step += ", `tj list` shows this machine's jobs"
+        raise CommandError(message, next_step=next_step, code=CLI_USAGE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A command that does not exist, with the nearest one instead of the whole list."""

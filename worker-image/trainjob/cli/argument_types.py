@@ -56,6 +56,13 @@ def workers(text: str) -> int:
     return found
 
 
+def given(text: str) -> str:
+    """Not empty, as the value of a shell's variable that is not set is."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: give a value, or leave the option out (is its variable set?)")
+    return text
+
+
 def assignment(text: str) -> tuple[str, str]:
     """`NAME=VALUE`."""
     name, equals, value = text.partition("=")

@@ -11,7 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli.argument_parser import cluster_access, output
-from trainjob.cli.argument_types import age, at_least, seconds, words
+from trainjob.cli.argument_types import age, at_least, given, seconds, words
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands, Parser
@@ -188,7 +188,10 @@ def _name(parser: Parser) -> None:
 
 def _storage(parser: Parser) -> None:
     parser.add_argument(
-        "--storage", metavar="PATH", help="where the job was stored, if several jobs of this machine have that name"
+        "--storage",
+        metavar="PATH",
+        type=given,
+        help="where the job was stored, if several jobs of this machine have that name",
     )
 
 

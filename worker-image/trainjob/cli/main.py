@@ -62,7 +62,8 @@ def _dispatch(argv: list[str]) -> int:
             raise launchers.refusal(
                 args.command, script, words, script_args, lambda line: parser.parse_known_args(line)[1]
             )
-        raise slips.unknown(args.command, grammar.options(parser, args.command), script, unknown)
+        known = grammar.options(parser, args.command)
+        raise slips.unknown(args.command, known, script, unknown, getattr(args, "what", None) or "JOB")
     if args.command not in ("run", "submit") and script_args:
         raise CommandError(
             f"`tj {args.command}` takes nothing after --",

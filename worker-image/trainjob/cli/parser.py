@@ -19,7 +19,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import WORKERS, at_least, keeping, workers
+from trainjob.cli.argument_types import WORKERS, at_least, given, keeping, workers
 from trainjob.cli.checkpoints import parser as checkpoints_parser
 from trainjob.cli.cluster import cluster_parser
 
@@ -118,6 +118,7 @@ def _add_run(commands: Commands) -> None:
     what.add_argument(
         "--name",
         metavar="NAME",
+        type=given,
         help="name of the job; a run of the same name resumes where the last one stopped (default: a new one for each)",
     )
     environment(what)
@@ -156,6 +157,7 @@ def _add_run(commands: Commands) -> None:
     saved.add_argument(
         "--storage",
         metavar="PATH",
+        type=given,
         help="folder for checkpoints and history, relative to this directory, or s3://bucket/folder (default: "
         "~/trainjob_results)",
     )

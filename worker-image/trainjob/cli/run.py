@@ -36,6 +36,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
     started = time.monotonic()
     job = build(args)
+    if args.track and (args.dry_run or args.detach):
+        # Of what is refused the person at this terminal hears, not the log of a background job.
+        from trainjob.cli.tracking import Tracking
+
+        Tracking(args.track, job)
     if args.dry_run:
         return _dry_run(args, job)
     if args.detach:
@@ -71,7 +76,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
 
     try:
         job = checks.fitted(job, backend.base_environment())
-        checks.check(job, backend.base_environment(), os.getcwd())
+        checks.check(job, backend.base_environment(), os.getcwd(), ending.asker(args))
     except LaunchError as error:
         raise CommandError(str(error), next_step=CORRECT) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
@@ -82,12 +87,13 @@ def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
 
 def _detach(args: argparse.Namespace, job: TrainJob) -> int:
     """The same words again, with the name that this command would have made."""
-    if args.in_process or args.file == "-" or defaults.job_storage(job) is None:
-        raise CommandError(
-            "--detach needs a process of its own, a manifest that can be read again, and storage",
-            next_step="leave --in-process out, give -f a file, and --storage a folder",
-            code=CLI_USAGE,
-        )
+    for hinders, said, next_step in (
+        (args.in_process, "a process of its own", "leave --in-process out"),
+        (args.file == "-", "a manifest that can be read again", "give -f a file"),
+        (defaults.job_storage(job) is None, "storage, by which it is found again", "give --storage a folder"),
+    ):
+        if hinders:
+            raise CommandError(f"--detach needs {said}", next_step=next_step, code=CLI_USAGE)
     from trainjob.cli.local import detach
 
     words = list(itertools.takewhile(lambda word: word != "--", args.words))

@@ -22,7 +22,7 @@ COMMANDS = {
         "kill": "stop",
         "describe": "status",
         "info": "status",
-        "explain": "history",
+        "explain": "status",
         "remove": "rm",
         "start": "run",
         "train": "run",
@@ -58,8 +58,13 @@ OPTIONS = {
     "run": {**_LAUNCH, "-n": "--workers", **dict.fromkeys(_RANKS, "--workers")},
     "submit": {**_LAUNCH, **dict.fromkeys(_RANKS, "--processes-per-worker")},
     "scale": dict.fromkeys(("--workers", "--replicas"), "the number by itself: `tj scale NAME 4`"),
+    "checkpoints": {"--keep-best": "`tj rm {job} --keep-best`"},
 }
-"""Options of other tools by our command, and ours. On this machine each rank is a worker, on a cluster each pod."""
+"""Options of other tools, or of another command of ours, by our command; and ours. On this machine each rank is a
+worker, on a cluster each pod."""
+
+WORDS = {"model": "--best is the best by the job's own score; by another metric: --metric {word} --mode min (or max)"}
+"""By our command, what somebody means who gives a word too many."""
 
 ON_A_CLUSTER = (
     "--image",
@@ -86,8 +91,12 @@ def is_ranks(option: str) -> bool:
     return option in _RANKS
 
 
-def unknown(command: str | None, options: Sequence[str], script: str | None, words: Sequence[str]) -> CommandError:
-    """For words that no option takes. A misspelt option is told from one that was meant for the script."""
+def unknown(
+    command: str | None, options: Sequence[str], script: str | None, words: Sequence[str], job: str = "JOB"
+) -> CommandError:
+    """For words that no option takes. A misspelt option is told from one that was meant for the script. `job`: which
+    the command is about.
+    """
     named = f"tj {command}" if command else "tj"
     of_the_script = "; arguments for the script go after --" if script is not None else ""
     for word in words:
@@ -105,12 +114,14 @@ def unknown(command: str | None, options: Sequence[str], script: str | None, wor
         ours = written or OPTIONS.get(command or "", {}).get(name) or (near[0] if near else None)
         if ours is not None:
             return CommandError(
-                f"there is no option {name}; did you mean {ours}?",
+                f"there is no option {name}; did you mean {ours.format(job=job)}?",
                 next_step=f"`{named} --help` shows the options{of_the_script}",
                 code=CLI_USAGE,
             )
     said = " ".join(words)
     next_step = f"`{named} --help` shows the options"
+    if command in WORDS and not words[0].startswith("-"):
+        next_step = WORDS[command].format(word=words[0])
     if script is not None:
         next_step = f"arguments for the script go after --: {named} {script} ... -- {said}"
     return CommandError(f"unknown: {said}", next_step=next_step, code=CLI_USAGE)

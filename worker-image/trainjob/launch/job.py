@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob.launch.errors import ConfigError
+from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob.launch.handover.config import CheckpointConfig, RunConfig, ScalingConfig, TorchConfig
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import (
@@ -276,9 +276,11 @@ def storage_root(path: str | os.PathLike[str]) -> str:
 
 def folders_of(path: str | os.PathLike[str]) -> list[str]:
     """Where a run's folder may lie: at `path`, or, if that is a storage path and the name that the run was given, where
-    such a run of this machine is.
+    such a run of this machine is. Raises LaunchError.
     """
     folder = storage_root(path).rstrip("/")
+    if folder == "s3:":
+        raise LaunchError("s3:// names no bucket: give s3://bucket/folder")
     above, given = os.path.split(folder)
     return [folder, *([os.path.join(above, LOCAL_NAMESPACE, job_name(given))] if above and given else [])]
 

@@ -325,7 +325,9 @@ def _of_backend(given: Kubernetes | None) -> Kubernetes | None:
         return None
     from trainjob.launch.cluster.kubernetes import Kubernetes
 
-    return given if isinstance(given, Kubernetes) else _of(Kubernetes, "backend", given)
+    if not isinstance(given, Kubernetes):
+        raise ConfigError("backend", given, 'give trainjob.Kubernetes(image="..."), or leave it out for this machine')
+    return given
 
 
 def _reached(backend: Kubernetes | None) -> dict[str, str] | None:

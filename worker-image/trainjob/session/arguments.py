@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import Any, Callable, Dict, Mapping, Sequence, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,12 +17,13 @@ def told(function: F) -> F:
     """The function, whose unknown keywords are told. Of one whose first argument is a dict of metrics the way out is
     that dict.
     """
-    known = frozenset(inspect.signature(function).parameters)
+    names = list(inspect.signature(function).parameters)
+    known, travels = frozenset(names), function.__name__ if names[0] == "metrics" else ""
 
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         if not known.issuperset(given):
-            _refuse(f"{function.__name__}()", given, sorted(known), travels=function.__name__)
+            _refuse(f"{function.__name__}()", given, names, travels=travels)
         return function(*args, **given)
 
     return cast(F, checked)
@@ -35,17 +37,29 @@ def told_of(ways_out: Mapping[str, Mapping[str, str]]) -> Callable[[C], C]:
 
 
 def _told_of(made: C, ways_out: Mapping[str, str]) -> C:
-    names = list(inspect.signature(made).parameters)
+    parameters = inspect.signature(made).parameters
+    names = list(parameters)
+    placed = sum(each.kind is not each.KEYWORD_ONLY for each in parameters.values())
     before: Callable[..., None] = made.__init__  # type: ignore[misc]  # its own, or the one that it inherits
 
     @functools.wraps(before)
     def checked(self: Any, *args: Any, **given: Any) -> None:
         if not set(given) <= set(names):
             _refuse(made.__name__, given, names, ways_out=ways_out)
+        if len(args) > placed:
+            raise TypeError(f"{made.__name__}: {_by_name(args[placed], names[placed:])}")
         before(self, *args, **given)
 
     type.__setattr__(made, "__init__", checked)
     return made
+
+
+def _by_name(value: Any, names: Sequence[str]) -> str:
+    """For a value in a place that takes none. A ScalingConfig is the `scaling_config`."""
+    likely = re.sub(r"(?<!^)(?=[A-Z])", "_", type(value).__name__).lower()
+    if likely in names:
+        return f"give the {type(value).__name__} by name, {likely}=..."
+    return f"give the value {value!r} by name, as one of {', '.join(names)}"
 
 
 def _refuse(

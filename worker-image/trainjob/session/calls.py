@@ -240,6 +240,7 @@ def reported_epoch() -> Optional[int]:
     return _position.epoch
 
 
+@told
 def barrier(timeout_s: Optional[float] = None) -> None:
     """Wait for all ranks. Raises RankGoneError, BarrierTimeoutError (after `timeout_s`; absent: no limit),
     BarrierMismatchError.
@@ -254,6 +255,7 @@ def barrier(timeout_s: Optional[float] = None) -> None:
     _position.heard(reply)
 
 
+@told
 def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     """Rank 0's `data` on every rank (what the others pass is ignored), also without torch.distributed.
 

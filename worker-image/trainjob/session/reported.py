@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from trainjob import session
 from trainjob.session import calls
+from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.link import link
 from trainjob_api import nonfinite
@@ -56,6 +57,7 @@ class ReportedCheckpoint(NamedTuple):
     """How its validation stands; all that are listed are committed."""
 
 
+@told
 def get_all_reported_checkpoints(
     consistency_mode: Any = None, timeout_s: Optional[float] = None
 ) -> List[ReportedCheckpoint]:

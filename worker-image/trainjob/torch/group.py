@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Optional
 
 from trainjob.session import milestones
+from trainjob.session.arguments import told
 from trainjob.session.errors import TrainJobError
 from trainjob_api import contract
 
@@ -19,6 +20,7 @@ DEFAULT_TIMEOUT_S = 1800.0
 """torch's own, and that of spec.rendezvous.timeoutSeconds."""
 
 
+@told
 def init_process_group(backend: Optional[str] = None, timeout_s: Optional[float] = None) -> None:
     """Bring torch.distributed up, unless it is: with one rank too, so that collectives work at every size.
 

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from trainjob.session import calls, rank_state
+from trainjob.session.arguments import told
 from trainjob.torch import reproducible, samplers, transfer
 from trainjob.torch.dealing import Dealing
 from trainjob.torch.device import get_device
@@ -30,6 +31,7 @@ from trainjob.torch.seeded import SeededDataset
 KIND = "data-loader"
 
 
+@told
 def prepare_data_loader(
     data_loader: DataLoader[Any],
     add_dist_sampler: bool = True,

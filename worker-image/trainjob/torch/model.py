@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Set, Union
 
+from trainjob.session.arguments import told
 from trainjob.torch import reproducible
 from trainjob.torch.device import get_device
 from trainjob.torch.group import init_process_group
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 STRATEGIES = ("ddp", "fsdp")
 
 
+@told
 def prepare_model(
     model: torch.nn.Module,
     move_to_device: Union[bool, torch.device, str] = True,

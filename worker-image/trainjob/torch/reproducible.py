@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, Optional
 
 from trainjob.session import rank_state
+from trainjob.session.arguments import told
 from trainjob.torch.place import place
 
 PROVIDER = "random"
@@ -39,6 +40,7 @@ class _State:
 _state = _State()
 
 
+@told
 def enable_reproducibility(seed: int = 0, *, same_on_all_ranks: bool = False) -> None:
     """Seed python, numpy and torch, choose deterministic algorithms, and keep random states with each checkpoint.
 

@@ -252,12 +252,24 @@ def _resumes(
     return start.manifest.id, None if start.uri == store.uri(layout.folder(start.manifest.id)) else start.uri, why
 
 
+def _near(where: str) -> str:
+    """What lies beside a folder of this machine that is not there, and has such a name."""
+    from difflib import get_close_matches
+
+    above, name = os.path.split(where)
+    try:
+        found = get_close_matches(name, os.listdir(above), 3, cutoff=0.5)
+    except OSError:
+        return ""
+    return f" (near it: {', '.join(found)})" if found else ""
+
+
 def _no_checkpoint(folder: Store) -> str:
     where = folder.uri()
     inside = dict(folder.names(""))
     if not inside:
         return (
-            f"resumeFrom: there is no folder {where}, or nothing in it. Give the path of a checkpoint: "
+            f"resumeFrom: there is no folder {where}, or nothing in it{_near(where)}. Give the path of a checkpoint: "
             "<storage>/<namespace>/<job>/checkpoints/<id>."
         )
     if layout.CHECKPOINTS in inside or layout.RUNS in inside:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect
+from trainjob.cli.local.listing import check_states
 from trainjob.screen import table, wording
 from trainjob_api import contract
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from trainjob.launch.cluster.api import Manifest
 
 HEADER = ("NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "REPORT", "RESTARTS", "AGE")
+STATES = ("New", "Pending", "Starting", "Running", "Restarting", "Suspended", "Cancelled", "Complete", "Failed")
 WIDE = ("ATTEMPT", "REASON", "METRIC", "CHECKPOINT")
 
 
 def listing(args: argparse.Namespace) -> int:
     """Print the jobs."""
+    check_states(args.status or (), STATES)
     place = connect.connect(args)
     from trainjob.launch.cluster import jobs_api
 

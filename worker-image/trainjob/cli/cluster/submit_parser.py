@@ -14,7 +14,7 @@ from trainjob.cli.argument_parser import (
     restart_rules,
     script,
 )
-from trainjob.cli.argument_types import WORKERS, at_least, label, secret_key, toleration, volume, workers
+from trainjob.cli.argument_types import WORKERS, at_least, given, label, secret_key, toleration, volume, workers
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands
@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
     what.add_argument(
         "--image", metavar="IMAGE", help="image of the pods: Python 3.9 or newer and what the script imports"
     )
-    what.add_argument("--name", metavar="NAME", help="name of the job (default: a new one each time)")
+    what.add_argument("--name", metavar="NAME", type=given, help="name of the job (default: a new one each time)")
     environment(what)
     what.add_argument(
         "--code",
@@ -81,6 +81,7 @@ def add(commands: Commands) -> None:
     saved.add_argument(
         "--storage",
         metavar="PATH",
+        type=given,
         help="folder for checkpoints inside the pods, on a volume that all of them mount, or s3://bucket/folder "
         "(default: none)",
     )

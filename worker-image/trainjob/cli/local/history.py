@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.reading import runs
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.screen import clock, table, wording
@@ -22,6 +24,8 @@ def history(args: argparse.Namespace) -> int:
     """Print the attempts of its last start, then the newest run's reports, or those of `--run`."""
     record = find.find(args)
     job = find.job_of(record)
+    if args.run is not None and record.folder is not None:
+        _check_run(record.name, record.folder, args.run)
     told: Sequence[str] = ()
     if job is not None and args.output == "json":
         told = [json.dumps(row) for row in clock.as_json(job.status)]
@@ -31,12 +35,10 @@ def history(args: argparse.Namespace) -> int:
         print(line)
     if record.folder is None:
         return _without_reports(record.name, told)
-    try:
+    with _told(record.name):
         store = catalogue.open_store(record.folder)
         run = args.run or catalogue.latest_run(store)
         rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
-    except StoreError as error:
-        raise CommandError(str(error), next_step=f"`tj status {record.name}` shows where it stores") from None
     if args.tail is not None:
         rows = rows[-args.tail :] if args.tail else []
     if args.output == "json":
@@ -48,6 +50,26 @@ def history(args: argparse.Namespace) -> int:
     else:
         print(f"{record.name} has reported nothing" + ("" if run is None else f" in run {run}"))
     return CLI_OK
+
+
+def _check_run(name: str, folder: str, run: int) -> None:
+    """Raises CommandError for one that there never was."""
+    with _told(name):
+        found = runs.numbers(catalogue.open_store(folder))
+    if run not in found:
+        raise CommandError(
+            f"{name} has no run {run}",
+            next_step="of these: " + ", ".join(str(each) for each in found) if found else f"`tj status {name}`",
+            code=CLI_NOT_FOUND,
+        )
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise CommandError(str(error), next_step=f"`tj status {name}` shows where it stores") from None
 
 
 def _without_reports(name: str, told: Sequence[str]) -> int:

@@ -8,7 +8,9 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 
+from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.launch.local.kept import note
 from trainjob.launch.local.kept.note import Note
@@ -16,7 +18,7 @@ from trainjob.launch.local.registry import records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import table, wording
 from trainjob.screen.asked import Asker
-from trainjob_api.contract import CLI_OK
+from trainjob_api.contract import CLI_OK, CLI_USAGE
 
 HEADER = ("NAME", "STATUS", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
 WIDE = ("SIZE", "METRIC", "COMMAND")
@@ -24,6 +26,7 @@ WIDE = ("SIZE", "METRIC", "COMMAND")
 
 def listing(args: argparse.Namespace) -> int:
     """Print the jobs."""
+    check_states(args.status or (), records.STATES)
     known, damaged = records.find_all()
     every = len(known)
     if args.status:
@@ -49,6 +52,19 @@ def listing(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return CLI_OK
+
+
+def check_states(asked: Sequence[str], states: Sequence[str]) -> None:
+    """Of `--status`. Raises CommandError for a word that no job ever shows."""
+    words = [each.lower() for each in states]
+    for word in asked:
+        if word not in words:
+            near = wording.nearest(word, words, 1)
+            raise CommandError(
+                f"there is no state {word}" + (f"; did you mean {near[0]}?" if near else ""),
+                next_step=f"a job is {', '.join(states[:-1])} or {states[-1]}",
+                code=CLI_USAGE,
+            )
 
 
 def warm(kept: Note) -> str:

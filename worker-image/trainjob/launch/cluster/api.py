@@ -294,8 +294,9 @@ def _context(contexts: tuple[list[Manifest], Manifest], wanted: str | None, wher
 
 def _no_config(where: str, context: str | None, error: Exception) -> ApiError:
     if not _exists(where):
+        unset = ", and KUBECONFIG is not set" if where == DEFAULT_KUBECONFIG else ""
         return ApiError(
-            f"there is no kubeconfig: {where} does not exist",
+            f"there is no kubeconfig: {where} does not exist{unset}",
             next_step="name one with --kubeconfig or KUBECONFIG; your cluster's provider says how to get it",
         )
     return ApiError(

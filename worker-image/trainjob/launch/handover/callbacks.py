@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -78,6 +80,14 @@ class UserCallback:
     run = trainjob.RunConfig(name="digits", callbacks=[Progress()])
     ```
     """
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        hooks = [name for name in vars(UserCallback) if not name.startswith("_")]
+        for name in vars(cls):
+            near = get_close_matches(name, hooks, 1, cutoff=0.85)
+            if near and name not in hooks:
+                warnings.warn(f"{cls.__name__}.{name} is never called; did you mean {near[0]}?", stacklevel=2)
 
     def on_report(self, run_context: RunContext, report: Report) -> None:
         """Called after each report of all ranks, in their order, with all that is known of it. As it is, it calls

@@ -102,7 +102,7 @@ class Guest:
             unless_begun.callback(self._give_up)
             if self._where.rank == 0:
                 base = environment.with_packages(environment.inherited(os.environ))
-                checks.check(self._job, base, os.getcwd())
+                checks.check(self._job, base, os.getcwd(), self._asker)
                 self._companion = _started(self._order(), base)
                 assert self._companion.stdout is not None
                 self._hearing = Hearing(self._companion.stdout, self._display)

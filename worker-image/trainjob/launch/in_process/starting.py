@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 from typing import Optional
 
+from trainjob.session.arguments import told
 from trainjob.session.context import TrainContext
 from trainjob.session.link import link
 from trainjob_api import contract
 
 
+@told
 def init(*, name: Optional[str] = None, storage: Optional[str] = None) -> TrainContext:
     """Make a plain `python train.py` a job of one rank in this very process; the rank's place.
 

@@ -79,7 +79,7 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
     if job.spec.suspend:
         raise LaunchError("spec.suspend is true: the job would wait for ever. Set it to false to run it here")
     wished, job = job, checks.fitted(job, base_environment(options))
-    checks.check(job, base_environment(options), options.working_dir or os.getcwd())
+    checks.check(job, base_environment(options), options.working_dir or os.getcwd(), options.asker)
     if job.spec.workers < wished.spec.workers:
         text = (
             f"{wished.spec.workers} workers are wished, and there are GPUs for {job.spec.workers}: it trains with these"

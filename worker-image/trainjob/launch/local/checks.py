@@ -23,6 +23,7 @@ from trainjob.launch.job import is_s3
 from trainjob.launch.local import gpus
 from trainjob.launch.local.environment import expand
 from trainjob.launch.local.installed import origin
+from trainjob.screen.asked import Asker, in_words_of
 from trainjob_api import defaults
 from trainjob_api.command import parse_python
 from trainjob_api.v1alpha1 import TrainJob
@@ -33,14 +34,15 @@ _BUCKET_S = 10.0
 _OLDEST = (3, 9)
 
 
-def check(job: TrainJob, environment: Mapping[str, str], working_dir: str) -> None:
-    """Raises InvalidTrainJob for the object, LaunchError for what this machine lacks."""
+def check(job: TrainJob, environment: Mapping[str, str], working_dir: str, asker: Asker = Asker.MANIFEST) -> None:
+    """Raises InvalidTrainJob for the object, LaunchError for what this machine lacks, in the words of `asker`."""
     problems = validate_spec(job.spec, job.metadata.name)
     if problems:
         raise InvalidTrainJob(problems)
     _, container = defaults.trainer_container(job.spec)
     ranks = job.spec.workers * defaults.processes_per_worker(job.spec)
-    gpus.check(job.spec.workers * defaults.gpu_limit(container), gpus.visible(environment), ranks)
+    gpus.check(job.spec.workers * defaults.gpu_limit(container), gpus.visible(environment), ranks, asker)
+    check_start(job.spec.checkpoint.resume_from, asker)
     folder = defaults.job_storage(job)
     if folder is not None:
         if not is_s3(folder):
@@ -61,6 +63,19 @@ def fitted(job: TrainJob, environment: Mapping[str, str]) -> TrainJob:
         return job
     size = defaults.largest_size(job.spec, len(gpus.visible(environment)) // each) or defaults.sizes(job.spec)[0]
     return job.model_copy(update={"spec": job.spec.model_copy(update={"workers": size})})
+
+
+def check_start(resume_from: str, asker: Asker) -> None:
+    """The checkpoint of this machine that a run is told to start from is one: what its agents would look at first."""
+    from trainjob.checkpoint.errors import StoreError
+    from trainjob.checkpoint.reading import runs
+
+    if resume_from in (runs.AUTO, runs.NONE) or is_s3(resume_from):  # a bucket is the agents' to ask
+        return
+    try:
+        runs.open_checkpoint(resume_from)
+    except StoreError as error:
+        raise LaunchError(in_words_of(asker, str(error))) from error
 
 
 def check_storage(folder: str) -> None:

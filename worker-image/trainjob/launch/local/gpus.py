@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import wording
+from trainjob.screen.asked import Asker
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -65,12 +66,19 @@ class GpuPool:
         self._free = sorted([*self._free, *self._held.pop(pod, [])], key=self._order.index)
 
 
-def check(needed: int, devices: Sequence[str], ranks: int) -> None:
+_WAYS_OUT = {
+    Asker.SHELL: "lower --gpus or --workers, or train on the CPU with --gpus 0",
+    Asker.PYTHON: "lower ScalingConfig.num_workers, or train on the CPU with use_gpu=False",
+    Asker.MANIFEST: "lower spec.workers or the container's limit of nvidia.com/gpu (--workers and --gpus do it beside "
+    "-f), or train on the CPU without that limit",
+}
+
+
+def check(needed: int, devices: Sequence[str], ranks: int, asker: Asker) -> None:
     """Refuse a job that needs more GPUs than are visible."""
     if needed > len(devices):
         there = f"{len(devices)} visible ({VISIBLE} or the driver says so)" if devices else "no GPU is visible here"
         raise LaunchError(
-            f"the job needs {wording.count(needed, 'GPU')} for {wording.count(ranks, 'rank')}, and {there}: lower "
-            "--gpus or --workers (ScalingConfig: num_workers; a manifest: workers, or the container's limit), or train "
-            "on the CPU (--gpus 0, use_gpu=False, no limit)"
+            f"the job needs {wording.count(needed, 'GPU')} for {wording.count(ranks, 'rank')}, and {there}: "
+            f"{_WAYS_OUT[asker]}"
         )

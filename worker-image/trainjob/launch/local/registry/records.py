@@ -23,6 +23,7 @@ STOP_FILE = "stop"
 LAUNCHER_LOG = "launcher-{pid}.log"
 """What a detached launcher says; the pid is that of the command that started it."""
 RUNNING, ENDING, KILLED = "Running", "Ending", "Killed"
+STATES = (RUNNING, ENDING, "Complete", "Failed", "Stopped", KILLED)
 """Told by the lock; Ending: its launcher is gone, its agents still store something."""
 
 
