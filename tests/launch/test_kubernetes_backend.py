@@ -107,7 +107,7 @@ def test_wrong_settings_name_their_field(field: str, arguments: dict[str, Any]) 
 def test_submit_without_a_cluster_and_a_backend_of_another_kind_are_refused() -> None:
     with pytest.raises(ConfigError, match="starts a job on a cluster"):
         TorchTrainer(lambda: 1).submit()
-    with pytest.raises(ConfigError, match="give a Kubernetes"):
+    with pytest.raises(ConfigError, match=r"give trainjob\.Kubernetes"):
         TorchTrainer(lambda: 1, backend="k8s")  # type: ignore[arg-type]
 
 
