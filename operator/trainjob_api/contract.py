@@ -908,6 +908,10 @@ class Instruction(TypedDict, total=False):
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
     stacks: str
     """To rank 0's agent, with `run`: somebody asks where the ranks are; names this question."""
+    reached: int
+    """To rank 0's agent, with `run`: the position that attempts before this one came to. The first report beyond it is
+    told at once, whatever the pace: what a failure costs depends on it.
+    """
     spare_memory: bool
     """With `run`, true: an attempt of this job ended for lack of memory. With PREFORK_AUTO ranks are no forks then."""
     drain_s: float

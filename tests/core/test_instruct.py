@@ -117,3 +117,15 @@ def test_after_an_end_for_lack_of_memory_agents_spare_it(causes: tuple[str, ...]
     status = TrainJobStatus(slots="1,3", attempt=attempt(), history=history)
     word, _ = instruct(make_job(workers=2).model_copy(update={"status": status}), AGENTS, 3, "uid-3")
     assert word.get("spare_memory") is spares
+
+
+def test_rank_0s_agent_hears_how_far_the_attempts_before_came_and_nobody_else_does() -> None:
+    history = [
+        HistoryEntry(attempt=n, cause="Started", end_cause="x", started_at=T0, world_size=8, position=position)
+        for n, position in ((2, 4), (3, 7))
+    ]
+    status = TrainJobStatus(slots="1,3", attempt=attempt(), history=history)
+    words = [instruct(make_job(status), AGENTS, slot, f"uid-{slot}")[0] for slot in (1, 3)]
+    assert [word.get("reached") for word in words] == [7, None]
+    first = TrainJobStatus(slots="1,3", attempt=attempt())
+    assert instruct(make_job(first), AGENTS, 1, "uid-1")[0]["reached"] == 0

@@ -247,3 +247,26 @@ def test_a_job_that_begins_from_a_checkpoint_has_reported_nothing_yet() -> None:
     world.sync(0, progress={"position": 21, "step": None, "metrics": {}, "time": 9.0})
     world.turn()
     assert (world.status.progress.position, world.status.progress.last_report_time) == (21, world.now)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_what_rank_0s_agent_told_counts_though_the_pod_is_gone(lost: int) -> None:
+    """Within ten seconds after a write it is not written yet."""
+    world = World.of(workers=2).run().tick(60)
+    world.report(5)
+    world.turn()
+    world.tick(1).report(6)
+    world.turn()
+    assert world.status.progress.position == 5
+    world.lose_pod(lost)
+    world.turn()
+    assert (world.status.history[-1].position, world.status.failures.since_progress) == (6, 0)
+
+
+def test_what_was_told_of_an_older_attempt_is_no_progress_of_this_one() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.report(5)
+    world.sync(0, attempt=0)
+    world.lose_pod(0)
+    world.turn()
+    assert (world.status.progress.position, world.status.failures.since_progress) == (0, 1)

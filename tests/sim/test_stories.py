@@ -11,6 +11,7 @@ from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents import coordinator
 from trainjob_operator.memory import Call, Moment
 
 
@@ -240,5 +241,33 @@ def test_agents_hear_of_the_next_attempt_before_its_events_are_told() -> None:
             sim.on_call = slow
             assert sim.world.fail_rank(sim.agent(1))
             await sim.until_training(attempt=2, within_s=10.0)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("pace_s", [1.0, 60.0])
+def test_each_attempt_that_came_further_has_progressed_however_rarely_that_is_told(
+    monkeypatch: pytest.MonkeyPatch, lost: int, pace_s: float
+) -> None:
+    """A new report, and right after it the pod is gone without a word, again and again: no attempt was in vain."""
+    monkeypatch.setattr(coordinator, "PACE_LEAST_S", pace_s)
+    monkeypatch.setattr(coordinator, "PACE_MOST_S", pace_s)
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            training = sim.world.training("digits")
+            training.length, training.every = 60, 20
+            sim.cluster.create_job(manifest(failurePolicy={"maxFailures": -1, "noProgressAttempts": 3}))
+            for times in range(1, 6):
+                await trained_to(sim, 20 + times)
+                await sim.until_training(times)
+                await asyncio.sleep(0.2)
+                sim.world.lose_pod(sim.agent(lost))
+                await sim.until_training(times + 1)
+                training.position = 0
+                assert sim.job().status.failures.since_progress == 0, times
+            job, _ = await finished(sim)
+            assert job.status.holds("Complete") and job.status.failures.counted == 5
 
     run_virtual(main())

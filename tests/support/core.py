@@ -96,6 +96,8 @@ class World:
     neighbours: tuple[Standing, ...] = ()
     mute: set[int] = field(default_factory=set)
     """Slots whose agents are not heard any more."""
+    parted: dict[int, AgentView] = field(default_factory=dict)
+    """What agents said whose pods are gone."""
 
     @classmethod
     def of(cls, **fields: Any) -> World:
@@ -123,10 +125,19 @@ class World:
             pods=tuple(self.pods.values()),
             service=self.service,
             agents=agents,
+            parted=self._parted(),
             listening_since=listening,
             refusals=refusals,
             neighbours=self.neighbours,
         )
+
+    def _parted(self) -> dict[int, AgentView]:
+        """As the loop observes it: of members of the running attempt."""
+        attempt, there = self.status.attempt, {pod.slot for pod in self.pods.values()}
+        if attempt is None or attempt.state != "Running":
+            return {}
+        gone = set(parse_slots(attempt.members)) - there
+        return {slot: view for slot, view in self.parted.items() if slot in gone and view.attempt == attempt.number}
 
     def turn(self) -> Decision:
         """One turn of the loop."""
@@ -237,9 +248,10 @@ class World:
         self.set_pod(slot, phase=PodPhase.FAILED, exit_code=exit_code, finished_at=self.now, **fields)
 
     def lose_pod(self, slot: int) -> None:
-        """Pod and agent are gone without a word."""
+        """Pod and agent are gone without another word."""
         del self.pods[f"digits-{slot}"]
-        self.agents.pop(slot, None)
+        if slot in self.agents:
+            self.parted[slot] = self.agents.pop(slot)
 
     def finish_deletions(self) -> None:
         """Pods that are being deleted are gone."""

@@ -91,7 +91,8 @@ class PuppetAgent:
         self._transition = 0
         self._acknowledged: dict[str, Any] | None = None
         self._news = asyncio.Event()
-        self._small = False
+        self._due: asyncio.TimerHandle | None = None
+        self._pace_s = QUIET_CHANGE_S
         self._last_post = 0.0
         self.gone = asyncio.Event()
         self.beginning = _Beginning(self)
@@ -104,7 +105,7 @@ class PuppetAgent:
         self.saving.training = world.training(self.job)
         self.site = bare_site(storage, self.saving, **{**spec, "storage": Child.storage})
         self.site.changed, self.site.on_fault, self.site.warn = self._changed, self._fault, self._warn
-        self.site.progressed = lambda: self._changed(False)
+        self.site.progressed = lambda: self._post_by(self._pace_s)
         self.site.config.any_master_port, self.site.config.job_uid = False, self.job_uid
         self.site.return_file = "/nonexistent/returned"
         self.member: Member | None = None
@@ -125,10 +126,17 @@ class PuppetAgent:
         """As `Sync.changed`."""
         if urgent:
             self.speak()
-        elif not self._small:
-            self._small = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(max(0.0, self._last_post + QUIET_CHANGE_S - loop.time()), self._news.set)
+        else:
+            self._post_by(QUIET_CHANGE_S)
+
+    def _post_by(self, rest_s: float) -> None:
+        """So long after the post before; an earlier wish stands."""
+        loop, due = asyncio.get_running_loop(), self._last_post + rest_s
+        if self._due is not None:
+            if self._due.when() <= due:
+                return
+            self._due.cancel()
+        self._due = loop.call_at(max(due, loop.time()), self._news.set)
 
     def _warn(self, text: str | None) -> None:
         self.warning = text
@@ -140,7 +148,9 @@ class PuppetAgent:
         """Sync until told to exit or killed."""
         while self.alive:
             self._news.clear()
-            self._small, self._last_post = False, self.world.clock.monotonic()
+            if self._due is not None:
+                self._due.cancel()
+            self._due, self._last_post = None, self.world.clock.monotonic()
             answer = asyncio.ensure_future(self._post())
             waits = [answer, asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self.gone.wait())]
             try:
@@ -173,7 +183,7 @@ class PuppetAgent:
         assert answer.status == 200, f"agent of {self.pod_name} was refused: {answer}"
         if answer.body["transition"] < self._transition:
             return None
-        self._transition = answer.body["transition"]
+        self._transition, self._pace_s = answer.body["transition"], answer.body["pace_s"]
         return dict(answer.body["instruction"])
 
     def report(self) -> dict[str, Any]:
@@ -383,6 +393,7 @@ class PuppetAgent:
             self.leader = Leader(self.site, attempt, self.group.workers, self.processes, self.member.take)
             self.leader.hangs_after(0)  # trainers of this kind stand nowhere
             self.leader.want_boundary(self.boundary)
+            self.leader.reached = self._told.get("reached")
         self.group.come(self, self.index)
 
     async def _start(self, attempt: int) -> None:

@@ -123,7 +123,7 @@ def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
     began = None if attempt is None else _began(turn, attempt, broke)
     if attempt is None or began is None:
         return Work()
-    view = turn.leader_word()
+    view = turn.leader_last_word
     effort = (view.effort if view is not None else None) or {}
     saved = effort.get("saved")
     heard = heard_run(view) if view is not None else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
-from trainjob_operator.core import asked, boundaries
+from trainjob_operator.core import asked, boundaries, progress
 from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
@@ -87,6 +87,7 @@ def _run(
         question = asked.unanswered(job)
         if question is not None:
             word["stacks"] = question
+        word["reached"] = progress.reached_before(job.status)
     grace_s = boundary.grace_seconds if boundary is not None else None
     if grace_s is not None and known is not None and known.draining:
         word["gone_s"], word["drain_s"] = grace_s, max(0.0, grace_s - contract.DRAIN_RESERVE_S)

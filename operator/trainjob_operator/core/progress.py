@@ -56,7 +56,7 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
     if turn.running is None:
         return
-    leader = next((view for view in turn.words() if view.progress), None) or turn.leader_word()
+    leader = next((view for view in turn.words() if view.progress), None) or turn.leader_last_word
     if leader is None:
         return
     old = turn.status.progress
@@ -75,10 +75,14 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
 def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> bool:
     """Whether the newest attempt brought a report that none before it had reached, by what is written or by the word
     of rank 0's agent. Asked before its end is written."""
-    before = status.history[-1].position if status.history else 0
     said = leader.progress if leader is not None else None
     told = _count(said.get("position")) if said and has_reported(said) else None
-    return max(status.progress.position, told or 0) > (before or 0)
+    return max(status.progress.position, told or 0) > reached_before(status)
+
+
+def reached_before(status: TrainJobStatus) -> int:
+    """How far the attempts before the newest one came, until its end is written."""
+    return (status.history[-1].position or 0) if status.history else 0
 
 
 def has_reported(report: ProgressReport) -> bool:

@@ -166,6 +166,11 @@ class Turn:
         return self.word(members[0]) if members else None
 
     @property
+    def leader_last_word(self) -> AgentView | None:
+        """The same, of a pod that is gone too: what it told of progress still counts."""
+        return self.leader_word() or next(map(self.observed.parted.get, self.members()[:1]), None)
+
+    @property
     def listens_until(self) -> datetime:
         """Until when silence towards this leader means nothing."""
         since = self.observed.listening_since

@@ -72,6 +72,8 @@ class Leader:
         self._stacks: Optional[str] = None
         """Who asks where the ranks are."""
         self._hangs_after: Optional[float] = None
+        self.reached: Optional[int] = None
+        """How far the attempts before came; told before the join is answered."""
         self._witnesses = Witnesses()
         self._broke: List[int] = []
         """Ranks of which all were told that they broke."""
@@ -310,7 +312,7 @@ class Leader:
             parent = None
         self._history = History(site.storage, run, self._attempt, position, site.on_fault, site.warn)
         self.commits = Commits(site, self.tell, run, self._attempt, () if chosen is None else (chosen.id,))
-        facts = Facts(self._attempt, run, self._workers, self._processes, self._plain, position, parent)
+        facts = Facts(self._attempt, run, self._workers, self._processes, self._plain, position, parent, self.reached)
         self.collectives = Collectives(site, self._links.tell_each, facts, self.commits, self._history)
         self.collectives.want_boundary(self._boundary)
         self.collectives.preemption = self._preemption

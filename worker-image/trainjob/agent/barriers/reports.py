@@ -37,6 +37,8 @@ class Facts(NamedTuple):
     plain: bool
     base_position: int
     base_parent: Optional[CheckpointId]
+    reached: Optional[int] = None
+    """The position that attempts before this one came to, as the coordinator says."""
 
 
 class Reports:
@@ -164,15 +166,22 @@ class Reports:
             if not save.handed_over:
                 self._commits.released(save.note, save.sharers)
         now, id_ = time.time(), None if saved is None else saved.id
+        before = self._progress.position
         self._progress.reported(self._count, self._row, now)
         numbers = {"position": self._progress.position, "index": self._count}
         self._history.report({**numbers, **self._row, "time": now, "checkpoint": id_, **self._each()})
         self._forget()
-        if self._count == 1:  # the operator has a clock on it
+        self._tell_progress(before)
+        return saved, warnings
+
+    def _tell_progress(self, before: int) -> None:
+        reached, is_first = self._facts.reached, self._count == 1
+        if reached is not None and reached < self._progress.position and (is_first or before <= reached):
+            self._site.changed(True)  # a failure from now on is one after progress
+        elif is_first:  # the operator has a clock on it
             self._site.changed(False)
         else:
             self._site.progressed()
-        return saved, warnings
 
     def saved_last(self) -> Optional[Saved]:
         """For a rank that missed the answer to the report before."""
