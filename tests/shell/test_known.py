@@ -388,6 +388,37 @@ def test_a_member_that_was_deleted_is_known_as_it_was_last_through_doubts_and_ga
     assert bench.known.went(KEY) == set(), "another slot took its place"
 
 
+@pytest.mark.parametrize("doubted", [True, False])
+def test_what_was_told_of_a_pod_counts_though_a_read_shows_first_that_it_is_gone(doubted: bool) -> None:
+    """The watch comes late: it has told that the pod was to be taken away, and not yet that it was."""
+    bench = Bench("0-1")
+    bench.job = running(bench, "0-1")
+    stays, _ = bench.pod(), bench.pod("digits-1")
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    told = bench.cluster.set_pod_status(NAMESPACE, "digits-1", {"phase": "Running", "conditions": [target]})
+    bench.began(stays, told)
+    if doubted:
+        bench.known.doubt(KEY)
+        bench.tell(bench.job)
+    with bench.known.reading(KEY) as reading:
+        reading.take(*bench.read(stays), 0.0)
+    for sight in (bench.known.with_departed(bench.read(stays)[0]), bench.known.sight(KEY, 1.0)):
+        if sight is not None:
+            assert {slot: pod.disruption for slot, pod in sight.went.items()} == {1: "PreemptionByScheduler"}
+    assert bench.known.went(KEY) == set(), "that it was deleted is not told: it may have lost its label"
+
+
+def test_a_disruption_that_was_taken_back_before_the_pod_was_gone_is_none() -> None:
+    bench = Bench("0")
+    bench.job = running(bench, "0")
+    bench.pod()
+    for status in ("True", "False"):
+        target = {"type": "DisruptionTarget", "status": status, "reason": "PreemptionByScheduler"}
+        told = bench.cluster.set_pod_status(NAMESPACE, "digits-0", {"phase": "Running", "conditions": [target]})
+        bench.began(told)
+    assert bench.known.with_departed(bench.read()[0]).went == {}
+
+
 def test_no_older_job_is_taken_after_a_doubt() -> None:
     """Agents act on our word of it: one that was told of slot 1 must not hear that there is none."""
     bench = Bench("")

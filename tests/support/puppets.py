@@ -484,6 +484,9 @@ class World:
     def _mark_ended(self, agent: Any, exit_code: int, message: str | None = None) -> None:
         if self.cluster_uid(agent.namespace, agent.pod_name) == agent.pod_uid:
             status = ended_status(exit_code, self.clock.now().isoformat(), message=message)
+            before = self.pod(agent.namespace, agent.pod_name)["status"]["conditions"]
+            # A kubelet takes nothing away of what others said of the pod.
+            status["conditions"] += [entry for entry in before if entry["type"] == "DisruptionTarget"]
             self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
 
     # --- Peers among themselves ---------------------------------------------------------------------------------------

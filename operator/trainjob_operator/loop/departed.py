@@ -1,4 +1,5 @@
-"""Pods that are gone, as they were last: the watch's word on a deletion carries the object.
+"""Pods that are gone, as they were last: the watch's word on a deletion carries the object, and of a pod that a read
+does not find any more what was told of it before.
 
 Kept by `known.py` through gaps and doubts, since no read brings it back: a pod that was evicted and is gone before any
 look tells here alone that it was; one that ended before it was deleted, how. Only pods of slots that the job still has,
@@ -22,6 +23,8 @@ class _Gone(NamedTuple):
     owner: str | None
     """UID of the job."""
     pod: PodView
+    told: bool
+    """That it is gone; else it was there when it was told of last."""
 
 
 class Departed:
@@ -36,21 +39,25 @@ class Departed:
         none of these; one that was deleted without a grace period may show so only by what struck it before.
         """
         owner = owner_of(manifest)
-        gone = _Gone(owner, pod_view_of(manifest, key[1], owner or ""))
-        if "deletionTimestamp" not in manifest["metadata"] and not gone.pod.disrupted and not is_finished(gone.pod):
-            return
-        self._gone.setdefault(key, {})[manifest["metadata"]["name"]] = gone
+        gone = _Gone(owner, pod_view_of(manifest, key[1], owner or ""), told=True)
+        self._keep(key, manifest, gone)
 
-    def back(self, key: JobKey, name: str) -> None:
-        """There is a pod of that name again."""
-        self._gone.get(key, {}).pop(name, None)
+    def there(self, key: JobKey, manifest: Manifest, pod: PodView) -> None:
+        """There is a pod of that name: this one, as it is now."""
+        self._keep(key, manifest, _Gone(owner_of(manifest), pod, told=False))
+
+    def _keep(self, key: JobKey, manifest: Manifest, gone: _Gone) -> None:
+        if "deletionTimestamp" in manifest["metadata"] or gone.pod.disrupted or is_finished(gone.pod):
+            self._gone.setdefault(key, {})[gone.pod.name] = gone
+        else:
+            self._gone.get(key, {}).pop(gone.pod.name, None)
 
     def names(self, key: JobKey) -> frozenset[str]:
         """Of pods that were deleted."""
-        return frozenset(self._gone.get(key, ()))
+        return frozenset(name for name, gone in self._gone.get(key, {}).items() if gone.told)
 
     def members(self, job: TrainJob) -> Mapping[int, PodView]:
-        """Members of the running attempt that are gone, by slot."""
+        """Members of the running attempt, by slot: if they are gone, they were so last."""
         known, attempt = self._gone.get(job.key), job.status.attempt
         if not known or attempt is None or attempt.state != "Running":
             return {}

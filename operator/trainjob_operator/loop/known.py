@@ -11,7 +11,7 @@ list.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from trainjob_api import contract
@@ -217,8 +217,17 @@ class Known:
                 return None
         foreign = entry.service is not None and not entry.service.owned
         age = READ_AGAIN_S if entry.service_read_at is None or foreign else now - entry.service_read_at
-        went = self._departed.members(job)
-        return Sight(job=job, pods=pods, service=entry.service, service_age_s=0.0 if finished else age, went=went)
+        return Sight(
+            job=job,
+            pods=pods,
+            service=entry.service,
+            service_age_s=0.0 if finished else age,
+            went=self._went(job, pods),
+        )
+
+    def _went(self, job: TrainJob, pods: Iterable[PodView]) -> Mapping[int, PodView]:
+        there = {pod.name for pod in pods}
+        return {slot: pod for slot, pod in self._departed.members(job).items() if pod.name not in there}
 
     def on_node(self, name: str) -> list[JobKey]:
         """Jobs with a pod there, as far as is known."""
@@ -237,7 +246,7 @@ class Known:
 
     def with_departed(self, sight: Sight) -> Sight:
         """What was read, with the members that no read shows any more."""
-        return replace(sight, went=self._departed.members(sight.job))
+        return replace(sight, went=self._went(sight.job, sight.pods))
 
     def reading(self, key: JobKey) -> Reading:
         """A turn is about to list the job's pods: `with known.reading(key) as reading`."""
@@ -281,8 +290,9 @@ class Known:
         version, before = _version(metadata), entry.pods.get(metadata["uid"])
         if before is not None and before.version >= version:
             return False
-        self._departed.back(key, metadata["name"])
-        entry.pods[metadata["uid"]] = _Pod(version, pod_view_of(manifest, key[1], entry.uid))
+        view = pod_view_of(manifest, key[1], entry.uid)
+        self._departed.there(key, manifest, view)
+        entry.pods[metadata["uid"]] = _Pod(version, view)
         return True
 
 
