@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from trainjob_api.v1alpha1 import CheckpointSpec
 from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import LISTEN_S
 
@@ -288,6 +289,44 @@ def test_a_notice_that_stands_holds_up_nobody_who_wishes_an_end(how: str, wish: 
     assert not drains(world)
     cause = {"suspend": contract.REASON_SUSPENDED, "restart": contract.REASON_RESTART_REQUESTED}
     assert world.status.history[0].end_cause == cause.get(wish, contract.REASON_SCALED)
+
+
+def other_template() -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer", "image": "another", "command": ["python", "train.py"]}]}}
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_a_notice_that_stands_holds_up_no_other_template(how: str) -> None:
+    """Suspended, edited and resumed between two looks: what trains by the old one has boundaryTimeoutSeconds from now."""
+    world = training(**{**STORED, "boundary_timeout_seconds": GRACE_S})
+    announce(world, 1, how)
+    for _ in range(3):
+        assert drains(world.tick(GRACE_S))
+    world.change_spec(template=other_template())
+    assert drains(world) and is_steady(world)
+    assert drains(world.tick(GRACE_S - 1))
+    world.tick(1)
+    assert not drains(world) and world.status.history[0].end_cause == contract.REASON_SUSPENDED
+
+
+@pytest.mark.parametrize("how", ["node", "condition"])
+def test_a_notice_that_stands_holds_up_no_growth(how: str) -> None:
+    world = training(**{**STORED, "boundary_timeout_seconds": GRACE_S})
+    announce(world, 1, how)
+    for _ in range(3):
+        assert drains(world.tick(GRACE_S))
+    world.change_spec(workers=3)
+    assert drains(world) and world.pod(2).phase is PodPhase.PENDING, "the new worker comes up beside those that train"
+    assert told(world, 0)["leaving"] == {"digits-1": 1}, "until it is there nobody wishes an end"
+    assert drains(world.tick(GRACE_S))
+    world.start_pods()
+    world.sync_all()
+    for slot in (0, 1):
+        runs(world, slot)
+    assert drains(world) and is_steady(world)
+    assert drains(world.tick(GRACE_S - 1))
+    world.tick(1)
+    assert not drains(world) and world.status.history[0].end_cause == contract.REASON_SCALED
 
 
 def test_a_wish_that_is_taken_back_leaves_the_notice() -> None:

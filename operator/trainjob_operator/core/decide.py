@@ -143,8 +143,19 @@ def something_broke(turn: Turn) -> Answer:
     if until is not None and turn.now < until:
         why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"
         return Hold(why=why, until=until, event=Waker.AGENT)
-    progress.take_progress(turn, at_end=True)
-    return _pay(turn, found, group.record(turn))
+    return _end_by(turn, found)
+
+
+def heed_notices(turn: Turn) -> Answer:
+    """Members are to go, as Kubernetes says, and nobody wishes another end of the attempt."""
+    found = None if turn.running is None else groups.of(turn).find_notice(turn)
+    if found is None:
+        return None
+    if isinstance(found, Undecided):
+        return Hold(why=found.sentence, until=found.until, event=found.event, bars_failure=found.bars_failure)
+    answer = _end_by(turn, found)
+    groups.of(turn).give_up(turn)  # whoever is to go takes no part in the next attempt
+    return answer
 
 
 def pods_failed_to_start(turn: Turn) -> Answer:
@@ -185,6 +196,7 @@ RULES: tuple[Rule, ...] = (
     edits.take_edits,
     giving_way.give_way,
     lambda turn: start.scale(turn, beside=groups.of(turn).joins),
+    heed_notices,
     verdict.look_first,
     lambda turn: groups.of(turn).give_back(turn),
     lambda turn: groups.of(turn).settle(turn),
@@ -194,6 +206,12 @@ RULES: tuple[Rule, ...] = (
 
 
 # --- What they share --------------------------------------------------------------------------------------------------
+
+
+def _end_by(turn: Turn, incident: Incident) -> Answer:
+    """The running attempt ends, with all that was told of it."""
+    progress.take_progress(turn, at_end=True)
+    return _pay(turn, incident, groups.of(turn).record(turn))
 
 
 def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:

@@ -1,14 +1,15 @@
 """A worker whose pod is going away (a drained node, an eviction, a spot notice, kubectl delete) still trains: the time
 until then is time for a checkpoint.
 
-Called by `failures.py`: before such a pod becomes an incident (`waits`), and where nothing has broken, for pods that
-stand and are to go (`ahead`). The ranks are told as for any planned change (`boundaries.py`); what is saved then is
+Called by `failures.py`: before such a pod becomes an incident (`waits`), and where nothing has broken, for agents that
+were told to end (`ahead`); and by `decide.py`, for pods that stand and are to go where nobody wishes another end
+(`notice`). The ranks are told as for any planned change (`boundaries.py`); what is saved then is
 stored before the pod is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainjob_api import contract
 from trainjob_operator.core import boundaries
@@ -16,7 +17,8 @@ from trainjob_operator.core.children import is_announced, is_over
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.ends.pod_ends import of_announced
 from trainjob_operator.core.ends.silence import SILENT_S, heard_last, lost_to_peers, says_nothing
-from trainjob_operator.core.lifecycle import is_asked_to_restart, is_cancelled
+from trainjob_operator.core.lifecycle import is_cancelled
+from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import Turn
@@ -40,37 +42,48 @@ def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
 
 
 def ahead(turn: Turn) -> Incident | Undecided | None:
-    """A member whose pod stands, and is to go: its agent was told to end (SIGTERM alone: a node that shuts down), or
-    Kubernetes says so of the pod or of its node. The attempt ends at the next checkpoint. A notice alone ends nothing:
+    """A member whose pod stands, and whose agent was told to end (SIGTERM alone: a node that shuts down). The attempt
+    ends at the next checkpoint, or when its time is over.
+    """
+    members = _standing(turn)
+    told = {slot: pod for slot, pod in members.items() if (word := turn.word(slot)) is not None and word.draining}
+    going, cause = dict(told), None
+    if _may_have_been_told(turn) and turn.status.boundary is not None:
+        earlier, cause = parse_slots(turn.status.boundary.leaving), turn.status.boundary.cause
+        going.update({slot: pod for slot, pod in members.items() if slot in earlier})
+    if not (going or cause) or is_cancelled(turn) or not _all_train(turn):
+        return None
+    taken = any(is_announced(pod) for pod in going.values())
+    graces = [pod.grace_s for pod in told.values() if pod.grace_s is not None]
+    cause = cause or (contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST)
+    return _at_the_boundary(turn, cause, min(graces, default=None), going or members)
+
+
+def notice(turn: Turn) -> Incident | Undecided | None:
+    """A member whose pod stands, and is to go, as Kubernetes says of the pod or of its node. It ends nothing by itself:
     it may be taken back, and the pod's deletion is told. Without storage it is not followed: what was trained goes with
     the pod. Nor while somebody wishes an end, which has a limit and goes by the next checkpoint as well.
     """
-    members = {slot: pod for slot in turn.members() if (pod := turn.kids.live.get(slot)) is not None}
-    told = {slot: pod for slot, pod in members.items() if (word := turn.word(slot)) is not None and word.draining}
-    going = told or {slot: pod for slot, pod in members.items() if is_announced(pod) and _heeds_notices(turn)}
-    unheard = _may_have_been_told(turn)
-    if unheard and turn.status.boundary is not None:
-        earlier = parse_slots(turn.status.boundary.leaving)
-        going = {**going, **{slot: pod for slot, pod in members.items() if slot in earlier}}
-    if not (going or unheard) or is_cancelled(turn) or not _all_train(turn):
+    going = {slot: pod for slot, pod in _standing(turn).items() if is_announced(pod)}
+    if not going or turn.is_broken or turn.wishes_boundary or turn.storage is None or not _all_train(turn):
         return None
-    taken = any(is_announced(pod) for pod in going.values())
-    cause = contract.REASON_PREEMPTED if taken else contract.REASON_POD_LOST
-    if unheard and turn.status.boundary is not None:
-        cause = turn.status.boundary.cause
-    graces = [pod.grace_s for pod in told.values() if pod.grace_s is not None]
-    found = boundaries.wait(turn, cause, min(graces, default=None), sorted(going))
+    return _at_the_boundary(turn, contract.REASON_PREEMPTED, None, going)
+
+
+def _standing(turn: Turn) -> dict[int, PodView]:
+    return {slot: pod for slot in turn.members() if (pod := turn.kids.live.get(slot)) is not None}
+
+
+def _at_the_boundary(
+    turn: Turn, cause: str, grace_s: float | None, going: Mapping[int, PodView]
+) -> Incident | Undecided | None:
+    found = boundaries.wait(turn, cause, grace_s, sorted(going))
     if found is boundaries.NOTHING_SAVED:
         return None
     if isinstance(found, boundaries.MayEnd):
-        slots = sorted(going or members)
-        return of_announced(turn, next((slot for slot in slots if is_announced(members[slot])), slots[0]), cause)
+        slots = sorted(going)
+        return of_announced(turn, next((slot for slot in slots if is_announced(going[slot])), slots[0]), cause)
     return Undecided(found.until, found.why, found.event, found.bars_failure)
-
-
-def _heeds_notices(turn: Turn) -> bool:
-    wishes = turn.spec.suspend or is_asked_to_restart(turn) or turn.spec.workers < len(turn.members())
-    return turn.storage is not None and not wishes
 
 
 def _may_have_been_told(turn: Turn) -> bool:

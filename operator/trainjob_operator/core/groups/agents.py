@@ -9,7 +9,7 @@ from datetime import datetime
 from trainjob_api import contract
 from trainjob_operator.core import progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
-from trainjob_operator.core.ends import failures, pod_ends, verdict
+from trainjob_operator.core.ends import drains, failures, pod_ends, verdict
 from trainjob_operator.core.ends.budget import Record, is_early
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import AgentView
@@ -54,6 +54,10 @@ class AgentGroup:
     def find_end(self, turn: Turn) -> Incident | Undecided | None:
         """By the agents' words, and those of kubelets."""
         return failures.find_incident(turn)
+
+    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+        """Pods that stand and are to go."""
+        return drains.notice(turn)
 
     def waits_for_leader_until(self, turn: Turn, incident: Incident) -> datetime | None:
         """Rank 0's agent alone tells of progress, and another agent's word of an end may overtake it.

@@ -33,6 +33,10 @@ class Group(Protocol):
         """What ended the running attempt, if anything did."""
         ...
 
+    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+        """What will end it, as Kubernetes says, and may be taken back."""
+        ...
+
     def waits_for_leader_until(self, turn: Turn, incident: Incident) -> datetime | None:
         """Until when an end waits for rank 0's agent, which knows how far training came."""
         ...

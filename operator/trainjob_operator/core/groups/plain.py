@@ -40,6 +40,10 @@ class PlainGroup:
         """By the kubelets' words."""
         return first_end(turn)
 
+    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+        """Nobody could be told to save before."""
+        return None
+
     def waits_for_leader_until(self, turn: Turn, incident: Incident) -> datetime | None:
         """There is none to wait for."""
         return None
