@@ -25,8 +25,9 @@ from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, NotFound, Unavailable
 from trainjob_operator.core.model import Installation
+from trainjob_operator.k8s.bridge import Ears
 from trainjob_operator.k8s.claims import Claims
-from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.leading import Keeper

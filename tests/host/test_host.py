@@ -17,7 +17,8 @@ from support.trainjobs import document
 from trainjob_api import contract
 from trainjob_operator.cluster import JobKey, NodeSeen, Seen
 from trainjob_operator.k8s import host
-from trainjob_operator.k8s.host import Ears, WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.bridge import Ears
+from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.served import knows_trainjobs
 from trainjob_operator.process.settings import Settings, read_settings

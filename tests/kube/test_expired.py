@@ -15,7 +15,8 @@ from support.scripted_api import JOBS, PODS, ScriptedApi, scripted_api
 from trainjob_api import contract
 from trainjob_operator.cluster import Mark, Seen
 from trainjob_operator.k8s import host, kubeapi
-from trainjob_operator.k8s.host import Ears, Rests, WatchEnded, watch_with_kopf
+from trainjob_operator.k8s.bridge import Ears
+from trainjob_operator.k8s.host import Rests, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api, Expired
 from trainjob_operator.process.settings import read_settings

@@ -11,7 +11,7 @@ import pytest
 
 from trainjob_operator.cluster import Seen
 from trainjob_operator.k8s import host
-from trainjob_operator.k8s.host import Ears
+from trainjob_operator.k8s.bridge import Ears
 from trainjob_operator.k8s.kubeapi import Connection
 from trainjob_operator.process.settings import Settings, read_settings
 

@@ -16,20 +16,16 @@ import contextlib
 import functools
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import Any, cast
 
-import aiohttp
 import kopf
 
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, NodeSeen, Seen
+from trainjob_operator.cluster import ClusterError
+from trainjob_operator.k8s.bridge import Bridge, Connect, Ears
 from trainjob_operator.k8s.kube import seen_job, seen_pod
-from trainjob_operator.k8s.kubeapi import Connection
 from trainjob_operator.nodes import announced
 from trainjob_operator.process.settings import Settings
 
@@ -59,32 +55,10 @@ KIND_GONE = (
 
 _PODS = ("", "v1", "pods")
 _NODES = ("", "v1", "nodes")
-_LISTED = (f"/{contract.PLURAL}", "/pods")
-"""How the paths of the lists end."""
-
-Connect = Callable[[], Awaitable[Connection]]
-"""How to reach the API server, with credentials as they are now."""
-OnCall = Callable[[str, str, int, float], None]
-"""(method, path, HTTP status or 0, seconds)"""
 
 
 class WatchEnded(Exception):
     """The watch of TrainJobs and pods ended for good: nobody sees changes any more, the process must end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ears:
-    """Who is told what the watch sees."""
-
-    tell: Callable[[Seen | NodeSeen], None]
-    """A job or one of its pods is so, or is gone; or what is to become of a node."""
-    missed: Callable[[], None]
-    """Objects were listed: what was deleted before this may never be told."""
-    alive: Callable[[], None]
-    """A watch was opened or brought something."""
-    blind: Callable[[str | None], None]
-    """Jobs cannot be seen now: why; None: they can."""
-    on_call: OnCall
 
 
 async def watch_with_kopf(
@@ -153,7 +127,7 @@ async def _rest(seconds: float, stop: asyncio.Event) -> None:
 
 async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event, nodes: bool) -> bool:
     """Until `stop` is set, the kind is gone, or a list has expired; whether it is gone. Raises WatchEnded."""
-    bridge = _Bridge(asyncio.get_running_loop(), connect, ears)
+    bridge = Bridge(asyncio.get_running_loop(), connect, ears)
     halt = threading.Event()
     thread = threading.Thread(target=_run, args=(settings, bridge, halt, nodes), name="watch", daemon=True)
     thread.start()
@@ -175,7 +149,7 @@ async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: as
     return bridge.useless.done() and bridge.useless.result() == HTTPStatus.NOT_FOUND
 
 
-def _run(settings: Settings, bridge: _Bridge, halt: threading.Event, nodes: bool) -> None:
+def _run(settings: Settings, bridge: Bridge, halt: threading.Event, nodes: bool) -> None:
     """The thread: kopf's whole life."""
     said = ""
     try:
@@ -191,7 +165,7 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
 
 
-async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event, nodes: bool) -> None:
+async def _operate(settings: Settings, bridge: Bridge, halt: threading.Event, nodes: bool) -> None:
     others = asyncio.all_tasks()
     try:
         tasks = await kopf.spawn_tasks(
@@ -211,7 +185,7 @@ async def _operate(settings: Settings, bridge: _Bridge, halt: threading.Event, n
         halt.set()  # kopf waits for it in an executor's thread, which would outlive it
 
 
-def _gave_up(bridge: _Bridge, task: asyncio.Task[None]) -> None:
+def _gave_up(bridge: Bridge, task: asyncio.Task[None]) -> None:
     """One of kopf's tasks is over. When it broke, nothing is watched from now on, and that is told at once: kopf waits
     for its other tasks, and one of them may wait for a login for ever.
     """
@@ -220,13 +194,14 @@ def _gave_up(bridge: _Bridge, task: asyncio.Task[None]) -> None:
         bridge.gave_up(_words(error))
 
 
-def _registry(bridge: _Bridge, nodes: bool) -> kopf.OperatorRegistry:
+def _registry(bridge: Bridge, nodes: bool) -> kopf.OperatorRegistry:
     """Our own registry: kopf's global one would try every client library it finds for a login."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return await bridge.session()
+        server, session = await bridge.session()
+        return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.PLURAL, registry=registry)
     async def job_changed(event: Any, **_: Any) -> None:
@@ -298,148 +273,3 @@ class _NoProgress(kopf.ProgressStorage):
 
     def clear(self, *, essence: Any) -> Any:
         return essence
-
-
-class _Bridge:
-    """What the thread tells the main loop, and asks of it. Public methods are called in the thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, ears: Ears) -> None:
-        self.broke: asyncio.Future[str] = loop.create_future()
-        """What ended kopf, told at once: its thread may go on for a while. Empty: it stopped as it was told."""
-        self.ended: asyncio.Future[None] = loop.create_future()
-        """The thread has nothing to say any more."""
-        self.useless: asyncio.Future[int] = loop.create_future()
-        """An answer that kopf does not go on after, as an HTTP status: the API server does not know TrainJobs any more
-        (404), or not the rest of a list (410).
-        """
-        self._loop = loop
-        self._connect = connect
-        self._ears = ears
-        self._lock = threading.Lock()
-        self._seen: dict[str | tuple[str], Seen | NodeSeen] = {}
-        """Jobs and pods by UID, nodes by a tuple of their name."""
-        self._nodes: dict[str, str | None] = {}
-        """By name, who says that it leaves: of nodes that nothing happens to each is told once."""
-        self._closed = False
-
-    def close(self) -> None:
-        """Nothing that the thread says from now on is heard: a new watch lists all, and a pod that is gone since would
-        be told after that. In the main loop.
-        """
-        self._closed = True
-
-    def tell(self, seen: Seen) -> None:
-        """Handed over in batches: a burst of events wakes the main loop once."""
-        self._put(seen.manifest["metadata"]["uid"], seen)
-
-    def tell_node(self, name: str, leaving: str | None) -> None:
-        """The same of a node, if it is news: their heartbeats are many."""
-        if name not in self._nodes or self._nodes[name] != leaving:
-            self._nodes[name] = leaving
-            self._put((name,), NodeSeen(name, leaving))
-
-    def node_gone(self, name: str) -> None:
-        """It is there no more."""
-        self._nodes.pop(name, None)
-        self._put((name,), NodeSeen(name, None))
-
-    def _put(self, name: str | tuple[str], seen: Seen | NodeSeen) -> None:
-        with self._lock:
-            first = not self._seen
-            self._seen[name] = seen
-        if first:
-            self._tell(self._hand_over)
-
-    def gave_up(self, why: str) -> None:
-        """Kopf goes on no more; the first word of it counts."""
-        self._tell(functools.partial(self._gave_up, why))
-
-    def over(self, why: str) -> None:
-        """The last word of the thread."""
-        self.gave_up(why)
-        self._tell(self._over)
-
-    async def session(self) -> kopf.AiohttpSession:
-        """A login: the operator's own connection, with each request's token as it is then, and seen by the metrics."""
-        connection = await self._connection()
-        trace = aiohttp.TraceConfig(trace_config_ctx_factory=SimpleNamespace)
-        trace.on_request_start.append(self._sent)
-        trace.on_request_end.append(self._answered)
-        trace.on_request_exception.append(self._failed)
-        connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl_context)
-        session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
-        return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
-
-    async def _sent(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
-    ) -> None:
-        context.begun = time.monotonic()
-        authorization = (await self._connection()).authorization
-        if authorization:
-            request.headers["Authorization"] = authorization
-
-    async def _answered(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
-    ) -> None:
-        self._called(context, request.method, request.url.raw_path_qs, request.response.status)
-        if request.response.status == HTTPStatus.NOT_FOUND and request.url.path.endswith(f"/{contract.PLURAL}"):
-            self._tell(functools.partial(self._lost, HTTPStatus.NOT_FOUND))
-        query = request.url.query
-        # Of the rest of a list, or of a watch; anything else that is gone is no list to be begun anew.
-        if request.response.status == HTTPStatus.GONE and query.keys() & {"continue", "watch"}:
-            self._tell(functools.partial(self._lost, HTTPStatus.GONE))
-        if request.response.status == HTTPStatus.OK and request.method == "GET":
-            if "watch" in query:
-                self._tell(self._ears.alive)
-            elif "continue" not in query and request.url.path.endswith(_LISTED):
-                self._tell(self._ears.missed)
-
-    async def _failed(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestExceptionParams
-    ) -> None:
-        self._called(context, request.method, request.url.raw_path_qs, 0)
-
-    def _called(self, context: SimpleNamespace, method: str, path: str, status: int) -> None:
-        self._tell(functools.partial(self._ears.on_call, method, path, status, time.monotonic() - context.begun))
-
-    async def _connection(self) -> Connection:
-        """Asked of the main loop, where the credentials live."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(self._connect), self._loop))
-
-    def _tell(self, call: Callable[[], object]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._hear, call)
-        except RuntimeError:
-            logging.getLogger(__name__).debug("the main loop is over")
-
-    def _hear(self, call: Callable[[], object]) -> None:
-        """In the main loop."""
-        if not self._closed:
-            call()
-
-    def _gave_up(self, why: str) -> None:
-        """In the main loop."""
-        if not self.broke.done():
-            self.broke.set_result(why)
-
-    def _over(self) -> None:
-        """In the main loop."""
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def _lost(self, status: int) -> None:
-        """In the main loop."""
-        if not self.useless.done():
-            self.useless.set_result(status)
-
-    def _hand_over(self) -> None:
-        """In the main loop."""
-        with self._lock:
-            told, self._seen = self._seen, {}
-        self._ears.alive()
-        for seen in told.values():
-            self._ears.tell(seen)
-
-
-async def _awaited(connect: Connect) -> Connection:
-    return await connect()
