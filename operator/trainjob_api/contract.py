@@ -863,6 +863,8 @@ class AgentReport(TypedDict, total=False):
     """
     draining: bool
     """SIGTERM arrived: this pod is going away."""
+    last: bool
+    """The agent ends, and says nothing after this."""
     uploads: int
     """Checkpoint shares that are staged here and not yet stored."""
     completed: bool

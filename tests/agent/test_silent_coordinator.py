@@ -180,6 +180,33 @@ def test_progress_is_posted_as_often_as_the_coordinator_wants_it(tmp_path: Path,
     assert asyncio.run(run()) == 0
 
 
+def test_the_last_word_says_that_it_is_the_last(tmp_path: Path) -> None:
+    """A coordinator holds it no longer than it takes to read."""
+
+    async def run() -> list[bool]:
+        said: list[bool] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            for _ in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
+                said.append(json.loads(body)["last"])
+                reply = json.dumps({"transition": 1, "instruction": {"do": contract.DO_EXIT}}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(reply) + reply)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1")
+        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
+        await talking._turn()
+        await talking.last_word(HANG_S)
+        talking.close()
+        server.close()
+        return said
+
+    assert asyncio.run(run()) == [False, True]
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such time-out")
 def test_a_machine_that_acknowledges_nothing_is_given_up_before_the_poll_ends() -> None:
     async def run() -> tuple[int, int, int]:

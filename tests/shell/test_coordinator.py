@@ -15,7 +15,7 @@ from support.clusters import NAMESPACE, manifest
 from support.virtual_time import EPOCH, VirtualClock, passes, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Boundary, Condition, TrainJob
-from trainjob_operator.agents.coordinator import FAREWELL_S, START_GRACE_S, Caller, Coordinator, bearer
+from trainjob_operator.agents.coordinator import START_GRACE_S, Caller, Coordinator, bearer
 from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.agents.reports import Report
 from trainjob_operator.agents.roster import attempt_secret
@@ -232,14 +232,16 @@ def test_the_leaders_new_address_reaches_those_who_wait_for_it() -> None:
     on_bench(test)
 
 
-@pytest.mark.parametrize(("uploads", "held_s"), [(0, FAREWELL_S), (2, contract.LONG_POLL_S)])
-def test_a_last_word_is_not_held(uploads: int, held_s: float) -> None:
+@pytest.mark.parametrize(("last", "held_s"), [(True, 0.0), (False, contract.LONG_POLL_S)])
+def test_a_last_word_is_not_held_and_nothing_else_of_an_agent_that_is_to_leave(last: bool, held_s: float) -> None:
+    """What it still has to do may take a while: it does not ask all the time meanwhile."""
+
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(slots="1"), pods(0, 1))
-        leave = await bench.told(uploads=uploads)
+        leave = await bench.told()
         assert leave["do"] == contract.DO_EXIT
         began = now()
-        await bench.told(seq=2, acknowledged=leave, uploads=uploads)
+        await bench.told(seq=2, acknowledged=leave, last=last)
         assert now() - began == pytest.approx(held_s)
 
     on_bench(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from support.puppets import Pace
 from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import run_virtual
+from trainjob_api import contract
 from trainjob_operator.memory import Moment
 
 QUIET_S = 1800.0
@@ -25,6 +27,55 @@ def test_no_write_while_ranks_train_silently() -> None:
             await asyncio.sleep(QUIET_S)
             assert sim.writes == []
             assert len(sim.calls) <= 6, "looks too should be rare"
+
+    run_virtual(main())
+
+
+async def notice(sim: Simulation) -> None:
+    """Its node is to go, nobody knows when."""
+    await trains(sim)
+    sim.world.announce_node(sim.world.node_of(sim.agent(1)))
+
+
+async def trains(sim: Simulation) -> None:
+    """It has saved checkpoints, and the next step takes for ever."""
+    training = sim.world.training("digits")
+    training.length = 10**6
+    await sim.until(lambda: training.position >= 3, "three reports")
+    sim.world.pace.report = 100 * QUIET_S
+    await asyncio.sleep(20.0)
+
+
+async def grows(sim: Simulation) -> None:
+    """There is no room for the third."""
+    await trains(sim)
+    sim.world.capacity = 2
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": 3})
+
+
+async def wishes(sim: Simulation) -> None:
+    """A planned change waits for a checkpoint that does not come."""
+    await trains(sim)
+    sim.cluster.update_job_spec(NAMESPACE, "digits", {"workers": 1})
+
+
+@pytest.mark.parametrize("state", [trains, notice, grows, wishes])
+def test_agents_ask_no_more_often_than_a_poll_is_long(state: Callable[[Simulation], Awaitable[None]]) -> None:
+    """In a state that rests nothing is said on either side but that both are there."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.cluster.create_job(manifest(boundaryTimeoutSeconds=86_400, checkpoint={"storage": "/checkpoints"}))
+            await state(sim)
+            await asyncio.sleep(120.0)
+            wish = sim.job().status.boundary
+            assert (wish is not None) == (state in (notice, wishes)), sim.job().status.to_json()
+            agents = [agent for agent in sim.world.agents.values() if agent.alive]
+            before = [agent.posts for agent in agents]
+            await asyncio.sleep(QUIET_S)
+            asked = [agent.posts - posts for agent, posts in zip(agents, before, strict=True)]
+            most = QUIET_S / contract.LONG_POLL_S * 1.1
+            assert agents and all(0 < posts <= most for posts in asked), (asked, most)
 
     run_virtual(main())
 

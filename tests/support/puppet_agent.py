@@ -46,6 +46,8 @@ LOST_S = 1.0
 """A link to a peer that is not back after this is reported as lost."""
 LONELY_S = 600.0
 """An agent without coordinator, ranks and uploads ends after this."""
+IDLE_S, IDLE_LIMIT = 1.0, 5
+"""Answers that come sooner than this were not held; so many in a row that say nothing new are an endless talk."""
 DRAIN_S = 25.0
 """From SIGTERM to the end."""
 DISK_S = (0.0, 0.05)
@@ -91,6 +93,11 @@ class PuppetAgent:
         self._transition = 0
         self._acknowledged: dict[str, Any] | None = None
         self._news = asyncio.Event()
+        self.posts = 0
+        self._said: dict[str, Any] = {}
+        """In the last post that was answered."""
+        self._idle_talk = 0
+        """Posts in a row that said nothing new and were answered at once with nothing new."""
         self._due: asyncio.TimerHandle | None = None
         self._pace_s = QUIET_CHANGE_S
         self._last_post = 0.0
@@ -166,6 +173,9 @@ class PuppetAgent:
 
     async def _post(self) -> dict[str, Any] | None:
         self._seq += 1
+        self.posts += 1
+        begun, said = self.world.clock.monotonic(), {**self.report(), "seq": 0, "clock": 0.0}
+        seq = self._seq
         try:
             if self.muted:
                 raise ConnectionError("no way to the coordinator")
@@ -184,7 +194,20 @@ class PuppetAgent:
         if answer.body["transition"] < self._transition:
             return None
         self._transition, self._pace_s = answer.body["transition"], answer.body["pace_s"]
-        return dict(answer.body["instruction"])
+        instruction = dict(answer.body["instruction"])
+        if seq == self._seq:
+            self._listen(said, instruction, self.world.clock.monotonic() - begun)
+        return instruction
+
+    def _listen(self, said: dict[str, Any], instruction: dict[str, Any], held_s: float) -> None:
+        """Two who tell each other at once what both know go on for ever."""
+        is_idle = held_s < IDLE_S and said == self._said and instruction == said["acknowledged"]
+        self._said, self._idle_talk = said, self._idle_talk + 1 if is_idle else 0
+        if self._idle_talk > IDLE_LIMIT:
+            text = (
+                f"the coordinator answers {self.pod_name} at once, again and again, with what it knows: {instruction}"
+            )
+            self.world.broken(AssertionError(text))
 
     def report(self) -> dict[str, Any]:
         unreached = {} if self.leader is None else dict(self.leader.unreached)

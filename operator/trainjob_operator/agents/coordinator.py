@@ -42,8 +42,6 @@ PROGRESS_RATE = 200
 """Reports of mere progress that are wanted in a second, of all jobs together: more would be shown to nobody."""
 PACE_LEAST_S, PACE_MOST_S = 1.0, 10.0
 """Between two such reports of a job."""
-FAREWELL_S = 0.05
-"""An agent that was told `exit` and has nothing left to do is held no longer: it only came to say its last word."""
 
 
 @dataclass(frozen=True)
@@ -305,10 +303,9 @@ class Coordinator:
         try:
             if self._roster.is_unknown(asker):
                 await self._look_for_owner(asker)
-            if not self._roster.has_news_for(asker) and not self._closing:
-                hold_s = FAREWELL_S if self._roster.is_leaving(asker) else contract.LONG_POLL_S
+            if not (asker.last or self._closing or self._roster.has_news_for(asker)):
                 # A timer and a future: what each of thousands of agents that wait costs.
-                end = asyncio.get_running_loop().call_later(hold_s, poll.answer)
+                end = asyncio.get_running_loop().call_later(contract.LONG_POLL_S, poll.answer)
                 try:
                     await poll.over
                 finally:

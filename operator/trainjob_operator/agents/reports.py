@@ -251,8 +251,8 @@ class Asker:
     slot: int
     pod_uid: str
     acknowledged: Mapping[str, Any] | None
-    may_leave: bool
-    """Nothing keeps it: no ranks, no uploads."""
+    last: bool
+    """It ends, and came only to say its last word."""
 
 
 class Report(_Part):
@@ -281,6 +281,7 @@ class Report(_Part):
     unreached_s: Seconds = 0.0
     boundary: Word | None = None
     draining: bool = False
+    last: bool = False
     uploads: Count = 0
     completed: bool = False
     checked: Count | None = None
@@ -314,9 +315,7 @@ class Report(_Part):
 
     def asker(self) -> Asker:
         """Without what is large."""
-        return Asker(
-            self.key, self.job_uid, self.slot, self.pod_uid, self.acknowledged, self.quiet and self.uploads == 0
-        )
+        return Asker(self.key, self.job_uid, self.slot, self.pod_uid, self.acknowledged, self.last)
 
     def view(self, now: datetime) -> AgentView:
         """What the rules see of it."""

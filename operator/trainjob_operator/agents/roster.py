@@ -230,10 +230,6 @@ class Roster:
         """Whether the agent has not acknowledged its present instruction."""
         return asker.acknowledged != self.instruction(asker)
 
-    def is_leaving(self, asker: Asker) -> bool:
-        """Whether the agent is to exit, and nothing keeps it."""
-        return asker.may_leave and self.instruction(asker).get("do") == contract.DO_EXIT
-
 
 class _Words(Mapping[int, AgentView]):
     """What agents said, by slot. Looked up one by one: all polls of a job are looked through at once, and each needs

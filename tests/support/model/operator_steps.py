@@ -45,7 +45,7 @@ class Said:
     acknowledged: Instruction | None
     job_uid: str = "job-uid"
     key: tuple[str, str] = KEY
-    may_leave: bool = True
+    last: bool = False
 
     @property
     def slot(self) -> int:

@@ -124,7 +124,7 @@ class Sync:
     async def last_word(self, timeout_s: float) -> None:
         """One more POST of the state as it is, whose answer does not count."""
         try:
-            await asyncio.wait_for(self._post(), timeout_s)
+            await asyncio.wait_for(self._post(is_last=True), timeout_s)
         except (OSError, PostError, ValueError, asyncio.TimeoutError):
             pass
 
@@ -180,11 +180,11 @@ class Sync:
         self._leaving = [t for t in self._leaving if not t.done()]
         self._leaving.append(task)
 
-    async def _post(self) -> Dict[str, Any]:
+    async def _post(self, is_last: bool = False) -> Dict[str, Any]:
         headers = {"Content-Type": "application/json", **self._authorization()}
         connection = next((c for c in self._connections if c.usable), None) or await self._connect()
         self._seq += 1
-        body = json.dumps({**self._report(), "seq": self._seq}, separators=(",", ":")).encode()
+        body = json.dumps({**self._report(), "seq": self._seq, "last": is_last}, separators=(",", ":")).encode()
         answer = await connection.post(self._config.coordinator.path + PATH, headers, body)
         if answer.status != 200:
             self._refused(answer)
