@@ -171,7 +171,7 @@ def test_it_had_not() -> None:
 
 def test_a_look_after_an_earlier_attempt_does_not_count() -> None:
     world = looking()
-    world.sync(world.only(), checked=0)
+    world.sync(world.only(), checked=0, run=1)
     world.turn()
     assert not world.status.finished
 

@@ -404,12 +404,13 @@ class World:
         agent.drain()
 
     def announce_eviction(self, agent: Any, on: bool = True) -> None:
-        """DisruptionTarget, and the pod stands; or it is taken back."""
+        """DisruptionTarget, and the pod stands; or it is taken back, as long as nobody has deleted the pod."""
         self.evictions += on
         disruption = {"type": "DisruptionTarget", "status": str(on), "reason": "EvictionByEvictionAPI"}
         with contextlib.suppress(NotFound):
             pod = self.cluster_pod(agent)
-            if pod is not None and pod["status"].get("phase") == "Running":
+            stands = pod is not None and "deletionTimestamp" not in pod["metadata"]
+            if pod is not None and (on or stands) and pod["status"].get("phase") == "Running":
                 others = [entry for entry in pod["status"]["conditions"] if entry["type"] != "DisruptionTarget"]
                 status = {**pod["status"], "conditions": [*others, disruption]}
                 self.cluster.set_pod_status(agent.namespace, agent.pod_name, status)
