@@ -467,3 +467,32 @@ def test_plain_mode_a_container_that_the_kubelet_starts_again_is_waited_for() ->
     world.finish_deletions()
     world.turn()
     assert (world.attempt.number, world.attempt.members) == (2, "1")
+
+
+@pytest.mark.parametrize("known", ["by this leader", "by none", "this leader makes them"])
+def test_plain_mode_a_member_that_was_there_before_all_had_a_node_is_not_made_again(known: str) -> None:
+    """What the others have met is gone with it. Of what the leader before has made a new one knows nothing."""
+    world = World.of(workers=3, runtime={"agent": "Disabled"})
+    world.turn()
+    world.refusals = None if known == "by none" else ()
+    pod = world.pod(0)
+    world.schedule(1)
+    world.set_pod(1, phase=PodPhase.RUNNING)
+    del world.pods["digits-0"]
+    if known == "by this leader":
+        world.went = {0: pod}
+    world.turn()
+    again = known == "this leader makes them"
+    assert ("digits-0" in world.pods) == again and (
+        world.attempt.state == "Running" and world.attempt.number == 1
+    ) == again
+    assert world.status.failures.counted == int(known == "by this leader")
+
+
+def test_plain_mode_a_new_leader_makes_the_pods_of_an_attempt_of_which_none_runs() -> None:
+    world = World.of(workers=3, runtime={"agent": "Disabled"})
+    world.turn()
+    world.refusals = None
+    del world.pods["digits-0"]
+    world.turn()
+    assert "digits-0" in world.pods and world.attempt.number == 1

@@ -416,7 +416,8 @@ def test_a_disruption_that_was_taken_back_before_the_pod_was_gone_is_none() -> N
         target = {"type": "DisruptionTarget", "status": status, "reason": "PreemptionByScheduler"}
         told = bench.cluster.set_pod_status(NAMESPACE, "digits-0", {"phase": "Running", "conditions": [target]})
         bench.began(told)
-    assert bench.known.with_departed(bench.read()[0]).went == {}
+    went = bench.known.with_departed(bench.read()[0]).went
+    assert {slot: (pod.disrupted, pod.disruption) for slot, pod in went.items()} == {0: (False, None)}
 
 
 def test_no_older_job_is_taken_after_a_doubt() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from support.puppets import Pace
-from support.simulation import NAMESPACE, Simulation, manifest
+from support.simulation import NAMESPACE, FlakyCluster, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
@@ -269,5 +270,49 @@ def test_each_attempt_that_came_further_has_progressed_however_rarely_that_is_to
                 assert sim.job().status.failures.since_progress == 0, times
             job, _ = await finished(sim)
             assert job.status.holds("Complete") and job.status.failures.counted == 5
+
+    run_virtual(main())
+
+
+def test_an_agent_that_tells_of_its_sigterm_before_the_watch_tells_of_the_eviction_costs_no_failure() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3, cluster_type=FlakyCluster) as sim:
+            policy = {"maxFailures": 0}
+            sim.cluster.create_job(manifest(checkpoint={"storage": "/checkpoints"}, failurePolicy=policy))
+            sim.world.training("digits").length = 30
+            await trained_to(sim, 3)
+            sim.cluster.rng = random.Random(1)
+            sim.cluster.watch_stands_until = asyncio.get_running_loop().time() + 10.0
+            await asyncio.sleep(1.0)
+            sim.world.evict_pod(sim.agent(1))
+            job, ends = await finished(sim)
+            assert ends == ["Preempted", "AllRanksSucceeded"] and job.status.failures.preemptions == 1
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_member_without_an_agent_that_is_gone_before_all_had_a_node_is_not_made_again(killed: bool) -> None:
+    """The others wait for it in vain: what it had told them went with it."""
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            agent = {"runtime": {"agent": "Disabled"}}
+            sim.cluster.create_job(manifest(workers=3, failurePolicy={"maxFailures": 0}, **agent))
+            sim.world.pace.schedule = (0.1, 0.1)
+            sim.world.capacity = 2
+            await sim.until(lambda: len(sim.world.agents) == 2, "two run, and the third has no node")
+            if killed:
+                sim.kill_operator()
+            gone = sim.world.agents[sorted(sim.world.agents)[0]]
+            sim.world.evict_pod(gone, grace_s=0)
+            await asyncio.sleep(2.0)
+            sim.world.capacity = None
+            if killed:
+                sim.start_operator()
+            job, ends = await finished(sim)
+            assert job.status.holds("Complete") and len(ends) == 2, ends
+            names = [call.name for call in sim.writes if call.verb == "create_pod"]
+            assert len(names) == len(set(names)) == 6, names
 
     run_virtual(main())

@@ -99,6 +99,9 @@ class World:
     parted: dict[int, AgentView] = field(default_factory=dict)
     """What agents said whose pods are gone."""
 
+    went: dict[int, PodView] = field(default_factory=dict)
+    """Pods of members that are gone, as they were last."""
+
     @classmethod
     def of(cls, **fields: Any) -> World:
         """A world with a new job; `fields` are of the spec."""
@@ -126,6 +129,7 @@ class World:
             service=self.service,
             agents=agents,
             parted=self._parted(),
+            went=self.went,
             listening_since=listening,
             refusals=refusals,
             neighbours=self.neighbours,

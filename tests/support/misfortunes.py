@@ -49,8 +49,12 @@ def lose_pod(sim: Simulation, rng: random.Random) -> None:
 def evict_pod(sim: Simulation, rng: random.Random) -> None:
     agent = _some_agent(sim, rng)
     if agent is not None:
-        sim.world.incidents += 1  # it is gone before a dead operator's successor can see why
-        sim.world.evict_pod(agent)
+        _evict(sim, agent)
+
+
+def _evict(sim: Simulation, agent: Any) -> None:
+    sim.world.incidents += 1  # it is gone before a dead operator's successor can see why
+    sim.world.evict_pod(agent)
 
 
 def terminate(sim: Simulation, rng: random.Random) -> None:
@@ -65,7 +69,7 @@ def announce_eviction(sim: Simulation, rng: random.Random) -> None:
     agent = _some_agent(sim, rng)
     if agent is not None:
         sim.world.announce_eviction(agent)
-        after_all = rng.choice([sim.world.evict_pod, lambda one: sim.world.announce_eviction(one, on=False)])
+        after_all = rng.choice([lambda one: _evict(sim, one), lambda one: sim.world.announce_eviction(one, on=False)])
         sim.world.spawn(_later(rng.uniform(0.0, 40.0), lambda: after_all(agent) if agent.alive else None))
 
 
@@ -82,7 +86,7 @@ def announce_node(sim: Simulation, rng: random.Random) -> None:
     def after_all() -> None:
         for agent in list(world.agents.values()) if drained else ():
             if world.node_of(agent) == node:
-                world.evict_pod(agent)
+                _evict(sim, agent)
         world.announce_node(node, on=False)
 
     world.spawn(_later(rng.uniform(0.0, 40.0), after_all))

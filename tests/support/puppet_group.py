@@ -128,6 +128,15 @@ class Group:
             rank["state"] == contract.RANK_ENDED and rank.get("kind") != contract.END_OK for rank in self.ranks()
         )
 
+    @property
+    def waits(self) -> bool:
+        """Whether all that is missing are ranks that were never started: those that are there wait for them, as a
+        process group that forms does.
+        """
+        away = [agent for agent in self.members.values() if not self.is_in(agent)]
+        well = all(rank["state"] != contract.RANK_ENDED or rank.get("kind") == contract.END_OK for rank in self.ranks())
+        return well and all(self._world.notes.get(agent.pod_uid) != self.attempt for agent in away)
+
     def is_in(self, agent: PuppetAgent) -> bool:
         return agent.alive and agent.attempt == self.attempt
 

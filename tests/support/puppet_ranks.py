@@ -19,6 +19,7 @@ from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Offer, Relea
 if TYPE_CHECKING:
     from support.puppet_agent import PuppetAgent
 
+WAIT_LOOK_S = 0.2
 OF_PEERS = (contract.FAIL_RANK_GONE, contract.FAIL_TIMEOUT)
 OF_STORING = (contract.FAIL_STAGING, contract.FAIL_FULL, contract.FAIL_STORAGE)
 
@@ -74,6 +75,8 @@ class Ranks:
         n = 0
         while position < training.length:
             await asyncio.sleep(agent.world.pace.report)
+            while group.is_broken and group.waits:  # noqa: ASYNC110 (looked at from many places)
+                await asyncio.sleep(WAIT_LOOK_S)
             if group.is_broken:
                 return  # it hangs in its step
             n, position = n + 1, position + 1

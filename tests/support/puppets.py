@@ -476,6 +476,9 @@ class World:
 
     def script_ended(self, script: PlainScript, exit_code: int, message: str | None) -> None:
         """A script without agent ended by itself."""
+        if self._is_deleting(script.namespace, script.pod_name):
+            # What ends well after SIGTERM may have saved and left: no proof to anybody that training is over.
+            self.training(script.job).word_lost = True
         self._mark_ended(script, exit_code, message)
         group = self.groups[script.job_uid, script.attempt]
         if len(group.members) == group.workers and all(one.succeeded for one in group.members.values()):

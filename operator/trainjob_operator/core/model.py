@@ -192,7 +192,7 @@ class Observed:
     parted: Mapping[int, AgentView] = field(default_factory=dict)
     """By slot: what agents of members said in the running attempt whose pods are gone since."""
     went: Mapping[int, PodView] = field(default_factory=dict)
-    """By slot: pods of members that are gone since, as they were last; only those that the watch told of."""
+    """By slot: pods of members that are gone since, as they were last; only those that this process was told of."""
     disruptions: Mapping[int, str] = field(default_factory=dict)
     """By slot: why pods of members that are gone were taken away, as their last state or events tell."""
     listening_since: datetime | None = None

@@ -35,22 +35,17 @@ class Departed:
         """By pod name: a name is borne again by the next pod of its slot, if there ever is one."""
 
     def note(self, key: JobKey, manifest: Manifest) -> None:
-        """The watch shows a pod of this job no more, and it was so last. One that only lost its label runs, and is
-        none of these; one that was deleted without a grace period may show so only by what struck it before.
+        """The watch shows a pod of this job no more, and it was so last. One that was deleted without a grace period
+        may show so only by what struck it before; one that shows nothing may run, and have lost its label.
         """
         owner = owner_of(manifest)
-        gone = _Gone(owner, pod_view_of(manifest, key[1], owner or ""), told=True)
-        self._keep(key, manifest, gone)
+        pod = pod_view_of(manifest, key[1], owner or "")
+        told = "deletionTimestamp" in manifest["metadata"] or pod.disrupted or is_finished(pod)
+        self._gone.setdefault(key, {})[pod.name] = _Gone(owner, pod, told)
 
     def there(self, key: JobKey, manifest: Manifest, pod: PodView) -> None:
         """There is a pod of that name: this one, as it is now."""
-        self._keep(key, manifest, _Gone(owner_of(manifest), pod, told=False))
-
-    def _keep(self, key: JobKey, manifest: Manifest, gone: _Gone) -> None:
-        if "deletionTimestamp" in manifest["metadata"] or gone.pod.disrupted or is_finished(gone.pod):
-            self._gone.setdefault(key, {})[gone.pod.name] = gone
-        else:
-            self._gone.get(key, {}).pop(gone.pod.name, None)
+        self._gone.setdefault(key, {})[pod.name] = _Gone(owner_of(manifest), pod, told=False)
 
     def names(self, key: JobKey) -> frozenset[str]:
         """Of pods that were deleted."""

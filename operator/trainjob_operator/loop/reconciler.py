@@ -284,7 +284,8 @@ class Reconciler:
             # The workers are about to look each other up by name.
             sight = await self._with_service(key, sight)
             observed, decision = await self._decide(key, sight)
-        if not sight.read and any(isinstance(action, CreatePod | EnsureService) for action in decision.actions):
+        creates = any(isinstance(action, CreatePod | EnsureService) for action in decision.actions)
+        if not sight.read and (creates or _blames_a_pod_that_stands(observed, decision)):
             sight = await self._read(key)
             observed, decision = await self._decide(key, sight)
         if (decision.actions or decision.events) and not status_patch(observed.job, decision):
@@ -415,6 +416,17 @@ def _has_unlisted(observed: Observed) -> bool:
 def _begins(observed: Observed, decision: Decision) -> bool:
     old, new = observed.job.status.attempt, decision.status.attempt
     return new is not None and new.state == "Running" and (old is None or old.number != new.number)
+
+
+def _blames_a_pod_that_stands(observed: Observed, decision: Decision) -> bool:
+    """Whether a failure is counted for a pod that is to go, as its agent told before the watch did: the pod itself may
+    say that it is taken away.
+    """
+    failure, counted = decision.status.last_failure, decision.status.failures.counted
+    if failure is None or failure.reason != contract.REASON_POD_LOST:
+        return False
+    stands = any(pod.name == failure.pod and not pod.deleting for pod in observed.pods)
+    return stands and counted > observed.job.status.failures.counted
 
 
 def _about(key: JobKey) -> dict[str, str]:

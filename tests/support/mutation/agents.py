@@ -231,4 +231,18 @@ MUTANTS = (
         "open_end = group.may_have_completed(turn, incident)\n",
         "tests/core/test_verdict.py::test_a_start_that_fails_after_the_only_workers_vanished_does_not_fail_the_job_before_a_look",
     ),
+    Mutant(
+        "the first report beyond all before waits for its pace",
+        "worker-image/trainjob/agent/**/reports.py",
+        "            self._site.changed(True)  # a failure from now on",
+        "            self._site.progressed()  # a failure from now on",
+        "tests/agent/test_progress_told.py::test_the_first_report_beyond_all_before_is_told_at_once",
+    ),
+    Mutant(
+        "a last word does not say that it is the last",
+        "worker-image/trainjob/agent/**/sync.py",
+        "self._post(is_last=True)",
+        "self._post()",
+        "tests/agent/test_silent_coordinator.py::test_the_last_word_says_that_it_is_the_last",
+    ),
 )

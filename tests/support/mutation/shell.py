@@ -210,4 +210,25 @@ MUTANTS = (
         "            pass\n        finally:",
         "tests/host/test_leading.py::test_a_leader_that_is_stuck_gives_the_lease_back_and_can_write_no_more",
     ),
+    Mutant(
+        "an acknowledgement with a table in it is none: agent and coordinator talk without end",
+        "operator/trainjob_operator/agents/reports.py",
+        "good = len(tables) <= 1 and",
+        "good = not tables and",
+        "tests/sim/test_steady_state.py::test_agents_ask_no_more_often_than_a_poll_is_long",
+    ),
+    Mutant(
+        "what was told of a pod is forgotten when a read shows first that it is gone",
+        "operator/trainjob_operator/loop/known.py",
+        "        self._departed.there(key, manifest, view)\n",
+        "",
+        "tests/shell/test_known.py::test_what_was_told_of_a_pod_counts_though_a_read_shows_first_that_it_is_gone",
+    ),
+    Mutant(
+        "a failure is counted for a pod that says itself that it is taken away",
+        "operator/trainjob_operator/loop/reconciler.py",
+        "(creates or _blames_a_pod_that_stands(observed, decision))",
+        "creates",
+        "tests/sim/test_stories.py::test_an_agent_that_tells_of_its_sigterm_before_the_watch_tells_of_the_eviction_costs_no_failure",
+    ),
 )

@@ -14,7 +14,7 @@ from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import succeeded
 from trainjob_operator.core.ends.silence import Lost
 from trainjob_operator.core.evictions import EVICTED, over_own_limit
-from trainjob_operator.core.model import PodView
+from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.core.pods.naming import pod_name
@@ -80,14 +80,28 @@ def is_lost(turn: Turn, slot: int) -> bool:
     if slot in turn.kids.live or turn.has_succeeded(slot):
         return False
     # Until all pods of an attempt that begins before them have been seen, one that is not there is still to be made.
-    to_come = turn.kind.begins_before_pods and turn.status.timing.scheduled_at is None
-    return not (to_come and slot in turn.kids.absent)
+    return not (_begins(turn) and slot in turn.kids.absent and not _may_have_been(turn, slot))
+
+
+def _begins(turn: Turn) -> bool:
+    """Whether the attempt began before its pods, and they were never all seen."""
+    return turn.kind.begins_before_pods and turn.status.timing.scheduled_at is None
+
+
+def _may_have_been(turn: Turn, slot: int) -> bool:
+    """Whether there was a pod of that name, as far as this leader knows. Of what the one before has made it knows
+    nothing: where others run, it may have come and gone, and what they heard of it would be wrong of its successor.
+    """
+    others = [turn.kids.live.get(other) for other in turn.members() if other != slot]
+    runs = any(pod is not None and pod.phase is PodPhase.RUNNING for pod in others) or bool(turn.kids.ended)
+    return slot in turn.observed.went or (turn.observed.refusals is None and runs)
 
 
 def _never_was(turn: Turn, slot: int) -> bool:
-    """Whether a member's name was taken by another pod before its own was made: its attempt began before its pods."""
-    to_come = turn.kind.begins_before_pods and turn.status.timing.scheduled_at is None
-    return to_come and slot not in turn.kids.absent and slot not in turn.observed.went
+    """Whether nobody saw a pod of this member: another one took its name before it was made, or it may have gone
+    unseen.
+    """
+    return _begins(turn) and slot not in turn.observed.went
 
 
 def lost_at(turn: Turn, slot: int) -> datetime:
@@ -113,7 +127,9 @@ def of_pod(turn: Turn, slot: int) -> Incident:
         return Incident(
             reason=reason,
             time=turn.now,
-            message=f"{name} could not be made: another pod has its name",
+            message=f"{name} is gone, if it ever was there: no operator has looked"
+            if slot in turn.kids.absent
+            else f"{name} could not be made: another pod has its name",
             slot=slot,
             pod=name,
             counted=False,
