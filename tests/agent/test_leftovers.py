@@ -40,6 +40,61 @@ def test_helpers_with_sessions_of_their_own_end_with_the_attempt(tmp_path: Path)
         assert old == [] and "outlived its ranks" in rig.text(0)
 
 
+NAMELESS = """
+import os, subprocess, sys, time, trainjob
+WIPED = '''
+import ctypes, os, sys, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])
+ctypes.memset(start, 0, end - start)  # as setproctitle does, whose title goes where the environment was
+open(sys.argv[1], "a").write(f"{os.getpid()} ")
+time.sleep(600)
+'''
+c = trainjob.get_context()
+if c.get_attempt() == 1:
+    subprocess.Popen([sys.executable, "-c", WIPED, "pids"], start_new_session=True)
+    subprocess.Popen(["/bin/sh", "-c", "echo $$ >> pids; while :; do sleep 600; done"], start_new_session=True, env={})
+trainjob.barrier()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("prefork", [contract.PREFORK_NEVER, contract.PREFORK_ALWAYS])
+def test_helpers_that_nothing_names_end_with_the_attempt_and_nothing_of_the_agents_does(
+    tmp_path: Path, prefork: str
+) -> None:
+    """They have no environment, or wrote over it."""
+    store = tmp_path / "store"
+    with Rig(tmp_path, script=NAMELESS, agents=1, storage=store, spec={"prefork": prefork}) as rig:
+        rig.run(1)
+        rig.wait_text(0, "up")
+        file = rig.work / "pids"
+        helpers = rig.wait(lambda: file.exists() and len(file.read_text().split()) == 2 and file.read_text().split())
+        own = rig.wait(lambda: of_the_agent(rig), "its storage child")
+        rig.run(2)
+        rig.wait(lambda: rig.running(0, attempt=2), "the next attempt")
+        rig.wait(lambda: not [pid for pid in helpers if lives(int(pid))], "the helpers are gone")
+        assert "outlived its ranks" in rig.text(0)
+        assert [pid for pid in own if not lives(pid)] == []
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def of_the_agent(rig: Rig) -> list[int]:
+    """What it has started for itself: the storage child, a warm parent."""
+    pid = rig.agents[0].process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    words = (b"storage_child", contract.WARM.encode() + b"\0")
+    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [child for child, line in lines.items() if any(word in line for word in words) and b"--\0" not in line]
+
+
 def environ(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()

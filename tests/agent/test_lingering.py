@@ -4,6 +4,7 @@ they said of themselves.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.scenario import wait_until
 from support.tuned_agent import entry
-from trainjob.agent.processes.leaving import BUSY_SHARE, Idle
+from trainjob.agent.processes.leaving import BUSY_SHARE, Idle, cpu_seconds
 from trainjob_api import contract
 
 HEAD = "import atexit, os, queue, signal, sys, threading, time, trainjob\nc = trainjob.get_context()\n"
@@ -97,6 +99,23 @@ def test_behind_a_launcher_it_is_said_and_the_launcher_decides(tmp_path: Path) -
         it.run(1)
         it.wait(it.completed, "completed")
         assert "Python waits for its threads upload. What started it waits for it" in it.text(0)
+
+
+WIPED = """
+import ctypes, subprocess, sys, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+ctypes.memset(int(fields[47]), 0, int(fields[48]) - int(fields[47]))
+work = "import time; until = time.process_time() + 0.2\\nwhile time.process_time() < until: pass\\ninput()"
+child = subprocess.Popen([sys.executable, "-c", work], env={}, stdin=subprocess.PIPE)
+input()
+"""
+
+
+def test_work_counts_of_a_rank_that_wrote_over_its_environment_and_of_its_children() -> None:
+    """As a program does that names itself, with setproctitle."""
+    with subprocess.Popen([sys.executable, "-c", WIPED], stdin=subprocess.PIPE) as rank:
+        wait_until(lambda: cpu_seconds(rank.pid, [b"TRAINJOB_RANK=0"]) >= 0.2)
+        rank.communicate(b"\n")
 
 
 def test_what_counts_as_work() -> None:

@@ -153,7 +153,7 @@ class Crew:
         """Once they are gone nothing of them stays: what they started, their temporary files. Blocks."""
         number = self._shape.number
         if self._group.ranks:
-            left = strays.end(self._site.config.pod_uid)
+            left = strays.end(self._site.config.pod_uid, number)
             if left:
                 pids = ", ".join(map(str, left[:16]))
                 self._site.console.say(f"processes of attempt {number} outlived its ranks and are killed: {pids}")

@@ -23,12 +23,20 @@ def adopt() -> None:
     _adopts = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0 or _adopts
 
 
+def is_known() -> bool:
+    """Whether `below` gives descendants alone."""
+    return _adopts and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
 def below() -> List[int]:
     """All descendants of this process."""
-    if not _adopts or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        return [pid for pid in _all() if pid != os.getpid()]
+    return below_of(os.getpid()) if is_known() else [pid for pid in _all() if pid != os.getpid()]
+
+
+def below_of(pid: int) -> List[int]:
+    """Those of another; none where the kernel lists no children."""
     found: List[int] = []
-    parents = [os.getpid()]
+    parents = [pid]
     while parents:
         children = [pid for of_thread in children_by_thread(parents.pop(), whole=False) for pid in of_thread]
         found += children

@@ -15,6 +15,7 @@ import os
 import time
 from typing import Callable, List, Optional
 
+from trainjob.agent.processes import family
 from trainjob.agent.processes.ending import ENDING_S
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.reaper import kill_group
@@ -107,11 +108,11 @@ def _kept_by(word: Leaving) -> str:
 
 async def _until_idle(rank: Rank, waits: Callable[[], bool], variables: List[bytes]) -> None:
     loop = asyncio.get_running_loop()
-    cpu_s = await loop.run_in_executor(None, cpu_seconds, variables)
+    cpu_s = await loop.run_in_executor(None, cpu_seconds, rank.pid, variables)
     idle, calls = Idle(time.monotonic(), cpu_s, rank.calls), rank.calls
     while rank.ended_at is None and rank.verdict is None:
         await rank.until_gone(LOOK_S)
-        cpu_s, calls = await loop.run_in_executor(None, cpu_seconds, variables), rank.calls
+        cpu_s, calls = await loop.run_in_executor(None, cpu_seconds, rank.pid, variables), rank.calls
         if idle.idle_s(time.monotonic(), cpu_s, calls, waits()) >= IDLE_S:
             return
 
@@ -121,20 +122,28 @@ def rank_variables(pod_uid: str, number: int) -> List[bytes]:
     return [f"{contract.ENV_POD_UID}={pod_uid}".encode(), f"{contract.ENV_RANK}={number}".encode()]
 
 
-def cpu_seconds(variables: List[bytes]) -> float:
-    """Processor time of all living processes that have these environment variables, with that of their children that
-    ended.
+def cpu_seconds(pid: int, variables: List[bytes]) -> float:
+    """Processor time of a rank's process and all below it, and of those elsewhere that have these environment
+    variables, with that of their children that ended. Of the first no variables are asked: a program that names itself
+    (setproctitle) has written over them.
     """
-    return sum(_cpu_of(name, variables) for name in os.listdir("/proc") if name.isdigit())
+    below = {pid, *family.below_of(pid)}
+    others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - below
+    return sum(map(_cpu_of, below)) + sum(_cpu_of(other) for other in others if _has(other, variables))
 
 
-def _cpu_of(name: str, variables: List[bytes]) -> float:
+def _has(pid: int, variables: List[bytes]) -> bool:
     try:
-        with open(f"/proc/{name}/environ", "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             found = file.read().split(b"\0")
-        if not all(variable in found for variable in variables):
-            return 0.0
-        with open(f"/proc/{name}/stat", "rb") as file:
+    except OSError:
+        return False
+    return all(variable in found for variable in variables)
+
+
+def _cpu_of(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return 0.0

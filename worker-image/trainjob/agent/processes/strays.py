@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 from trainjob.agent.processes import family, trackers
+from trainjob.agent.processes.rank_command import SESSION_MODULE
 from trainjob.agent.processes.reaper import signal_process
 from trainjob_api import contract
 
+_WARM = tuple(f"\0{SESSION_MODULE}\0{word}\0".encode() for word in (contract.WARM, contract.KEEP))
+"""In the command line of a warm parent, and of its forks until they are ranks."""
 POLL_S = 0.02
 WAIT_S = 5.0
 EMPTY_LOOKS = 2
 """A look misses a process whose parent ends meanwhile: it becomes the agent's child after those were read."""
 
 
-def end(pod_uid: str) -> List[int]:
-    """Kill all that an attempt of this pod has started; they are known by their environment. Those that were killed,
-    once they are gone. Blocking.
+def end(pod_uid: str, attempt: int) -> List[int]:
+    """Kill all that this pod's attempts have started, up to this one. Those that were killed, once they are gone.
+    Blocking.
     """
-    return end_found(lambda: _living(pod_uid))
+    return end_found(lambda: _living(pod_uid, attempt))
 
 
 def end_found(look: Callable[[], List[int]]) -> List[int]:
@@ -47,18 +50,54 @@ def end_found(look: Callable[[], List[int]]) -> List[int]:
     return found
 
 
-def _living(pod_uid: str) -> List[int]:
-    pod = f"{contract.ENV_POD_UID}={pod_uid}".encode()
-    attempt = f"{contract.ENV_ATTEMPT}=".encode()
-    return [pid for pid in family.below() if _is_ours(pid, pod, attempt)]
+def _living(pod_uid: str, attempt: int) -> List[int]:
+    is_stray = _is_not_the_agents if family.is_known() else _names_its_attempt
+    return [pid for pid in family.below() if is_stray(pid, pod_uid, attempt)]
 
 
-def _is_ours(pid: int, pod: bytes, attempt: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            # A zombie has none.
-            variables = file.read().split(b"\0")
-    except OSError:
+def _is_not_the_agents(pid: int, pod_uid: str, attempt: int) -> bool:
+    """Of a descendant of this agent. A helper may have no environment, or have written over it (setproctitle), and is
+    known by not being the agent's own: those have the pod's variables, or are forks of a warm parent.
+    """
+    environ, line = _read(pid, "environ"), _read(pid, "cmdline")
+    if environ is None or line is None or not _runs(pid):
         return False
-    # The agent and its storage child belong to no attempt.
-    return pod in variables and any(variable.startswith(attempt) for variable in variables)
+    if not environ and not line:
+        return False  # it is being executed, and may be anybody's
+    if any(mark in line for mark in _WARM):
+        return False
+    variables = environ.split(b"\0")
+    number = _attempt(variables)
+    if f"{contract.ENV_POD_UID}={pod_uid}".encode() not in variables:
+        return True
+    return number is not None and number <= attempt
+
+
+def _names_its_attempt(pid: int, pod_uid: str, attempt: int) -> bool:
+    """Of any process of this machine. The agent and its storage child belong to no attempt."""
+    variables = (_read(pid, "environ") or b"").split(b"\0")
+    number = _attempt(variables)
+    return f"{contract.ENV_POD_UID}={pod_uid}".encode() in variables and number is not None and number <= attempt
+
+
+def _attempt(variables: List[bytes]) -> Optional[int]:
+    """A rank of the next one may be there before who looked for this one's has done."""
+    name = f"{contract.ENV_ATTEMPT}=".encode()
+    value = next((each[len(name) :] for each in variables if each.startswith(name)), b"")
+    return int(value) if value.isdigit() else None
+
+
+def _read(pid: int, name: str) -> Optional[bytes]:
+    """None: it is gone. Nothing: there is none (a zombie has none), or it is not ours to read."""
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except PermissionError:
+        return b""
+    except OSError:
+        return None
+
+
+def _runs(pid: int) -> bool:
+    stat = _read(pid, "stat")
+    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
