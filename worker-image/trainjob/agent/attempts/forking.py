@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass
 from typing import List
 
+from trainjob.agent import rank_places
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
@@ -47,7 +48,7 @@ class Shape:
 
 def new_ranks(shape: Shape) -> List[Rank]:
     """Ours, not started."""
-    return [Rank(shape.index * shape.here + local, local) for local in range(shape.here)]
+    return [Rank(rank, local) for local, rank in enumerate(rank_places.ranks_of(shape.index, shape.here))]
 
 
 def tmp_of(site: Site) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from typing import Callable, List, Mapping, Optional
 
+from trainjob.agent import rank_places
 from trainjob.agent.attempts import join, master_port, start_point
 from trainjob.agent.attempts.join import Join, Request
 from trainjob.agent.attempts.links import Links
@@ -106,8 +107,7 @@ class Leader:
 
     def expect_preemption(self, leaving: Mapping[str, int], gone_at: Optional[float]) -> None:
         """Workers are to go, by the names of their pods; none: nobody any more."""
-        each = self._processes
-        ranks = {pod: tuple(range(index * each, (index + 1) * each)) for pod, index in leaving.items()}
+        ranks = {pod: tuple(rank_places.ranks_of(index, self._processes)) for pod, index in leaving.items()}
         self._preemption = Preemption(ranks, gone_at) if ranks else None
         if self.collectives is not None:
             self.collectives.preemption = self._preemption

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
+from trainjob.agent import rank_places
 from trainjob.agent.barriers import barrier
 from trainjob.agent.barriers.barrier import Barrier
 from trainjob.agent.barriers.boundary import HOLD_S, Boundary
@@ -129,8 +130,7 @@ class Collectives:
         self._over = True
         ranks: Sequence[int] = (rank,)
         if not self._facts.plain:
-            each = self._ranks_each
-            ranks = range(index * each, (index + 1) * each)
+            ranks = rank_places.ranks_of(index, self._ranks_each)
         for one in ranks:
             self._carry_out(self._barrier.ended(one, how))
 
@@ -309,11 +309,10 @@ class Collectives:
         self._tell(None, from_leader.Fail(*output))
 
     def _note_needed(self, output: barrier.Fail) -> None:
-        each = self._ranks_each
-        for index in sorted({rank // each for rank in output.about} - self.needed.keys()):
-            ranks = tuple(rank for rank in output.about if rank // each == index)
-            self.needed[index] = Needed(ranks, output.message)
-            self._tell((index,), self.needed[index])
+        for index, ranks in rank_places.by_worker(output.about, self._ranks_each).items():
+            if index not in self.needed:
+                self.needed[index] = Needed(ranks, output.message)
+                self._tell((index,), self.needed[index])
 
     @property
     def _ranks_each(self) -> int:

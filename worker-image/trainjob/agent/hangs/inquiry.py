@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Dict, NamedTuple, Sequence, Set
 
+from trainjob.agent import rank_places
 from trainjob.agent.processes.vitals import Quiet
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
@@ -54,11 +55,11 @@ class Inquiry:
         async with self._asking:
             self._request += 1
             self._answers = Answers(dict.fromkeys(ranks, NO_ANSWER), {}, {})
-            self._owing = {rank // ranks_each for rank in ranks}
+            by_worker = rank_places.by_worker(ranks, ranks_each)
+            self._owing = set(by_worker)
             loop = asyncio.get_running_loop()
             deadline = loop.time() + STACKS_WAIT_S
-            for index in sorted(self._owing):
-                mine = tuple(rank for rank in ranks if rank // ranks_each == index)
+            for index, mine in by_worker.items():
                 self._tell(index, from_leader.Stacks(self._request, mine))
             while self._owing:
                 self._came.clear()

@@ -16,6 +16,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from trainjob.agent import rank_places
 from trainjob.agent.restoring.fetching import Peer
 from trainjob.agent.restoring.gathering import GONE, Damaged, Gathering
 from trainjob.agent.restoring.sources import Sources
@@ -201,7 +202,7 @@ class Restore:
                 for address, paths in self._origin.holders.items()
                 for path in paths
             }
-        indices = {f.path: f.rank // self._origin.processes for f in note.files}
+        indices = {f.path: rank_places.worker_of(f.rank, self._origin.processes) for f in note.files}
         return {path: Peer(members[index], secret, attempt) for path, index in indices.items() if index < len(members)}
 
     async def _state(self, gathering: Gathering, rank: int) -> Optional[str]:
