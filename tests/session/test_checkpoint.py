@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -130,3 +131,16 @@ def test_a_plain_folder_has_nothing_outside_of_itself(folder: Path) -> None:
     for name in ("../secret", str(folder / "model.pt"), ".trainjob/rank-0.state", "sub", "nothing"):
         with pytest.raises(CheckpointError, match="has no file"):
             Checkpoint(str(folder)).open(name)
+
+
+def test_where_a_script_has_removed_its_temporary_folder_it_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind a link, by which ranks are told theirs where its path is long."""
+    folder, link = tmp_path / "tmp", tmp_path / "t"
+    link.symlink_to(folder)
+    for told in (folder, link):
+        monkeypatch.setattr(tempfile, "tempdir", str(told))
+        assert not folder.exists()
+        assert Checkpoint.from_dict({"step": 1}).to_dict() == {"step": 1}
+        shutil.rmtree(folder)

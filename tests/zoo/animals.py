@@ -49,8 +49,8 @@ class Animal:
     """When it is struck."""
     steps: int = 8
     """That it trains for."""
-    torch: bool = False
-    """10 s of a core each: not in `make test`."""
+    in_zoo_alone: bool = False
+    """Not in `make test`: a model of torch, 10 s of a core each, or a loop as nobody should write it."""
     of_torch: bool = False
     """What it trains is a model of torch; an undisturbed run says what that comes to."""
     refused: str | None = None
@@ -146,7 +146,7 @@ ANIMALS = (
         causes={S.RAISE_1: contract.REASON_EXIT},
     ),
     Animal(name="in_asyncio", what="asyncio.run around the loop, steps in a thread"),
-    Animal(name="early_stopping", what="rank 0 decides, a broadcast tells; only rank 0 has files", steps=6),
+    Animal(name="early_stopping", what="rank 0 decides, a broadcast tells; only rank 0 has files", step=3, steps=6),
     Animal(name="evaluates_on_rank_zero", what="rank 0 is slow, and sockets have a default time-out"),
     Animal(name="swallows_exceptions", what="report() in try/except Exception, and on it goes"),
     Animal(name="faulthandler_user", what="faulthandler for all signals, warnings are errors", first=S.AGENT_0),
@@ -159,11 +159,26 @@ ANIMALS = (
     Animal(name="session_leader", what="setsid, nice, umask 077, 64 open files"),
     Animal(name="reads_the_environment", what="reads torchrun's variables, then takes ours away"),
     Animal(name="package", what="python -m package.train with relative imports", command=python("-m", "outfit.train")),
+    Animal(name="progress_bar", what="bars of tqdm's in bars, print() between", first=S.RAISE_1),
+    Animal(name="reports_at_exit", what="the last report is a hook at exit", in_zoo_alone=True),
+    Animal(name="forks_all_the_time", what="a thread forks in the middle of report()", in_zoo_alone=True),
+    Animal(name="reports_from_threads", what="each report from a thread of its own", in_zoo_alone=True),
+    Animal(name="closes_everything", what="closes all descriptors before each step", in_zoo_alone=True),
+    Animal(name="works_nowhere", what="works in a folder that is gone", in_zoo_alone=True),
+    Animal(name="odd_files", what="files with odd names, sparse, linked, hundreds of them", in_zoo_alone=True),
+    Animal(name="blocks_all_signals", what="all signals are blocked", in_zoo_alone=True),
+    Animal(name="renames_itself", what="a title over arguments and environment, no dumps", in_zoo_alone=True),
+    Animal(name="imports_anew", what="forgets the library, and imports it again", in_zoo_alone=True),
+    Animal(name="closes_its_streams", what="no standard streams", in_zoo_alone=True),
+    Animal(name="freezes_time", what="clocks that stand still", in_zoo_alone=True),
+    Animal(name="stops_itself", what="SIGSTOP for a while", in_zoo_alone=True),
+    Animal(name="odd_metrics", what="thousands of metrics, of all kinds", in_zoo_alone=True),
+    Animal(name="few_resources", what="16 descriptors, files of 64 KiB, the lowest priority", in_zoo_alone=True),
     Animal(
         name="torch_recipe",
         what="DDP, accumulation, EMA, scheduler, compile, forked loader workers",
         step=2,
-        torch=True,
+        in_zoo_alone=True,
         of_torch=True,
         strikes=(S.KILL_1, S.KILL_0, S.STOP),
     ),
@@ -172,7 +187,7 @@ ANIMALS = (
         what="the same with spawned loader workers",
         command=python("torch_recipe.py", "spawn"),
         step=2,
-        torch=True,
+        in_zoo_alone=True,
         of_torch=True,
         strikes=(S.KILL_1, S.KILL_0, S.AGENT_1, S.STOP, S.AGAIN),
     ),
@@ -180,7 +195,7 @@ ANIMALS = (
         name="torchrun",
         what="torchrun around the script",
         command=(TORCHRUN, "plain.py"),
-        torch=True,
+        in_zoo_alone=True,
         strikes=(S.KILL_1, S.RAISE_1, S.STOP),
         causes=BY_EXIT_CODE,
     ),

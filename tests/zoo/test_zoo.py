@@ -128,8 +128,8 @@ def cases() -> list[object]:
     found = []
     for animal in (animal for animal in ANIMALS if animal.refused is None):
         for strike in animal.strikes if EVERYTHING else (animal.first,):
-            if animal.torch and not EVERYTHING:
-                continue  # torchside and scenarios have torch loops of their own
+            if animal.in_zoo_alone and not EVERYTHING:
+                continue
             marks = [pytest.mark.xdist_group(f"zoo-{animal.name}")]
             found.append(pytest.param(animal, strike, marks=marks, id=f"{animal.name}-{strike.name.lower()}"))
     return found

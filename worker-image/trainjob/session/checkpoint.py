@@ -149,6 +149,8 @@ class Checkpoint:
     @classmethod
     def in_new_folder(cls: Type[C], prefix: str) -> C:
         """A handle on a new temporary folder of ours, which report() may move away and which goes with the handle."""
+        # Scripts that make room take TMPDIR away with what is in it; where it is a link, the folder behind it.
+        os.makedirs(os.path.realpath(tempfile.gettempdir()), exist_ok=True)
         folder = tempfile.mkdtemp(prefix=prefix)
         checkpoint = cls(folder)
         checkpoint.owned = True
