@@ -13,6 +13,7 @@ read-only, and one that does not look as it did when it was kept (`stamp`) is no
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -24,8 +25,9 @@ from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records import layout, names
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
-from trainjob.checkpoint.records.merge import difference, merge
-from trainjob.checkpoint.staging import cloning, tree
+from trainjob.checkpoint.records.merge import merge
+from trainjob.checkpoint.staging import cloning
+from trainjob.checkpoint.staging.plan import Source, check_names, compare, plans_of
 from trainjob.checkpoint.staging.stamp import Stamp, boot
 from trainjob.checkpoint.staging.tree import TreeFile
 from trainjob.checkpoint.stores import transfer
@@ -34,15 +36,6 @@ _RELEASED = "released.json"
 _TRASH = ".trash-"
 Cancel = Callable[[], bool]
 """Whether nobody wants any more what is being staged; asked between blocks of a file."""
-
-
-class Source(NamedTuple):
-    """The directory that a rank gave with its report."""
-
-    rank: int
-    directory: str
-    may_move: bool
-    """The rank needs the directory no more: files may be moved out of it."""
 
 
 class StageResult(NamedTuple):
@@ -65,18 +58,6 @@ class Held(NamedTuple):
     def paths(self) -> Tuple[str, ...]:
         """What lies here, sorted."""
         return tuple(sorted(self.stamps))
-
-
-class _Plan(NamedTuple):
-    """A directory that is staged once, for the lowest of the ranks that gave it."""
-
-    rank: int
-    directory: str
-    given_away: bool
-    """Nobody needs its files any more, once they are staged."""
-    movable: bool
-    """And they lie on the staging area's own file system."""
-    files: List[TreeFile]
 
 
 class Staging:
@@ -120,11 +101,11 @@ class Staging:
                 errors.CONFLICT, f"checkpoint {id_} is staged and released already: an index is used once"
             )
         self.drop(id_)
-        plans = self._plan(sources)
-        self._check_names(id_, plans)
+        plans = plans_of(sources, self.root, self._ours)
+        check_names(id_, plans, self._name_problem)
         merged = merge({p.rank: [(f.path, f.size) for f in p.files] for p in plans})
         found = {(p.rank, f.path): (p, f) for p in plans for f in p.files}
-        warnings = list(merged.warnings) + self._compare(
+        warnings = list(merged.warnings) + compare(
             merged.duplicates, {f.path: f.rank for f in merged.files}, found, go_on
         )
         listing: Dict[int, List[Tuple[str, int]]] = {s.rank: [] for s in sources}
@@ -146,7 +127,8 @@ class Staging:
             raise
         for plan, file in chosen:
             if plan.given_away and not plan.movable and not file.linked:
-                _remove(file.source)
+                with contextlib.suppress(OSError):
+                    os.unlink(file.source)
         for files in listing.values():
             files.sort()
         self._staged[id_] = stamps
@@ -243,54 +225,6 @@ class Staging:
         lacking: Set[int] = {f.rank for f in note.files if f.path not in stamps}
         return Held(note, stamps, tuple(sorted({f.rank for f in note.files} - lacking)))
 
-    def _plan(self, sources: Sequence[Source]) -> List[_Plan]:
-        grouped: Dict[str, List[Source]] = {}
-        for source in sorted(sources):
-            grouped.setdefault(os.path.realpath(source.directory), []).append(source)
-        for real in grouped:
-            if _inside(self.root, real):
-                raise StagingError(
-                    errors.INVALID,
-                    f"checkpoint directory {real} contains the staging area {self.root}. Save into a folder of its "
-                    "own, for example tempfile.mkdtemp().",
-                )
-        plans = []
-        for real, group in grouped.items():
-            alone = not any(other != real and (_inside(other, real) or _inside(real, other)) for other in grouped)
-            given_away = (
-                alone and all(s.may_move for s in group) and not _inside(real, self.root) and os.path.isdir(real)
-            )
-            movable = given_away and os.stat(real).st_dev == os.stat(self.root).st_dev
-            plans.append(_Plan(group[0].rank, real, given_away, movable, tree.scan(group[0].directory, self._ours)))
-        return plans
-
-    def _check_names(self, id_: CheckpointId, plans: Sequence[_Plan]) -> None:
-        for plan in plans:
-            for file in plan.files:
-                problem = self._name_problem(id_, file.path)
-                if problem is not None:
-                    raise StagingError(errors.INVALID, f"{os.path.join(plan.directory, file.path)!r} {problem}")
-
-    @staticmethod
-    def _compare(
-        duplicates: Sequence[Any],
-        owners: Mapping[str, int],
-        found: Mapping[Tuple[int, str], Tuple[_Plan, TreeFile]],
-        go_on: Callable[[], None],
-    ) -> List[str]:
-        different: Dict[Tuple[int, int], List[str]] = {}
-        for copy in duplicates:
-            go_on()
-            low = owners[copy.path]
-            one, other = found[low, copy.path][1].source, found[copy.rank, copy.path][1].source
-            try:
-                same = one == other or transfer.same_bytes(one, other)
-            except OSError as error:
-                raise StagingError(*errors.explain(error, "read", other, writing=False)) from error
-            if not same:
-                different.setdefault((low, copy.rank), []).append(copy.path)
-        return [difference(low, high, paths) for (low, high), paths in sorted(different.items())]
-
     def _take(self, id_: CheckpointId, file: TreeFile, move: bool, go_on: Callable[[], None]) -> Stamp:
         go_on()
         target = os.path.join(self.files_dir(id_), file.path)
@@ -331,7 +265,8 @@ class Staging:
             os.replace(temporary, path)
             return Stamp.of(os.stat(path))  # after the rename, which is a change too
         except OSError as error:
-            _remove(temporary)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
             raise StagingError(*errors.explain(error, "write", path, writing=True, room=_ROOM)) from error
 
 
@@ -357,19 +292,8 @@ def _changed(file: TreeFile, what: str) -> StagingError:
     )
 
 
-def _inside(path: str, folder: str) -> bool:
-    return os.path.realpath(path) == folder or os.path.realpath(path).startswith(folder.rstrip(os.sep) + os.sep)
-
-
 def _parse(name: str) -> Optional[CheckpointId]:
     try:
         return CheckpointId.parse(name)
     except ValueError:
         return None
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
