@@ -137,6 +137,19 @@ RULES = (
         ".hang.action",
     ),
     Rule(
+        ("spec",),
+        f"!({_PLAIN_MODE}) || !has(self.hang) || !has(self.hang.replaceStragglers) || !self.hang.replaceStragglers",
+        "hang.replaceStragglers needs the agent: with runtime.agent Disabled nobody sees which ranks are slow",
+        ".hang.replaceStragglers",
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.hang) || !has(self.hang.replaceStragglers) || !self.hang.replaceStragglers || "
+        "!has(self.hang.action) || self.hang.action != 'Off'",
+        "hang.replaceStragglers needs hang.action Report or Restart: with Off nobody looks",
+        ".hang.replaceStragglers",
+    ),
+    Rule(
         ("spec", "template", "spec", "restartPolicy"),
         "self == 'Never'",
         "must be Never or left out: the operator and the agent restart what ends, and count it",

@@ -272,6 +272,10 @@ LEAVING_LIMIT = 64
 """Workers that are named as those about to go: every rank hears of them with every answer."""
 HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
+STRAGGLERS_LIMIT = 8
+"""Ranks that are named as those that keep the others waiting."""
+STRAGGLERS_REPLACED_LIMIT = 16
+"""Workers of a job that are replaced because their ranks are slow; then it is not their nodes."""
 DEFAULT_GRACE_S = 30
 """Of a pod whose template says nothing of terminationGracePeriodSeconds: Kubernetes' default."""
 DRAIN_RESERVE_S = 10.0
@@ -389,6 +393,7 @@ OP_RELEASED = "released"
 OP_FAILED = "failed"
 OP_LOG = "log"
 OP_BEGUN = "begun"
+OP_PACED = "paced"
 OP_ERROR = "error"
 OP_LEAVING = "leaving"
 """The script has ended: `code`, where it is known; `threads` that are no daemons, and `children`, may keep the
@@ -567,6 +572,11 @@ REASON_INTERRUPTED = "Interrupted"
 REASON_HANG = "Hang"
 """No step came for longer than spec.hang says, or a rank's process is stopped (SIGSTOP): the message says who waits and
 at which rank to look. It ends the attempt, counted, with hang.action Restart alone.
+"""
+REASON_STRAGGLER = "Straggler"
+"""Some ranks keep the others waiting in each step: the message says which, on which node, and what they do meanwhile.
+Training continues. With hang.replaceStragglers it also ends an attempt at a checkpoint, not counted, and the worker is
+replaced.
 """
 REASON_CONTAINER_RESTARTED = "ContainerRestarted"
 """The trainer container was started again, and how its ranks ended is not known."""
@@ -811,6 +821,28 @@ class HangReport(TypedDict):
     """Before the limit: it is told, and nothing is done for it."""
 
 
+class StragglerReport(TypedDict):
+    """A rank that the others wait for; shares of its time, 0 to 1."""
+
+    rank: int
+    behind: float
+    """What the others wait for it, of each step."""
+    data: float
+    compute: float
+    held: float
+    """It had work and was kept from it: no free processor, stopped, a disk."""
+    wait: float
+
+
+class StragglersReport(TypedDict):
+    """Ranks that keep the others waiting, so long as they do; the shares as they were when that was found."""
+
+    since: float
+    """When it was found, seconds since the epoch by the agent's clock."""
+    message: str
+    ranks: List[StragglerReport]
+
+
 class StacksReport(TypedDict):
     """The answer to a person who asked where the ranks are, until the operator has it."""
 
@@ -851,6 +883,8 @@ class AgentReport(TypedDict, total=False):
     forks: Optional[ForksReport]
     hang: Optional[HangReport]
     """Of rank 0's agent: the job hangs; of any: a rank's process here is stopped."""
+    stragglers: Optional[StragglersReport]
+    """Of rank 0's agent."""
     stacks: Optional[StacksReport]
     """Of rank 0's agent: the answer to who asked where the ranks are."""
     lost_peers: List[int]

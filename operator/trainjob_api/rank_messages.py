@@ -104,6 +104,31 @@ class Begun(NamedTuple):
     restored: Optional[float] = None
 
 
+class Paced(NamedTuple):
+    """How a rank's last steps went: in seconds of a usual one of them."""
+
+    steps: int
+    """So many it has made by now: ranks that tell of the same one tell of the same time."""
+    step_s: float
+    data_s: float
+    """For its batch."""
+    work_s: float
+    """What else is surely the rank's own."""
+    noise_s: float
+    """The standard error of both together: steps differ."""
+    over: int
+    """Steps that this tells of."""
+    by_loader: bool = False
+    """A step is a batch of a prepared loader; else it lies between two report()s."""
+    device: bool = False
+    """It computes on a device, so that `work_s` says nothing."""
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        if self.steps < 0 or self.over < 1 or not all(0 <= each < float("inf") for each in self[1:5]):
+            raise ValueError("a pace is made of times")
+
+
 class Error(NamedTuple):
     """The exception that ends this rank: `contract.RankError`, and the kind of its end."""
 
@@ -159,7 +184,9 @@ class Validated(NamedTuple):
     over: bool = False
 
 
-FromRank = Union[Hello, Collective, State, Log, Begun, Error, Leaving, Farewell, Restore, Fetch, Reported, Validated]
+FromRank = Union[
+    Hello, Collective, State, Log, Begun, Paced, Error, Leaving, Farewell, Restore, Fetch, Reported, Validated
+]
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
     {
         contract.OP_HELLO: Hello,
@@ -167,6 +194,7 @@ FROM_RANK: Vocabulary[FromRank] = Vocabulary(
         contract.OP_STATE: State,
         contract.OP_LOG: Log,
         contract.OP_BEGUN: Begun,
+        contract.OP_PACED: Paced,
         contract.OP_ERROR: Error,
         contract.OP_LEAVING: Leaving,
         contract.OP_FAREWELL: Farewell,

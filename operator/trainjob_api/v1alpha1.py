@@ -200,6 +200,11 @@ class Hang(Model):
         description="Report: the condition Degraded, an event and `tj hang` name the ranks to look at; training is "
         "left alone. Restart: the attempt ends too, counted as a failure. Off: nobody looks.",
     )
+    replace_stragglers: bool = Field(
+        False,
+        description="A worker whose ranks keep the others waiting in each step is replaced, away from its node, at the "
+        "next report() with a checkpoint: not counted, and once for each rank. Stragglers are told either way.",
+    )
 
 
 class Elastic(Model):
@@ -506,6 +511,30 @@ class HangView(StatusModel):
     )
 
 
+class StragglerView(StatusModel):
+    """A rank that keeps the others waiting. Shares of its time: 0 to 1."""
+
+    rank: int = Field(description="Which.")
+    pod: str | None = Field(None, description="Its pod.")
+    node: str | None = Field(None, description="Its node.")
+    behind: float = Field(description="Of each step: what the others wait for it.")
+    data: float = Field(description="It waits for its batch.")
+    compute: float = Field(description="Its main thread uses a processor.")
+    held: float = Field(description="It has work, and no free processor, or is stopped, or waits for a disk.")
+    wait: float = Field(description="The rest, mostly in collectives.")
+
+
+class StragglersView(StatusModel):
+    """Ranks that keep the others waiting, or did: the newest verdict."""
+
+    attempt: int = Field(description="The attempt in which it was.")
+    since: datetime = Field(description="When it was found.")
+    message: str = Field("", max_length=contract.MESSAGE_LIMIT, description="Who, where, how much, and with what.")
+    ranks: list[StragglerView] = Field(
+        default_factory=list, max_length=contract.STRAGGLERS_LIMIT, description="Those that cost most."
+    )
+
+
 class StacksView(StatusModel):
     """Where the ranks were when somebody asked last."""
 
@@ -647,6 +676,14 @@ class TrainJobStatus(StatusModel):
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
     hang: HangView | None = Field(None, description="The newest hang; Degraded says Hang while it lasts.")
+    stragglers: StragglersView | None = Field(
+        None, description="The newest stragglers; Degraded says Straggler while they are."
+    )
+    replaced_ranks: list[int] = Field(
+        default_factory=list,
+        max_length=contract.STRAGGLERS_REPLACED_LIMIT,
+        description="Ranks whose workers were replaced by hang.replaceStragglers: none is a second time.",
+    )
     stacks: StacksView | None = Field(None, description="Where the ranks were when somebody asked last (`tj stack`).")
     verdict: Verdict | None = Field(
         None, description="How the job ends unless a fresh worker finds that its run had completed."

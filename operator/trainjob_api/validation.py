@@ -199,6 +199,16 @@ def _hang_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             spec.hang.action,
             "must not be Restart with spec.runtime.agent: Disabled: without the agent nobody sees that ranks hang",
         )
+    if spec.hang.replace_stragglers and not defaults.uses_agent(spec):
+        yield Problem(
+            "spec.hang.replaceStragglers",
+            True,
+            "needs the agent: with spec.runtime.agent: Disabled nobody sees which ranks are slow",
+        )
+    elif spec.hang.replace_stragglers and spec.hang.action == contract.HANG_OFF:
+        yield Problem(
+            "spec.hang.replaceStragglers", True, "needs spec.hang.action: Report or Restart: with Off nobody looks"
+        )
 
 
 def _checkpoint_problems(checkpoint: CheckpointSpec) -> Iterator[Problem]:

@@ -110,6 +110,15 @@ RULE_CASES = (
     RuleCase("hang at once", {"spec.hang.afterSeconds": 0}, "spec.hang.afterSeconds"),
     RuleCase("hang in words", {"spec.hang.afterSeconds": "soon"}, "spec.hang.afterSeconds"),
     RuleCase("hang without the agent", {"spec.hang.action": "Restart", **_PLAIN}, "spec.hang.action"),
+    RuleCase("stragglers", {"spec.hang": {"replaceStragglers": True}}, None),
+    RuleCase(
+        "stragglers without the agent", {"spec.hang.replaceStragglers": True, **_PLAIN}, "spec.hang.replaceStragglers"
+    ),
+    RuleCase(
+        "stragglers, nobody looks",
+        {"spec.hang": {"action": "Off", "replaceStragglers": True}},
+        "spec.hang.replaceStragglers",
+    ),
     RuleCase("hang, told, without the agent", {"spec.hang.action": "Report", **_PLAIN}, None),
     RuleCase("elastic", {"spec.workers": 4, "spec.elastic": {**_ELASTIC, "allowedSizes": [2, 4]}}, None),
     RuleCase("elastic without the agent", {"spec.workers": 4, "spec.elastic": _ELASTIC, **_PLAIN}, "spec.elastic"),

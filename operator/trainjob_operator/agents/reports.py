@@ -26,6 +26,8 @@ from trainjob_api.contract import (
     ProgressReport,
     RankReport,
     StacksReport,
+    StragglerReport,
+    StragglersReport,
 )
 from trainjob_operator.core.model import AgentView
 
@@ -73,6 +75,13 @@ def _seconds(value: Any) -> Any:
     """A length that no clock measures counts as none."""
     if isinstance(value, _NUMBERS) and not isinstance(value, bool):
         return float(value) if 0.0 <= value <= TIME_LIMIT else 0.0
+    return value
+
+
+def _share(value: Any) -> Any:
+    """0 to 1; what is none counts as nothing."""
+    if isinstance(value, _NUMBERS) and not isinstance(value, bool):
+        return min(1.0, float(value)) if value >= 0 else 0.0
     return value
 
 
@@ -126,6 +135,7 @@ Path = Annotated[str, _text(PATH_LIMIT)]
 Message = Annotated[str, _text(contract.MESSAGE_LIMIT)]
 Stacks = Annotated[str, _text(contract.STACKS_LIMIT)]
 Count = Annotated[int, Field(ge=0, le=COUNT_LIMIT)]
+Share = Annotated[float, BeforeValidator(_share)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Instant = Annotated[float | None, BeforeValidator(_instant)]
@@ -207,6 +217,29 @@ class _Hang(_Part):
         }
 
 
+class _Straggler(_Part):
+    rank: Count
+    behind: Share = 0.0
+    data: Share = 0.0
+    compute: Share = 0.0
+    held: Share = 0.0
+    wait: Share = 0.0
+
+
+class _Stragglers(_Part):
+    since: Instant = None
+    message: Message = ""
+    ranks: Annotated[list[_Straggler], _first(contract.STRAGGLERS_LIMIT)] = Field(default_factory=list)
+
+    def report(self, now: datetime) -> StragglersReport:
+        """A moment that it does not know is now."""
+        return {
+            "since": now.timestamp() if self.since is None else self.since,
+            "message": self.message,
+            "ranks": [cast(StragglerReport, each.model_dump()) for each in self.ranks],
+        }
+
+
 class _Stacks(_Part):
     request: Annotated[str, _text(contract.STACKS_REQUEST_LIMIT)] = ""
     stacks: Annotated[str, _text(contract.ASKED_STACKS_LIMIT)] = ""
@@ -276,6 +309,7 @@ class Report(_Part):
     begin: _Begin | None = None
     forks: _Forks | None = None
     hang: _Hang | None = None
+    stragglers: _Stragglers | None = None
     stacks: _Stacks | None = None
     lost_peers: Annotated[list[Count], _first(PEERS_LIMIT)] = Field(default_factory=list)
     unreached_s: Seconds = 0.0
@@ -333,6 +367,7 @@ class Report(_Part):
             begin=cast(BeginReport, self.begin.told()) if self.begin else None,
             forks=cast(ForksReport, self.forks.model_dump()) if self.forks else None,
             hang=self.hang.report(now) if self.hang else None,
+            stragglers=self.stragglers.report(now) if self.stragglers else None,
             stacks=self.stacks.report() if self.stacks else None,
             lost_peers=tuple(self.lost_peers),
             unreached_s=self.unreached_s,

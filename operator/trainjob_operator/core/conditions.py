@@ -14,7 +14,7 @@ from typing import Literal
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
 from trainjob_operator.core import boundaries, make, obstacles
-from trainjob_operator.core.ends import hangs
+from trainjob_operator.core.ends import hangs, stragglers
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers
@@ -278,6 +278,9 @@ def _degraded(turn: Turn) -> Says:
     warning = next((view.warning for view in turn.words() if view.warning), None)
     if warning is not None:
         return Says("True", contract.REASON_WARNING, warning)
+    slow = stragglers.straggling(turn)
+    if slow is not None:
+        return Says("True", contract.REASON_STRAGGLER, slow["message"])
     return Says("False", contract.REASON_HEALTHY)
 
 

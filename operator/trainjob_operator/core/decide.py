@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from trainjob_api import contract, validation
 from trainjob_operator.core import asked, boundaries, groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
-from trainjob_operator.core.ends import budget, hangs, verdict
+from trainjob_operator.core.ends import budget, hangs, stragglers, verdict
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import Decision, Observed
@@ -186,6 +186,7 @@ RULES: tuple[Rule, ...] = (
     progress.take_progress,
     verdict.judge,
     hangs.note,
+    stragglers.note,
     asked.note,
     something_broke,  # failures.py finds the first cause, budget.py says what it costs
     pods_failed_to_start,

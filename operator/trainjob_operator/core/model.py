@@ -22,6 +22,7 @@ from trainjob_api.contract import (
     ProgressReport,
     RankReport,
     StacksReport,
+    StragglersReport,
 )
 from trainjob_api.last_word import LastWord
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
@@ -118,6 +119,7 @@ class AgentView:
     forks: ForksReport | None = None
     """How its ranks were started there."""
     hang: HangReport | None = None
+    stragglers: StragglersReport | None = None
     stacks: StacksReport | None = None
     """Where the ranks are, as somebody asked."""
     lost_peers: tuple[int, ...] = ()

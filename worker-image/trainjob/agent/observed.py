@@ -53,6 +53,7 @@ def _of_leader(attempt: Optional[Attempt]) -> Dict[str, Any]:
         "effort": None if attempt is None or collectives is None else attempt.beginning.effort(collectives.effort),
         "boundary": None if collectives is None else collectives.boundary,
         "stacks": None if collectives is None else collectives.asked.report,
+        "stragglers": None if collectives is None else collectives.pace.report,
         "progress": None if collectives is None else collectives.progress,
         "latest": None if commits is None else commits.latest,
         "best": None if commits is None else commits.best,

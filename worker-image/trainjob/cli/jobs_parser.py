@@ -65,7 +65,8 @@ annotation on the TrainJob, and rank 0's agent asks all ranks: you need no right
 {RULE}"""
 
 HANG = f"""Show which ranks of a job hang, or hung the last time: which ranks wait, where, since when; which rank to
-look at; and the stacks of all ranks. spec.hang (`tj run --hang`) sets what happens then.
+look at; and the stacks of all ranks. spec.hang (`tj run --hang`) sets what happens then. Also ranks that
+keep the others waiting in each step (docs/stragglers.md).
 
 {RULE}"""
 

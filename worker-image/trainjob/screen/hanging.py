@@ -1,4 +1,4 @@
-"""Ranks that hang, or did: as `tj hang` shows them. Pure."""
+"""Ranks that hang, or keep the others waiting, or did: as `tj hang` shows them. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_api.v1alpha1 import StragglerView, TrainJobStatus
 
 
 def hangs_now(status: TrainJobStatus) -> bool:
@@ -15,8 +15,34 @@ def hangs_now(status: TrainJobStatus) -> bool:
     return degraded is not None and degraded.status == "True" and degraded.reason == contract.REASON_HANG
 
 
+def straggles_now(status: TrainJobStatus) -> bool:
+    """Whether some ranks are slow, so far as nothing worse is."""
+    degraded = status.condition("Degraded")
+    return degraded is not None and degraded.status == "True" and degraded.reason == contract.REASON_STRAGGLER
+
+
 def lines(name: str, status: TrainJobStatus) -> list[str]:
     """For people."""
+    return [*_of_hang(name, status), *_of_stragglers(status)]
+
+
+def _of_stragglers(status: TrainJobStatus) -> list[str]:
+    slow = status.stragglers
+    if slow is None:
+        return []
+    when = f"{slow.since:%Y-%m-%d %H:%M:%S} UTC"
+    now = straggles_now(status)
+    head = f"Some ranks keep the others waiting, found {when}:" if now else f"Ranks were slow (found {when}):"
+    return ["", head, f"  {slow.message}", *(_row(each) for each in slow.ranks)]
+
+
+def _row(rank: StragglerView) -> str:
+    parts = f"data {rank.data:.0%}, compute {rank.compute:.0%}, held up {rank.held:.0%}, waiting {rank.wait:.0%}"
+    place = f" on {rank.node or rank.pod}" if rank.node or rank.pod else ""
+    return f"  rank {rank.rank}{place}: behind {rank.behind:.0%} of each step; {parts}"
+
+
+def _of_hang(name: str, status: TrainJobStatus) -> list[str]:
     hang = status.hang
     if hang is None:
         return [f"no rank of {name} was seen to hang"]
@@ -34,5 +60,10 @@ def shown(name: str, status: TrainJobStatus, output: str | None) -> str:
 
 
 def as_json(status: TrainJobStatus) -> dict[str, Any]:
-    """For programs: `hangs`, and the newest verdict."""
-    return {"hangs": hangs_now(status), "last": None if status.hang is None else status.hang.to_json()}
+    """For programs: `hangs`, and the newest verdict; the same of ranks that are slow."""
+    return {
+        "hangs": hangs_now(status),
+        "last": None if status.hang is None else status.hang.to_json(),
+        "straggles": straggles_now(status),
+        "stragglers": None if status.stragglers is None else status.stragglers.to_json(),
+    }

@@ -13,7 +13,7 @@ import pickle
 from typing import Any, Callable, List, Mapping, Optional, TypeVar, Union
 
 from trainjob import session
-from trainjob.session import alias, apart, milestones, offering, rank_state, warned
+from trainjob.session import alias, apart, milestones, offering, pace, rank_state, warned
 from trainjob.session.arguments import told
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.contents import Brought
@@ -133,7 +133,8 @@ def report(
     _watch.look(who, reports=True)
     milestones.step(line)
     line.flush()
-    reply = _call_report(line, call)
+    with pace.reporting(line):
+        reply = _call_report(line, call)
     _position.heard(reply)
     for text in reply.warnings:
         warned.once(text, text)  # a loop gets the same with each checkpoint
@@ -251,7 +252,9 @@ def barrier(timeout_s: Optional[float] = None) -> None:
     trainjob.barrier()  # from here on it is there for all
     ```
     """
-    reply = link().collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
+    line = link()
+    with pace.waiting():
+        reply = line.collective(Collective(0, contract.KIND_BARRIER, _timeout(timeout_s)))
     _position.heard(reply)
 
 
@@ -269,7 +272,8 @@ def broadcast_from_rank_zero(data: T, timeout_s: Optional[float] = None) -> T:
     """
     line = link()
     blob = _pickled(data) if line.context.rank == 0 else b""
-    reply = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob))
+    with pace.waiting():
+        reply = line.collective(Collective(0, contract.KIND_BROADCAST, _timeout(timeout_s), blob=blob))
     _position.heard(reply)
     if line.context.rank == 0:
         return data
@@ -317,6 +321,7 @@ def reset() -> None:
     global _position, _watch
     _position, _watch = _Position(), apart.Watch()
     milestones.reset()
+    pace.reset()
     warned.clear()
 
 

@@ -34,6 +34,11 @@ def link() -> Line:
     return _link if _link is not None else _open()
 
 
+def present() -> Optional[Line]:
+    """The connection, if something has been said over one; None: there is none, and none is opened."""
+    return _link
+
+
 def boot() -> None:
     """Open it, in a process whose end the caller tells. Raises NotInWorkerError, AgentLostError."""
     global _booted

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, Optional, Type
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from trainjob.session import calls, rank_state
+from trainjob.session import calls, link, pace, rank_state
 from trainjob.session.arguments import told
 from trainjob.torch import reproducible, samplers, transfer
 from trainjob.torch.dealing import Dealing
@@ -214,6 +214,7 @@ class _Preparation:
         )
         for _ in islice(seeded, skip):
             pass  # an IterableDataset has no indices to leave out
+        seeded = pace.batches(seeded, link.present, self._device.type != "cpu", transfer.still_works(self._device))
         if self._device.type != "cpu":
             seeded = transfer.moved(seeded, self._device, self._auto_transfer)
         return self._hand_out(seeded, run, loader, None if self._dealt is None else self._dealt.dealing)

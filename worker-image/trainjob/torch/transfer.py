@@ -5,7 +5,7 @@ Used by `loader` for devices that are not the CPU. Moves tensors in dicts, lists
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Mapping
+from typing import Any, Callable, Iterator, List, Mapping
 
 import torch
 
@@ -15,6 +15,13 @@ def moved(batches: Iterator[Any], device: torch.device, overlap: bool) -> Iterat
     if overlap and device.type == "cuda":
         return _ahead(batches, device)
     return (to_device(batch, device) for batch in batches)
+
+
+def still_works(device: torch.device) -> Callable[[], bool]:
+    """Whether the step before this one still computes there when it is asked: then nobody waits for the next batch."""
+    if device.type != "cuda":
+        return lambda: False
+    return lambda: not torch.cuda.current_stream(device).query()
 
 
 def to_device(value: Any, device: torch.device, non_blocking: bool = False) -> Any:

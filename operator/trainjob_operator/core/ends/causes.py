@@ -98,6 +98,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_RESIZED: _PLANNED,
     contract.REASON_GAVE_WAY: _PLANNED,
     contract.REASON_RESTART_REQUESTED: _PLANNED,
+    contract.REASON_STRAGGLER: _PLANNED,
     contract.REASON_SPEC_CHANGED: _PLANNED,
     # Why an attempt began.
     contract.REASON_STARTED: _BEGIN,

@@ -9,7 +9,7 @@ witness confirms (`silence.py`).
 from __future__ import annotations
 
 from trainjob_api import contract
-from trainjob_operator.core.ends import drains
+from trainjob_operator.core.ends import drains, stragglers
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.hangs import find_hang
 from trainjob_operator.core.ends.incident import Incident, Undecided
@@ -82,7 +82,7 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
         unreached = find_unreached(turn, UNREACHED_S)
         if unreached is not None:
             return of_unreached(turn, unreached)
-        return find_hang(turn) or _interrupted(turn) or drains.ahead(turn)
+        return find_hang(turn) or _interrupted(turn) or drains.ahead(turn) or stragglers.replaces(turn)
     return _communication_wait(turn, ends[0]) or _of_rank(turn, ends[0])
 
 

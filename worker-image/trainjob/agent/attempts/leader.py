@@ -177,6 +177,8 @@ class Leader:
             collectives.logged(word.rows)
         elif isinstance(word, from_member.StacksAre):
             collectives.inquiry.came(index, word)
+        elif isinstance(word, from_member.PacesAre):
+            collectives.pace.came(index, word)
         elif isinstance(word, from_member.Shared):
             commits.shared(index, word.id)
         elif isinstance(word, from_member.ShareLost):

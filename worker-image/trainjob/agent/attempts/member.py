@@ -14,6 +14,7 @@ from typing import Any, Callable, Coroutine, Dict, List, Optional, Protocol, Seq
 from trainjob.agent.attempts.arrivals import Arrivals
 from trainjob.agent.attempts.steps import Steps
 from trainjob.agent.background import Background
+from trainjob.agent.pace.telling import Telling
 from trainjob.agent.processes.output import RankOutput
 from trainjob.agent.processes.rank import Rank, how_it_ended
 from trainjob.agent.processes.stacks import stacks_of
@@ -27,7 +28,7 @@ from trainjob.agent.wire.from_member import AskReported, Ended, FoundDamaged, Fr
 from trainjob.agent.wire.pulse import Beat
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, rank_messages
-from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromRank, Log, Reported, State, ToRank
+from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromRank, Log, Paced, Reported, State, ToRank
 
 TELL_S = 0.25
 """So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
@@ -84,6 +85,7 @@ class Member:
         self._steps = Steps(site.saving, send, self._reply, self._background)
         self._teller: Optional[asyncio.TimerHandle] = None
         self._stillness = Stillness()
+        self.pace = Telling(site.config.node or site.config.pod, send)
         self._asked: Dict[int, AskReported] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
         self._restoring: Set[int] = set()
@@ -126,6 +128,7 @@ class Member:
         """The attempt is over here."""
         if self._teller is not None:
             self._teller.cancel()
+        self.pace.close()
         self._background.cancel()
 
     # -- from ranks ---------------------------------------------------------------------------------------------------
@@ -136,6 +139,8 @@ class Member:
             self._arrive(rank, word)
         elif isinstance(word, State):
             self._steps.told_state(rank, word)
+        elif isinstance(word, Paced):
+            self.pace.came(rank, word)
         elif isinstance(word, (Log, rank_messages.Validated)):
             if rank == 0:
                 self._send(word)

@@ -24,6 +24,7 @@ from trainjob.agent.committing.commits import Commits
 from trainjob.agent.hangs.asked import Asked
 from trainjob.agent.hangs.inquiry import Inquiry
 from trainjob.agent.hangs.watch import Watch
+from trainjob.agent.pace.watch import Watch as PaceWatch
 from trainjob.agent.site import Site
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.arrive import Arrive
@@ -68,6 +69,7 @@ class Collectives:
         self._missing = Missing(self._tell_one, self.inquiry, site.on_fault)
         self.hangs = Watch(self.inquiry, self._is_excused, self.effort.checkpoint_s, site.on_fault)
         self.hangs.ranks = self._ranks_there
+        self.pace = PaceWatch(self._ranks_there, lambda: site.changed(True))
         self.asked = Asked(self.inquiry, self._ranks_there, lambda: site.changed(True), site.on_fault)
         self.hangs.served = lambda: self._barrier.phase != barrier.ARRIVING
         self.hangs.changed = lambda: site.changed(True)

@@ -82,9 +82,11 @@ async def watch(
     say: Callable[[int, str], None],
     place: str,
     hangs: Callable[[Optional[contract.HangReport]], None],
+    seen: Callable[[float, Mapping[int, int], Mapping[int, Optional[str]]], None] = lambda now, there, states: None,
 ) -> None:
     """Until it is cancelled. `pids`: of the processes that are ranks now. `say`: of a rank, a line. `hangs`: what the
-    operator hears is another, whatever made it so: it goes on, is gone, or a debugger has it.
+    operator hears is another, whatever made it so: it goes on, is gone, or a debugger has it. `seen`: of each look,
+    the processes and their states.
     """
     loop, rule = asyncio.get_running_loop(), Stopped()
     known: Mapping[int, float] = {}
@@ -92,6 +94,7 @@ async def watch(
         await asyncio.sleep(EVERY_S)
         there = pids()
         states = {rank: state_letter(pid) for rank, pid in there.items()}
+        seen(loop.time(), there, states)
         for rank, text in rule.look(loop.time(), states).items():
             way = f"; `kill -CONT {there[rank]}` lets it continue" if states[rank] == "T" else ""
             say(rank, f"rank {rank}: its process {there[rank]} {text}{way}")

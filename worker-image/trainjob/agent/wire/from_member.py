@@ -4,6 +4,7 @@ twice.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
 from trainjob.agent.processes.vitals import Quiet
@@ -125,6 +126,35 @@ class StacksAre(NamedTuple):
     """Of those that were looked at before: whether they did anything since."""
 
 
+class PaceOf(NamedTuple):
+    """What a rank says of its pace (`rank_messages.Paced`), and what the kernel adds (`pace.held.Shares`)."""
+
+    steps: int
+    step_s: float
+    data_s: float
+    work_s: float
+    noise_s: float
+    over: int
+    by_loader: bool = False
+    device: bool = False
+    queued: float = 0.0
+    stopped: float = 0.0
+    disk: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        if self.steps < 0 or self.over < 1 or not all(isfinite(each) and each >= 0 for each in self[1:5] + self[8:]):
+            raise ValueError("a pace is made of times and shares")
+
+
+class PacesAre(NamedTuple):
+    """By rank."""
+
+    paces: Mapping[int, PaceOf]
+    place: str = ""
+    """The node that they are on, or the pod."""
+
+
 class FoundDamaged(NamedTuple):
     """The checkpoint that was resumed is damaged."""
 
@@ -154,6 +184,7 @@ FromMember = Union[
     ShareFailing,
     Moved,
     StacksAre,
+    PacesAre,
     FoundDamaged,
     Bye,
     Beat,
@@ -177,6 +208,7 @@ FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(
         "share_failing": ShareFailing,
         "moved": Moved,
         "stacks_are": StacksAre,
+        "paces_are": PacesAre,
         "damaged": FoundDamaged,
         "bye": Bye,
         BEAT: Beat,
