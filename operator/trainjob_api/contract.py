@@ -636,6 +636,10 @@ REASON_CONTAINER_START = "ContainerStartFailed"
 """A container or its sandbox cannot be started; the message has the kubelet's words."""
 REASON_CRASH_LOOP = "CrashLoop"
 """A container ends again and again; the message tells its last end."""
+REASON_BAD_NODE = "BadNode"
+"""An event: new pods keep away from nodes, if there are others, on which ranks of different jobs of the namespace broke
+or were slow within the last hour; the message names them.
+"""
 REASON_READY = "AllWorkersReady"
 """The agent (plain mode: the container) of every worker is up."""
 REASON_NOT_READY = "WaitingForWorkers"

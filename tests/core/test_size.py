@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from support.core import World, is_steady, raised
+from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_api.bad_nodes import BadNode
+from trainjob_api.v1alpha1 import Failures, TrainJobStatus
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, DeletePod, EnsureService, PodPhase, PodView, ServiceView
@@ -496,3 +497,17 @@ def test_plain_mode_a_new_leader_makes_the_pods_of_an_attempt_of_which_none_runs
     del world.pods["digits-0"]
     world.turn()
     assert "digits-0" in world.pods and world.attempt.number == 1
+
+
+def test_new_pods_keep_away_from_nodes_on_which_other_jobs_suffered_and_it_is_told_once() -> None:
+    world = World.of(workers=2)
+    world.job = world.job.model_copy(
+        update={"status": world.status.model_copy(update={"failures": Failures(avoid_nodes=["mine"])})}
+    )
+    bad = tuple(BadNode(name, world.now + seconds(600), "a (Hang), c (PodLost)") for name in ("mine", "theirs"))
+    world.bad_nodes = bad
+    decision = world.turn()
+    assert {action.avoid_nodes for action in decision.actions if isinstance(action, CreatePod)} == {("mine", "theirs")}
+    (told,) = [event for event in decision.events if event.reason == contract.REASON_BAD_NODE]
+    assert told.type == "Warning" and "theirs" in told.message and "mine" not in told.message
+    assert not [event for event in world.turn().events if event.reason == contract.REASON_BAD_NODE]

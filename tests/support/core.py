@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from trainjob_api import contract
+from trainjob_api.bad_nodes import BadNode
 from trainjob_api.contract import ProgressReport, RankReport
 from trainjob_api.v1alpha1 import Attempt, Metadata, TrainJob, TrainJobSpec, TrainJobStatus
 from trainjob_operator.core import make
@@ -94,6 +95,7 @@ class World:
     listening_since: datetime | None = T0 - timedelta(hours=1)
     refusals: tuple[str, ...] | None = ()
     neighbours: tuple[Standing, ...] = ()
+    bad_nodes: tuple[BadNode, ...] = ()
     mute: set[int] = field(default_factory=set)
     """Slots whose agents are not heard any more."""
     parted: dict[int, AgentView] = field(default_factory=dict)
@@ -133,6 +135,7 @@ class World:
             listening_since=listening,
             refusals=refusals,
             neighbours=self.neighbours,
+            bad_nodes=self.bad_nodes,
         )
 
     def _parted(self) -> dict[int, AgentView]:

@@ -41,6 +41,7 @@ from trainjob_operator.loop.removals import Removals
 from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.shown import ShownLimit, is_only_shown
 from trainjob_operator.loop.status_writes import report_unreadable, status_patch
+from trainjob_operator.loop.suspects import Suspects
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
 from trainjob_operator.manifests import UnreadableJob, read_job
 
@@ -81,6 +82,7 @@ class Reconciler:
         self._known = Known()
         self._leaving = Leaving()
         self._neighbourhood = Neighbourhood()
+        self._suspects = Suspects()
         self._progress = ProgressWriter(means, self._known, self, self._hears)
         self._shown = ShownLimit()
         self._said: dict[JobKey, str] = {}
@@ -298,6 +300,8 @@ class Reconciler:
         sight = replace(sight, pods=pods)
         views, listening_since = self._coordinator.views, self._coordinator.listening_since
         observed = self._creates[key].seen(await complete(self._cluster, sight, views, listening_since, now))
+        self._suspects.look(observed.job, now)
+        observed = replace(observed, bad_nodes=self._suspects.bad(key[0], now))
         if _has_unlisted(observed):
             # Their agents are about to be told to end: not if another leader has listed them a moment ago.
             await confirm(self._cluster, observed.job)

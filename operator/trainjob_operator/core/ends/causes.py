@@ -126,6 +126,7 @@ CAUSES: Mapping[str, Cause] = {
         contract.REASON_CONTAINER_CONFIG,
         contract.REASON_CONTAINER_START,
         contract.REASON_CRASH_LOOP,
+        contract.REASON_BAD_NODE,
         contract.REASON_READY,
         contract.REASON_NOT_READY,
         contract.REASON_RUNNING,

@@ -28,7 +28,8 @@ def pod_actions(turn: Turn) -> list[Action]:
     if turn.blocked is None and not turn.is_suspended:
         if turn.observed.service is None:
             actions.append(EnsureService())
-        avoid = tuple(turn.status.failures.avoid_nodes)
+        bad = [node for node in turn.observed.bad_nodes if node.name not in turn.status.failures.avoid_nodes]
+        avoid = (*turn.status.failures.avoid_nodes, *(node.name for node in bad))
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         if turn.is_broken or not turn.kind.begins_before_pods:  # a member's pod comes once
             have |= set(turn.members())
@@ -36,6 +37,9 @@ def pod_actions(turn: Turn) -> list[Action]:
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.
         lacking = lacking[:1] if turn.observed.refusals else lacking
         actions += [CreatePod(slot, avoid) for slot in lacking]
+        if lacking and bad and not turn.observed.refusals:
+            what = "; ".join(f"{node.name}, until {node.until:%H:%M} UTC: {node.why}" for node in bad)
+            turn.tell("Warning", contract.REASON_BAD_NODE, f"new pods keep away from {what}")
     struck = [
         pod
         for slot, pod in (*turn.kids.live.items(), *turn.kids.ended.items())

@@ -85,7 +85,7 @@ class Member:
         self._steps = Steps(site.saving, send, self._reply, self._background)
         self._teller: Optional[asyncio.TimerHandle] = None
         self._stillness = Stillness()
-        self.pace = Telling(site.config.node or site.config.pod, send)
+        self.pace = Telling(lambda: site.config.node or site.config.pod, send)
         self._asked: Dict[int, AskReported] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
         self._restoring: Set[int] = set()

@@ -20,7 +20,7 @@ TOGETHER_S = 1.0
 class Telling:
     """One per attempt."""
 
-    def __init__(self, place: str, send: Callable[[PacesAre], None]) -> None:
+    def __init__(self, place: Callable[[], str], send: Callable[[PacesAre], None]) -> None:
         """`place`: the node of this worker, or its pod."""
         self.held = Held()
         self._place = place
@@ -46,4 +46,4 @@ class Telling:
     def _tell(self) -> None:
         self._timer = None
         told, self._waiting = self._waiting, {}
-        self._send(PacesAre(told, self._place))
+        self._send(PacesAre(told, self._place()))

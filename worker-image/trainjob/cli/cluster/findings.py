@@ -16,7 +16,7 @@ from trainjob.cli.finding import Finding, Level
 from trainjob.launch.cluster import jobs_api
 from trainjob.launch.cluster.api import ApiError
 from trainjob.screen import wording
-from trainjob_api import contract, defaults
+from trainjob_api import bad_nodes, contract, defaults
 
 if TYPE_CHECKING:
     from trainjob.launch.cluster.api import Api
@@ -69,6 +69,7 @@ def examine(patient: Patient) -> list[Finding]:
         rights,
         storage,
         gpus,
+        nodes,
         namespace,
     )
     for check in checks:
@@ -301,6 +302,23 @@ def gpus(patient: Patient) -> Finding:
         else "nothing for training on CPUs; with GPUs in the nodes, install their device plugin (NVIDIA GPU operator)"
     )
     return Finding("gpus", Level.OK if there else Level.WARN, text, mend)
+
+
+def nodes(patient: Patient) -> Finding:
+    """On which of them ranks of different jobs of the namespace broke or were slow."""
+    jobs = [jobs_api.read(found) for found in patient.api.items(jobs_api.collection(patient.namespace))]
+    bad = bad_nodes.bad_nodes((mark for job in jobs for mark in bad_nodes.marks(job)), datetime.now(UTC))
+    if not bad:
+        return Finding(
+            "nodes", Level.OK, f"none on which several jobs of {patient.namespace} suffered in the last hour"
+        )
+    names = " ".join(node.name for node in bad)
+    return Finding(
+        "nodes",
+        Level.WARN,
+        "; ".join(f"{node.name}: {node.why}; new pods keep away until {node.until:%H:%M} UTC" for node in bad),
+        f"look at them, or take them out: kubectl cordon {names}",
+    )
 
 
 def _whole(quantity: object) -> int:
