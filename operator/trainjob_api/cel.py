@@ -96,6 +96,13 @@ RULES = (
     ),
     Rule(
         ("spec",),
+        f"!({_PLAIN_MODE}) || !has(self.runtime.spareWorkers) || self.runtime.spareWorkers == 0",
+        "runtime.spareWorkers must be 0 or left out with runtime.agent Disabled: without the agent a worker cannot "
+        "take the place of another, each attempt has new pods",
+        ".runtime.spareWorkers",
+    ),
+    Rule(
+        ("spec",),
         "!has(self.elastic) || (self.elastic.minWorkers <= self.workers && self.workers <= self.elastic.maxWorkers)",
         "workers must be from elastic.minWorkers to elastic.maxWorkers: it is the wished number of workers, usually "
         "maxWorkers",

@@ -660,6 +660,12 @@ REASON_UNREACHABLE = "CoordinatorUnreachable"
 """No agent is heard while pods run: training continues, nothing is acted upon."""
 REASON_BELOW_TARGET = "BelowTarget"
 """An elastic job trains with fewer workers than spec.workers; the message says why the others are missing."""
+REASON_SPARES_READY = "AllSparesReady"
+"""All spare workers that spec.runtime.spareWorkers wishes could take a place now."""
+REASON_SPARES_COMING = "WaitingForSpares"
+"""Some spare workers are not ready yet."""
+REASON_SPARE_TAKEN = "SpareTookOver"
+"""An event: a spare worker is a member from this attempt on."""
 REASON_AT_TARGET = "AtTarget"
 """An elastic job trains with as many workers as spec.workers, or does not train now."""
 REASON_CHECKING = "CheckingCompletion"
@@ -903,6 +909,10 @@ class AgentReport(TypedDict, total=False):
     """SIGTERM arrived: this pod is going away."""
     last: bool
     """The agent ends, and says nothing after this."""
+    warming: bool
+    """What ranks are to be forks of is still being made here; absent: no. Who waits as a spare is counted on once it is
+    there.
+    """
     uploads: int
     """Checkpoint shares that are staged here and not yet stored."""
     completed: bool

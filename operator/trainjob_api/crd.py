@@ -50,10 +50,17 @@ COLUMNS = (
         wide=True,
     ),
     _column(
+        "Spares",
+        ".status.workers.spares",
+        "string",
+        "Spare workers that are ready, of those that should be (runtime.spareWorkers).",
+        wide=True,
+    ),
+    _column(
         "Attempt", ".status.attempt.number", "integer", "Raised at each start, restart, resize and resume.", wide=True
     ),
 )
-"""What `kubectl get tj` shows; the last five with `-o wide`."""
+"""What `kubectl get tj` shows; the last six with `-o wide`."""
 
 
 def crd_document() -> dict[str, Any]:

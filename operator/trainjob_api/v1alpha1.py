@@ -185,6 +185,13 @@ class Runtime(Model):
         description="Modules that this process imports, for example [torch, torch._dynamo, transformers]. Absent: "
         "torch and what its first step needs, if the script imports it.",
     )
+    spare_workers: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Workers that are up beside those that train, hold what they ask for, and take the place of one "
+        "that is lost at once. They come once all workers train. Edits take effect while the job runs.",
+    )
 
 
 class Hang(Model):
@@ -386,6 +393,9 @@ class Attempt(StatusModel):
         description="It ended while nobody was left who knew whether training had completed: a worker with an agent "
         "looks before an attempt begins that would not see its end record.",
     )
+    from_spares: str | None = Field(
+        None, max_length=1024, description="Members that were spare workers until it began, as ranges: 3."
+    )
 
 
 class WorkersStatus(StatusModel):
@@ -400,6 +410,9 @@ class WorkersStatus(StatusModel):
         None,
         description="When counts, or conditions of a start on its usual way, were last written; alone they wait, 5 "
         "to 30 s.",
+    )
+    spares: str | None = Field(
+        None, description="For display: spare workers that are ready, of runtime.spareWorkers; absent: none are wished."
     )
 
 
@@ -430,6 +443,10 @@ class Timing(StatusModel):
         None, description="Only a part of the workers found a node: pods are created again at this time."
     )
     gang_tries: int = Field(0, description="How often in a row the pods of a start were given back.")
+    spare_retry_at: datetime | None = Field(
+        None, description="A spare worker was lost or found no node: none is made before."
+    )
+    spare_tries: int = Field(0, description="How often in a row that was so.")
     finished_at: datetime | None = Field(None, description="When the job completed or failed.")
 
 
@@ -575,6 +592,9 @@ class HistoryEntry(StatusModel):
     down_seconds: float | None = Field(None, description="From the end of the attempt before to this one's begin.")
     position: int | None = Field(None, description="Reports along the lineage when it ended.")
     parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
+    from_spares: str | None = Field(
+        None, max_length=1024, description="Members that were spare workers until it began, as ranges: 3."
+    )
 
 
 class Seconds(StatusModel):
@@ -656,6 +676,9 @@ class TrainJobStatus(StatusModel):
         description="Conditions in the shape of metav1.",
     )
     slots: str = Field("", description="Pods that may exist, as ranges of slot numbers: 0-5,7.")
+    spares: str = Field(
+        "", description="Those of slots whose pods are spare workers: they are in no attempt until one takes them."
+    )
     next_slot: int = Field(0, ge=0, description="The next unused slot number.")
     attempt: Attempt | None = Field(None, description="The newest attempt.")
     workers: WorkersStatus = Field(WorkersStatus(), description="Workers, counted.")

@@ -52,6 +52,7 @@ def validate_spec(spec: TrainJobSpec, name: str) -> list[Problem]:
         *_process_problems(spec),
         *elastic_problems(spec),
         *_hang_problems(spec),
+        *_spare_problems(spec),
         *_checkpoint_problems(spec.checkpoint),
         *_rule_problems(spec.failure_policy),
     ]
@@ -208,6 +209,16 @@ def _hang_problems(spec: TrainJobSpec) -> Iterator[Problem]:
     elif spec.hang.replace_stragglers and spec.hang.action == contract.HANG_OFF:
         yield Problem(
             "spec.hang.replaceStragglers", True, "needs spec.hang.action: Report or Restart: with Off nobody looks"
+        )
+
+
+def _spare_problems(spec: TrainJobSpec) -> Iterator[Problem]:
+    if spec.runtime.spare_workers and not defaults.uses_agent(spec):
+        yield Problem(
+            "spec.runtime.spareWorkers",
+            spec.runtime.spare_workers,
+            "must be 0 or left out with spec.runtime.agent: Disabled: without the agent a worker cannot take the "
+            "place of another, each attempt has new pods",
         )
 
 

@@ -160,6 +160,7 @@ def test_names_subresources_and_columns() -> None:
         "Metric",
         "Checkpoint",
         "Goodput",
+        "Spares",
         "Attempt",
     ]
     assert [name for name, column in columns.items() if column.get("priority") == 1] == [
@@ -167,6 +168,7 @@ def test_names_subresources_and_columns() -> None:
         "Metric",
         "Checkpoint",
         "Goodput",
+        "Spares",
         "Attempt",
     ]
     assert columns["Report"]["type"] == "date"
@@ -263,7 +265,7 @@ VALUES: dict[str, list[Any]] = {
         {"rules": [{"exitCodes": [1], "action": "Ignore"}]},
         {"rules": [{"exitCodes": ["1"], "action": "Fail"}]},
     ],
-    "runtime": [{}, {"agent": "Disabled"}, {"agent": True}],
+    "runtime": [{}, {"agent": "Disabled"}, {"agent": True}, {"spareWorkers": 1}, {"spareWorkers": "1"}],
     "suspend": [True, False, "true", 0],
     "ttlSecondsAfterFinished": [0, 5, "5", 0.5],
     "podCleanup": ["All", "None", "all", ""],

@@ -7,7 +7,8 @@ from dataclasses import replace
 from support.core import World, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
-from trainjob_operator.core.size.start import DOUBTED_LOOK_S, EXIT_WAIT_S
+from trainjob_operator.core.size.presence import DOUBTED_LOOK_S
+from trainjob_operator.core.size.start import EXIT_WAIT_S
 
 STORED = {"checkpoint": {"storage": "/checkpoints"}}
 

@@ -24,6 +24,7 @@ from trainjob_api.v1alpha1 import (
     Runtime,
     Timing,
     TrainJob,
+    TrainJobSpec,
     TrainJobStatus,
     Verdict,
     WorkersStatus,
@@ -97,6 +98,7 @@ agent_views = st.builds(
     ranks=st.lists(ranks, max_size=3).map(tuple),
     lost_peers=st.lists(st.integers(-2, 9), max_size=2).map(tuple),
     draining=st.booleans(),
+    warming=st.booleans(),
     uploads=st.integers(0, 2),
     completed=st.booleans(),
     run=st.none() | st.integers(1, 2),
@@ -165,6 +167,7 @@ attempts = built(
 statuses = built(
     TrainJobStatus,
     slots=slot_texts,
+    spares=slot_texts,
     next_slot=st.integers(0, 7),
     attempt=st.none() | attempts,
     conditions=st.lists(
@@ -194,6 +197,8 @@ statuses = built(
         retry_at=st.none() | moments,
         gang_retry_at=st.none() | moments,
         gang_tries=st.integers(-1, 10**6),
+        spare_retry_at=st.none() | moments,
+        spare_tries=st.integers(-1, 10**6),
         finished_at=st.none() | moments,
     ),
     progress=built(
@@ -229,7 +234,7 @@ specs = st.builds(
         growAfterSeconds=st.sampled_from([0, 60, 10**30]),
     ),
     suspend=st.booleans(),
-    runtime=st.sampled_from([{}, {"agent": "Disabled"}]),
+    runtime=st.sampled_from([{}, {"agent": "Disabled"}, {"spareWorkers": 1}, {"spareWorkers": 2}]),
     failure_policy=st.sampled_from(
         [
             {},
@@ -312,6 +317,9 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
         assert len(set(members)) == len(members)
         if observed.job.spec.elastic is not None and status.attempt.number != (old.attempt and old.attempt.number):
             assert len(members) in defaults.sizes(observed.job.spec)
+        assert not set(members) & set(parse_slots(status.spares)), "a member is a spare"
+    if not old.finished and observed.job.metadata.deletion_timestamp is None:
+        _check_spares(observed.job.spec, status)
     if old.finished:
         assert status == old
     assert (status.attempt.number if status.attempt else 0) >= (old.attempt.number if old.attempt else 0)
@@ -320,6 +328,18 @@ def test_what_no_decision_does(observed: Observed, now: datetime) -> None:
     if status.holds("Failed") and not old.finished:
         assert status.last_failure is not None
     assert len(status.history) <= 10 and len(status.failures.avoid_nodes) <= 8
+
+
+def _check_spares(spec: TrainJobSpec, status: TrainJobStatus) -> None:
+    """They are listed, no more than are wished, and none where nothing runs."""
+    spares = parse_slots(status.spares)
+    assert set(spares) <= set(parse_slots(status.slots))
+    wished = 0 if status.finished else spec.runtime.spare_workers
+    attempt = status.attempt
+    runs = attempt is not None and attempt.state == "Running"
+    blocked = status.reason in (contract.REASON_INVALID_SPEC, contract.REASON_SERVICE_CONFLICT)
+    if not blocked and not (runs and make.is_plain(attempt.make if attempt else None)):
+        assert len(spares) <= (0 if spec.suspend and not runs else wished)
 
 
 @settings(max_examples=150)
@@ -339,7 +359,7 @@ def test_a_second_turn_does_nothing_more(observed: Observed, at: int) -> None:
     second = world.turn()
     # A job that has finished may be deleted in the turn after that.
     assert second.actions == () or world.deleted
-    for part in ("slots", "next_slot", "attempt", "failures", "history", "last_failure", "progress"):
+    for part in ("slots", "spares", "next_slot", "attempt", "failures", "history", "last_failure", "progress"):
         if part == "attempt" and first.attempt is not None and second.status.attempt is not None:
             seen = {"running_at", "run", "resumed_from"}
             assert second.status.attempt.model_dump(exclude=seen) == first.attempt.model_dump(exclude=seen)
@@ -394,6 +414,8 @@ def happen(world: World, event: str, n: int) -> int:
         # Suspended and resumed between two looks: that is how it can be changed.
         container = {"name": "trainer", "image": f"image-{n % 3}", "command": ["python", "t.py"]}
         world.change_spec(template={"spec": {"containers": [container]}})
+    elif event == "spares" and world.job.spec.runtime.agent == "auto":
+        world.change_spec(runtime=world.job.spec.runtime.model_copy(update={"spare_workers": n % 3}))
     elif event == "mode":
         world.change_spec(runtime=Runtime(agent="Disabled" if n % 2 else "auto"))
     elif event == "restart":
@@ -466,19 +488,28 @@ def check(world: World, before: TrainJobStatus, counted_starts: Counter[str]) ->
         if make.is_plain(attempt.make):
             others = [pod for pod in world.pods.values() if pod.slot not in parse_slots(attempt.members)]
             assert not [pod.name for pod in others if not pod.deleting and pod.phase is PodPhase.RUNNING]
+    answered = status.observed_generation == world.job.metadata.generation
+    if answered and not status.finished and not make.is_plain(attempt.make if attempt is not None else None):
+        _check_spares(world.job.spec, status)
+        assert not set(parse_slots(status.spares)) & set(
+            parse_slots(attempt.members) if attempt is not None and attempt.state == "Running" else ()
+        )
     live = Counter(pod.slot for pod in world.pods.values() if not pod.deleting)
     assert all(n == 1 for n in live.values())
 
 
 @settings(max_examples=150)
 @given(
-    histories("unschedulable"), st.integers(-1, 2), st.sampled_from(["agents", "plain", "elastic"]), st.integers(1, 3)
+    histories("unschedulable"),
+    st.integers(-1, 2),
+    st.sampled_from(["agents", "plain", "elastic", "spares"]),
+    st.integers(1, 3),
 )
 def test_random_histories(history: list[tuple[str, int]], limit: int, kind: str, workers: int) -> None:
     world = World.of(
         workers=workers,
         failure_policy={"maxFailures": limit},
-        runtime={"agent": "Disabled"} if kind == "plain" else {},
+        runtime={"plain": {"agent": "Disabled"}, "spares": {"spareWorkers": 1}}.get(kind, {}),
         elastic={"minWorkers": 1, "maxWorkers": 4} if kind == "elastic" else None,
     )
     incidents, books = 0, Counter[str]()
@@ -495,15 +526,15 @@ def test_random_histories(history: list[tuple[str, int]], limit: int, kind: str,
 
 @settings(max_examples=150)
 @given(
-    histories("suspend", "resume", "scale", "restart", "unschedulable", "store", "template", "mode"),
-    st.sampled_from(["agents", "plain", "elastic"]),
+    histories("suspend", "resume", "scale", "restart", "unschedulable", "store", "template", "mode", "spares"),
+    st.sampled_from(["agents", "plain", "elastic", "spares"]),
 )
 def test_every_history_can_still_end_well(history: list[tuple[str, int]], kind: str) -> None:
     """Whatever happened before: when the faults stop, the job runs, and with as many workers as it should have."""
     world = World.of(
         workers=2,
         failure_policy={"maxFailures": -1, "noProgressAttempts": 0},
-        runtime={"agent": "Disabled"} if kind == "plain" else {},
+        runtime={"plain": {"agent": "Disabled"}, "spares": {"spareWorkers": 1}}.get(kind, {}),
         elastic={"minWorkers": 2, "maxWorkers": 4} if kind == "elastic" else None,
     )
     if kind == "elastic":
@@ -528,5 +559,6 @@ def test_every_history_can_still_end_well(history: list[tuple[str, int]], kind: 
     if not world.status.finished:
         assert world.status.phase == "Running", world.turn().why
         assert world.attempt.workers == world.job.spec.workers
+        assert len(parse_slots(world.status.spares)) == world.job.spec.runtime.spare_workers
         world.turn()
         assert decide(world.observe(), world.now).status == world.status

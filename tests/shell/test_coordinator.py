@@ -114,6 +114,20 @@ def on_bench(test: Callable[[Bench], Any], **arguments: Any) -> None:
     run_virtual(main())
 
 
+def test_that_a_spare_is_warm_matters_and_of_others_it_does_not() -> None:
+    async def test(bench: Bench) -> None:
+        known = job(1, slots="0-2")
+        status = known.status.model_copy(update={"spares": "2", "next_slot": 3})
+        bench.coordinator.commit(known.model_copy(update={"status": status}), pods(0, 1, 2))
+        for slot, wakes in ((1, False), (2, True)):
+            await bench.told(slot, warming=True)
+            bench.turns.clear()
+            await bench.told(slot, seq=2, warming=False)
+            assert bool(bench.turns) is wakes, slot
+
+    on_bench(test)
+
+
 # --- When it answers --------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,18 @@ BY_SERVER = (
         "spec.processesPerWorker",
         "must be 1 or left out with runtime.agent Disabled",
     ),
+    _bad(
+        "spares without the agent",
+        {"spec.runtime": {"agent": "Disabled", "spareWorkers": 1}},
+        "spec.runtime.spareWorkers",
+        "must be 0 or left out with runtime.agent Disabled",
+    ),
+    _bad(
+        "fewer spares than none",
+        {"spec.runtime.spareWorkers": -1},
+        "spec.runtime.spareWorkers",
+        "greater than or equal to 0",
+    ),
     _bad("keeps no checkpoint", {"spec.checkpoint.keep": 0}, "spec.checkpoint.keep", "greater than or equal to 1"),
     _bad(
         "negative budget",

@@ -17,7 +17,7 @@ from trainjob.checkpoint import errors
 from trainjob_api.v1alpha1 import TrainJobSpec
 from trainjob_api.validation import validate_spec
 from trainjob_operator.cluster import Manifest, Rejected, Unavailable
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.memory.store import merge
 
 Blow = Callable[[Simulation, random.Random], None]
@@ -44,6 +44,29 @@ def lose_pod(sim: Simulation, rng: random.Random) -> None:
     agent = _some_agent(sim, rng)
     if agent is not None:
         sim.world.lose_pod(agent)
+
+
+def strike_spare(sim: Simulation, rng: random.Random) -> None:
+    """Whatever may befall a spare worker. (It may be taken before anybody has noticed, and then it counts.)"""
+    spares = spare_slots(sim.job().status)
+    agents = sorted((a for a in sim.world.agents.values() if a.slot in spares), key=lambda agent: agent.pod_uid)
+    if not agents:
+        return
+    agent, world = rng.choice(agents), sim.world
+    strikes: list[Callable[[Any], object]] = [
+        world.lose_pod,
+        world.evict_pod,
+        world.crash_container,
+        world.restart_container,
+        world.terminate,
+        world.announce_eviction,
+    ]
+    rng.choice(strikes)(agent)
+
+
+def wish_spares(sim: Simulation, rng: random.Random) -> None:
+    """More of them, fewer, or none."""
+    _change_spec(sim, {"runtime": {"spareWorkers": rng.randint(0, 2)}})
 
 
 def evict_pod(sim: Simulation, rng: random.Random) -> None:
@@ -214,6 +237,7 @@ EDITS: dict[str, Callable[[random.Random], Any]] = {
     "runtime": lambda rng: {
         "agent": rng.choice(["auto", "auto", "Disabled"]),
         "prefork": rng.choice(["Never", "auto"]),
+        "spareWorkers": rng.choice([0, 0, 1, 2]),
     },
     "hang": lambda rng: rng.choice(
         [
@@ -317,7 +341,8 @@ def collect_pod(sim: Simulation, rng: random.Random) -> None:
 
 def change_mode(sim: Simulation, rng: random.Random) -> None:
     """With agents or without, from the next attempt on."""
-    _change_spec(sim, {"runtime": {"agent": rng.choice(["auto", "Disabled"])}, "processesPerWorker": 1})
+    runtime = {"agent": rng.choice(["auto", "Disabled"]), "spareWorkers": 0}
+    _change_spec(sim, {"runtime": runtime, "processesPerWorker": 1})
 
 
 def refuse_storage(sim: Simulation, rng: random.Random) -> None:
@@ -409,6 +434,8 @@ BLOWS: dict[str, Blow] = {
         lose_replies,
         fill_disk,
         cut_link,
+        strike_spare,
+        wish_spares,
     )
 }
 

@@ -104,6 +104,8 @@ class PuppetAgent:
         self.gone = asyncio.Event()
         self.beginning = _Beginning(self)
         self.warning: str | None = None
+        self.warm_at = world.clock.monotonic() + world.warms(self.pod_uid, boot)
+        """What ranks are forks of is there."""
         # What of an agent is real.
         self.storage = Child(world.training(self.job).storage)
         staging: Any = world.disk(self.pod_uid)
@@ -153,6 +155,7 @@ class PuppetAgent:
 
     async def run(self) -> None:
         """Sync until told to exit or killed."""
+        asyncio.get_running_loop().call_at(self.warm_at, self.speak)
         while self.alive:
             self._news.clear()
             if self._due is not None:
@@ -239,6 +242,7 @@ class PuppetAgent:
             "address": self.address,
             "acknowledged": self._acknowledged,
             "draining": self.draining,
+            "warming": self.world.clock.monotonic() < self.warm_at,
             "uploads": self.saving.waiting,
             "completed": self.completed,
             "checked": self.checked,

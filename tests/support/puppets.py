@@ -37,6 +37,8 @@ class Pace:
 
     schedule: tuple[float, float] = (0.1, 0.5)
     start: tuple[float, float] = (0.2, 1.0)
+    warm: tuple[float, float] = (0.0, 3.0)
+    """Until an agent has what ranks are forks of."""
     report: float = 1.0
     """Between two reports of all ranks."""
     notice: float = 0.5
@@ -134,6 +136,10 @@ class World:
                 raise outcome
         if self.failure is not None:
             raise self.failure
+
+    def warms(self, pod_uid: str, boot: int) -> float:
+        """How long an agent takes for that; of a random source apart, which nothing else depends on."""
+        return random.Random(f"warm {pod_uid} {boot}").uniform(*self.pace.warm)
 
     def between(self, span: tuple[float, float]) -> float:
         return self.rng.uniform(*span)

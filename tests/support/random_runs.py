@@ -97,6 +97,9 @@ def plan_of(seed: int) -> Plan:
             spec["elastic"]["allowedSizes"] = sorted({least, *between, spec["workers"]})
     if "elastic" not in spec and sizes.random() < 0.4:
         spec |= {"runtime": {"agent": "Disabled"}, "processesPerWorker": 1}
+    spares = random.Random(f"spares {seed}").choice([0, 0, 1, 2])
+    if spares and "runtime" not in spec:
+        spec["runtime"] = {"spareWorkers": spares}
     blows, at, pause_s = [], 0.0, rng.choice([1.0, 4.0, 10.0])
     while at < FAULTY_S:
         at += rng.expovariate(1 / pause_s)
@@ -187,7 +190,7 @@ async def _tell(sim: Simulation, ran: Ran) -> None:
             status = change.object.get("status") or {}
             attempt, failures = status.get("attempt") or {}, status.get("failures") or {}
             text = (
-                f"{status.get('phase')}: slots {status.get('slots')}, attempt {attempt.get('number')} "
+                f"{status.get('phase')}: slots {status.get('slots')}, spares {status.get('spares') or '-'}, attempt {attempt.get('number')} "
                 f"{attempt.get('state')} of {attempt.get('members')} ({attempt.get('endCause') or attempt.get('cause')}), "
                 f"counted {failures.get('counted')}"
             )

@@ -24,7 +24,7 @@ from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
 from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
 from trainjob_operator.core.model import Installation
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.loop.means import Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.manifests import UnreadableJob, read_job
@@ -338,6 +338,10 @@ class Checker:
         self._jobs: dict[str, TrainJob] = {}
         self._makes: dict[str, str | None] = {}
         """By pod UID: what it was made of."""
+        self._slots: dict[str, int] = {}
+        """By pod UID: its slot."""
+        self._members: dict[tuple[str, int], tuple[int, ...]] = {}
+        """By job UID and attempt, as status named them."""
         self._most: dict[tuple[str, str], float] = {}
         """By job UID and budget: the most that it ever was; what was allowed then may have been counted."""
         self._failure: AssertionError | None = None
@@ -371,10 +375,15 @@ class Checker:
             self._jobs[job.metadata.uid] = job
             if before is not None:
                 _compare(before, job)
+            if job.status.attempt is not None:
+                members = parse_slots(job.status.attempt.members)
+                self._members.setdefault((job.metadata.uid, job.status.attempt.number), members)
+            _check_spares(job)
             self._check_budget(job)
         elif change.kind == "Pod" and change.type is ChangeType.ADDED:
             labels = change.object["metadata"].get("labels") or {}
             self._makes[change.object["metadata"]["uid"]] = labels.get("trainjob.dev/make")
+            self._slots[change.object["metadata"]["uid"]] = int(labels.get("trainjob.dev/slot", -1))
             self._check_new_pod(change.object)
 
     def _check_new_pod(self, pod: Manifest) -> None:
@@ -411,10 +420,25 @@ class Checker:
             made_of = makes.setdefault((job_uid, attempt), self._makes.get(pod_uid))
             assert made_of == self._makes.get(pod_uid), f"attempt {attempt} has members of two makes"
             job = self._jobs.get(job_uid)
+            members = self._members.get((job_uid, attempt), ())
+            assert self._slots.get(pod_uid) in members[index : index + 1], (
+                f"{pod_uid} trains as index {index} of attempt {attempt}, whose members are {members}"
+            )
             if job is not None:
                 assert job.status.attempt is not None and attempt <= job.status.attempt.number, (
                     f"attempt {attempt} runs and is not committed"
                 )
+
+
+def _check_spares(job: TrainJob) -> None:
+    """A spare is listed, no member of what runs, and there are no more than the spec that was answered wishes."""
+    status, spares = job.status, parse_slots(job.status.spares)
+    assert set(spares) == set(spare_slots(status)), f"spares {status.spares} of slots {status.slots}: {status.attempt}"
+    if status.finished or (job.spec.suspend and status.attempt is not None and status.attempt.state == "Ended"):
+        assert not spares or status.observed_generation != job.metadata.generation, "a job at rest has spares"
+    elif status.observed_generation == job.metadata.generation:
+        wished = job.spec.runtime.spare_workers
+        assert len(spares) <= wished, f"{len(spares)} spares, and {wished} are wished"
 
 
 def _compare(before: TrainJob, after: TrainJob) -> None:

@@ -316,6 +316,7 @@ class Report(_Part):
     boundary: Word | None = None
     draining: bool = False
     last: bool = False
+    warming: bool = False
     uploads: Count = 0
     completed: bool = False
     checked: Count | None = None
@@ -373,6 +374,7 @@ class Report(_Part):
             unreached_s=self.unreached_s,
             boundary=self.boundary,
             draining=self.draining,
+            warming=self.warming,
             uploads=self.uploads,
             completed=self.completed,
             checked=self.checked,

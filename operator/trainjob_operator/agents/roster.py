@@ -24,7 +24,7 @@ from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView, PodView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 
 UNLISTED_KEPT = timedelta(minutes=5)
 """How long the word of a pod is kept that no list has shown (yet)."""
@@ -34,6 +34,8 @@ GONE_LIMIT = 10_000
 _PROGRESS_FIELDS = frozenset({"begin", "forks", "progress", "latest", "best", "checkpoint_count"})
 _TRAINING_FIELDS = frozenset({"uploads"})
 """What changes with each checkpoint while ranks run; once they have ended, the next attempt may wait for it."""
+_SPARES_FIELDS = frozenset({"warming"})
+"""What matters of spare workers alone."""
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
 _COMPARED = tuple(field.name for field in fields(AgentView) if field.name not in _CLOCK_FIELDS)
 
@@ -139,7 +141,11 @@ class Roster:
         heard[report.pod_uid] = _Heard(report.job_uid, report.order, view)
         if before is not None and self._is_first_since_the_end(report.key, before.view):
             return News.MATTERS
-        return _difference(before.view if before else None, view)
+        return _difference(before.view if before else None, view, self._is_spare(report.key, view.slot))
+
+    def _is_spare(self, key: JobKey, slot: int) -> bool:
+        known = self._committed.get(key)
+        return known is not None and bool(known.job.status.spares) and slot in spare_slots(known.job.status)
 
     def _is_first_since_the_end(self, key: JobKey, before: AgentView) -> bool:
         """Whether the agent speaks for the first time since the attempt ended: that it does is news by itself, for a
@@ -257,10 +263,12 @@ def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:
     return hmac.new(master_key, f"{job_uid}\n{attempt}".encode(), hashlib.sha256).hexdigest()
 
 
-def _difference(before: AgentView | None, after: AgentView) -> News:
+def _difference(before: AgentView | None, after: AgentView, is_spare: bool) -> News:
     if before is None:
         return News.MATTERS
     changed = {name for name in _COMPARED if getattr(before, name) != getattr(after, name)}
+    if not is_spare:
+        changed -= _SPARES_FIELDS
     if not changed:
         return News.NOTHING
     shown = _PROGRESS_FIELDS if after.quiet else _PROGRESS_FIELDS | _TRAINING_FIELDS

@@ -17,7 +17,9 @@ TOLERANCE_S = 10.0
 LONGEST_RETRY_S = 60.0
 """The longest pause after early ends (`ends/budget.py`)."""
 LONGEST_GANG_S = 450.0
-"""The longest pause between two tries to get all nodes, jitter included (`size/gang.py`)."""
+"""The longest pause between two tries to get all nodes, jitter included (`size/gang.py`), or for spare workers
+(`size/spares.py`).
+"""
 
 
 def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
@@ -39,6 +41,7 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
                 "scheduled_at": past(timing.scheduled_at),
                 "retry_at": past(timing.retry_at, LONGEST_RETRY_S),
                 "gang_retry_at": past(timing.gang_retry_at, LONGEST_GANG_S),
+                "spare_retry_at": past(timing.spare_retry_at, LONGEST_GANG_S),
             }
         ),
         "goodput": books and books.model_copy(update={"at": past(books.at), "settled_at": past(books.settled_at)}),

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, WorkersStatus
-from trainjob_operator.core import boundaries, make, obstacles
+from trainjob_operator.core import boundaries, make, obstacles, standby
 from trainjob_operator.core.ends import hangs, stragglers
 from trainjob_operator.core.ends.silence import SILENT_S
 from trainjob_operator.core.ends.unreached import SAID_AFTER_S, find_unreached, sentence
 from trainjob_operator.core.lifecycle import is_cancelled, name_workers
 from trainjob_operator.core.model import PodView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import spare_slots, worker_slots
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.pauses import backs_off_until
 from trainjob_operator.core.turn import Turn
@@ -30,10 +29,10 @@ CONDITION_MESSAGE_LIMIT = 512
 UNREACHABLE_S = 60.0
 """All agents silent for this long, while their pods run: the way to the coordinator is broken."""
 
-OURS_AT_TIMES = ("BelowTargetWorkers",)
+OURS_AT_TIMES = ("BelowTargetWorkers", "SparesReady")
 """Conditions that only some jobs have: one of them that is said no more goes."""
 
-Truth = Literal["True", "False", "Unknown"]
+Truth = standby.Truth
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,16 @@ class Says:
 
 
 def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
-    """All conditions by type, in the order in which they are shown; BelowTargetWorkers is an elastic job's alone."""
+    """All conditions by type, in the order in which they are shown; some only of jobs that they are about."""
     elastic = {"BelowTargetWorkers": _below_target(turn)} if turn.spec.elastic is not None else {}
+    spares = {"SparesReady": Says(*standby.said(turn))} if standby.are_wished(turn) else {}
     return {
         "Suspended": _suspended(turn),
         "ResourcesCreated": _resources_created(turn),
         "PodsScheduled": _pods_scheduled(turn),
         "WorkersReady": _workers_ready(turn, workers),
         **elastic,
+        **spares,
         "Progressing": _progressing(turn),
         "Degraded": _degraded(turn),
         "Complete": _finished(turn, "Complete"),
@@ -105,8 +106,8 @@ _USUAL = (contract.REASON_CREATING, contract.REASON_UNSCHEDULED, contract.REASON
 
 
 def counting_pods(turn: Turn) -> list[PodView]:
-    """Listed pods that count."""
-    found = [turn.kind.pod_that_counts(turn.kids, slot) for slot in parse_slots(turn.status.slots)]
+    """Listed pods that count; those of spares do not."""
+    found = [turn.kind.pod_that_counts(turn.kids, slot) for slot in worker_slots(turn.status)]
     return [pod for pod in found if pod is not None]
 
 
@@ -177,7 +178,9 @@ def _workers_ready(turn: Turn, workers: WorkersStatus) -> Says:
     if workers.ready >= workers.desired:
         return Says("True", contract.REASON_READY, f"{workers.ready} workers are ready")
     count = f"{workers.ready} of {workers.desired} workers are ready"
-    obstacle = obstacles.of_starting((*turn.kids.live.values(), *turn.kids.ended.values()))
+    apart = spare_slots(turn.status)
+    pods = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.ended.items()) if slot not in apart]
+    obstacle = obstacles.of_starting(pods)
     if obstacle is None:
         return Says("False", contract.REASON_NOT_READY, count)
     held = f"; {obstacle.pods} are held up" if obstacle.pods > 1 else ""
@@ -243,7 +246,8 @@ def _degraded(turn: Turn) -> Says:
     if turn.status.verdict is not None:
         what = f"all workers vanished; unless training had completed: {turn.status.verdict.message}"
         return Says("True", contract.REASON_CHECKING, what)
-    strangers = [slot for slot, pod in turn.kids.live.items() if make.is_strange(pod.make)]
+    standing_by = spare_slots(turn.status)
+    strangers = [slot for slot, pod in turn.kids.live.items() if make.is_strange(pod.make) and slot not in standing_by]
     if strangers:
         namespace, name = turn.job.key
         return Says(

@@ -202,6 +202,7 @@ RULES: tuple[Rule, ...] = (
     lambda turn: groups.of(turn).give_back(turn),
     lambda turn: groups.of(turn).settle(turn),
     lambda turn: start.begin(turn, groups.of(turn).begin),
+    slots.make_spares,
     boundaries.take_back,
 )
 

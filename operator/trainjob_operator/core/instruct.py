@@ -16,7 +16,7 @@ from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.moments import aware
-from trainjob_operator.core.pods.naming import parse_slots, pod_name, positions
+from trainjob_operator.core.pods.naming import parse_slots, pod_name, positions, spare_slots
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
@@ -41,7 +41,8 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
     members = positions(attempt.members)
     if slot not in members:
-        return _hold(status), f"slot {slot} is not a member of attempt {attempt.number}"
+        what = "a spare, no" if slot in spare_slots(status) else "not a"
+        return _hold(status), f"slot {slot} is {what} member of attempt {attempt.number}"
     known = agents.get(slot)
     if known is not None and known.pod_uid != pod_uid:
         return Instruction(do=contract.DO_WAIT), f"slot {slot} was last heard from another pod"

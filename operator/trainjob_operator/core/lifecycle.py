@@ -15,7 +15,7 @@ from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
-from trainjob_operator.core.pods.naming import format_slots, pod_name
+from trainjob_operator.core.pods.naming import format_slots, pod_name, worker_slots
 from trainjob_operator.core.progress import origin, take_progress
 from trainjob_operator.core.turn import Outcome, Turn
 
@@ -56,6 +56,7 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> Non
         down_seconds=elapsed(ended.started_at, before) if before else None,
         position=turn.status.progress.position,
         parts_ms=ended.parts_ms,
+        from_spares=ended.from_spares,
     )
     timing = turn.status.timing.model_copy(update={"scheduled_at": None, "retry_at": None})
     turn.change(attempt=ended, history=[*history, entry][-HISTORY_LIMIT:], timing=timing, growth=None, boundary=None)
@@ -141,7 +142,14 @@ def suspend(turn: Turn) -> Answer:
         accounting.settle(turn)
     turn.change(
         timing=_stopped_clock(turn).model_copy(
-            update={"scheduled_at": None, "retry_at": None, "gang_retry_at": None, "gang_tries": 0}
+            update={
+                "scheduled_at": None,
+                "retry_at": None,
+                "gang_retry_at": None,
+                "gang_tries": 0,
+                "spare_retry_at": None,
+                "spare_tries": 0,
+            }
         ),
         growth=None,
     )
@@ -223,7 +231,7 @@ def _meet_startup_deadline(turn: Turn, scheduled_at: datetime | None) -> Answer:
     if turn.now < end:
         turn.wake(end)
         return None
-    late = [slot for slot in turn.members() or turn.kids.listed if not _has_started(turn, slot)]
+    late = [slot for slot in turn.members() or worker_slots(turn.status) if not _has_started(turn, slot)]
     message = (
         f"the ranks did not run {limit} s after all pods had been scheduled (startupDeadlineSeconds); not "
         f"started: {name_workers(turn, late)}"
@@ -273,8 +281,9 @@ def fail(turn: Turn, reason: str, message: str, cause: Failure | None = None) ->
 def _finish(turn: Turn, outcome: Outcome) -> None:
     accounting.settle(turn)
     turn.outcome = outcome
-    timing = _stopped_clock(turn).model_copy(update={"finished_at": turn.now, "retry_at": None, "gang_retry_at": None})
-    turn.change(timing=timing, verdict=None)
+    paused = dict.fromkeys(("retry_at", "gang_retry_at", "spare_retry_at"))
+    timing = _stopped_clock(turn).model_copy(update={"finished_at": turn.now, **paused})
+    turn.change(timing=timing, verdict=None, slots=format_slots(worker_slots(turn.status)), spares="")
     turn.say(f"{outcome.condition}: {outcome.message}")
 
 

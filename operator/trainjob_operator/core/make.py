@@ -26,6 +26,8 @@ def of(spec: TrainJobSpec) -> str:
 
     What has its default is left out: a field that a later version adds changes no word.
     """
+    if spec.runtime.spare_workers:  # how many pods there are goes into none of them
+        spec = spec.model_copy(update={"runtime": spec.runtime.model_copy(update={"spare_workers": 0})})
     rest = spec.model_dump(mode="json", by_alias=True, include=_PARTS, exclude_defaults=True, exclude_none=True)
     mode = "" if defaults.uses_agent(spec) else _PLAIN
     return f"{mode}{_digest(spec.template)}-{_digest(rest)}"

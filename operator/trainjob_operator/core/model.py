@@ -129,6 +129,8 @@ class AgentView:
     boundary: str | None = None
     """The wish for a boundary that its ranks have reached, and wait at."""
     draining: bool = False
+    warming: bool = False
+    """What its ranks are to be forks of is still being made."""
     uploads: int = 0
     completed: bool = False
     checked: int | None = None

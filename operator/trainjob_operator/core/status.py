@@ -10,7 +10,7 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Condition, TrainJobStatus, WorkersStatus
-from trainjob_operator.core import accounting
+from trainjob_operator.core import accounting, standby
 from trainjob_operator.core.conditions import OURS_AT_TIMES, condition, counting_pods, headline, what_is_said
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.lifecycle import is_cancelled, note_parts
@@ -161,4 +161,5 @@ def _workers(turn: Turn, ready: int) -> WorkersStatus:
         shown = f"{attempt.workers}/{attempt.workers}"
     else:
         shown = f"{ready}/{desired}"
-    return turn.status.workers.model_copy(update={"ready": ready, "desired": desired, "summary": shown})
+    counts = {"ready": ready, "desired": desired, "summary": shown, "spares": standby.summary(turn)}
+    return turn.status.workers.model_copy(update=counts)

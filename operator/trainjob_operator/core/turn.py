@@ -43,6 +43,7 @@ class Mark(NamedTuple):
     status: TrainJobStatus
     blocked: tuple[str, str] | None
     gang: str | None
+    spares_why: str | None
     events: int
     sentences: int
     wakes: int
@@ -71,6 +72,8 @@ class Turn:
     """(reason, message): nothing new may be created or begun; what runs goes on."""
     gang: str | None = None
     """The pods of this start were given back in this turn: why."""
+    spares_why: str | None = None
+    """Why a spare worker was given up in this turn."""
     outcome: Outcome | None = None
     is_broken: bool = False
     """The running attempt is over, though not ended yet: its cause is waited for."""
@@ -216,11 +219,12 @@ class Turn:
 
     def mark(self) -> Mark:
         """Where the turn stands."""
-        return Mark(self.status, self.blocked, self.gang, len(self.events), len(self.sentences), len(self.wakes))
+        said = len(self.events), len(self.sentences), len(self.wakes)
+        return Mark(self.status, self.blocked, self.gang, self.spares_why, *said)
 
     def go_back(self, mark: Mark) -> None:
         """Undo what was changed and said since then."""
-        self.status, self.blocked, self.gang = mark.status, mark.blocked, mark.gang
+        self.status, self.blocked, self.gang, self.spares_why = mark.status, mark.blocked, mark.gang, mark.spares_why
         del self.events[mark.events :], self.sentences[mark.sentences :], self.wakes[mark.wakes :]
 
     def wake(self, at: datetime) -> None:

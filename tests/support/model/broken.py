@@ -72,11 +72,31 @@ def check_state(state: State) -> None:
                 f"attempt {agent.attempt} runs and is not committed",
             )  # fmt: skip
     if state.job is not None:
+        _check_spares(state)
         failed, complete = state.job.status.holds("Failed"), state.job.status.holds("Complete")
         # Without agents nobody knows of a success but its pod.
         told = state.job.spec.checkpoint.storage is not None
         check(not (failed and state.completed and told), "Complete on storage, and Failed in status")
         check(not complete or state.completed, "Complete in status, and no end record on storage")
+
+
+def _check_spares(state: State) -> None:
+    """A spare trains only as a member of an attempt that status names, and is none of the running one."""
+    assert state.job is not None
+    status = state.job.status
+    attempt, spares = status.attempt, _slots(status.spares)
+    check(spares <= _slots(status.slots), f"spares {status.spares} are not all listed ({status.slots})")
+    check(not (spares and (status.holds("Complete") or status.holds("Failed"))), "a job that is over has spares")
+    if attempt is None:
+        return
+    members = sorted(_slots(attempt.members))
+    check(attempt.state == "Ended" or not spares & set(members), "a member of what runs is a spare")
+    for agent in state.agents:
+        if agent.runs and agent.attempt == attempt.number:
+            check(
+                members[agent.index : agent.index + 1] == [agent.slot],
+                f"slot {agent.slot} trains as index {agent.index} of {attempt.members}",
+            )
 
 
 def _size(state: State, attempt: int) -> int:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from support.core import make_job
 from support.model import broken
@@ -185,8 +186,12 @@ def _fair(state: State) -> Iterator[Step]:
 
 
 def worlds(at_once: int) -> Iterator[tuple[str, State]]:
-    """One world for each set of so many faults, with agents and without; a budget that holds and none."""
-    for mode, spec in (("agents", {"checkpoint": {"storage": "/checkpoints"}}), ("plain", PLAIN)):
+    """One world for each set of so many faults, with agents, with a spare worker too, and without agents; a budget that
+    holds and none.
+    """
+    stored: dict[str, Any] = {"checkpoint": {"storage": "/checkpoints"}}
+    modes = (("agents", stored), ("spare", {**stored, "runtime": {"spareWorkers": 1}}), ("plain", PLAIN))
+    for mode, spec in modes:
         for faults in itertools.combinations(KINDS, at_once):
             if mode == "plain" and set(faults) & {"agent restart", "delayed word"}:
                 continue

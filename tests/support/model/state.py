@@ -218,6 +218,7 @@ def canonical(state: State) -> tuple[Any, ...]:
         return (
             job.metadata.deletion_timestamp is not None, job.metadata.generation, spec.workers, spec.suspend,
             spec.rendezvous.port, status.observed_generation, status.phase, status.slots, status.next_slot,
+            status.spares, spec.runtime.spare_workers, ago(timing.spare_retry_at), timing.spare_tries,
             attempt and (
                 attempt.number, attempt.state, attempt.members, attempt.members_digest, attempt.end_cause, attempt.run,
                 attempt.make, attempt.succeeded, attempt.open_end, ago(attempt.started_at), ago(attempt.running_at), ago(attempt.ended_at),

@@ -461,8 +461,17 @@ def _spec_edit(state: State) -> Iterator[Step]:
     yield "workers: 1", _edit(state, workers=1)
     yield "workers: 3", _edit(state, workers=3)
     port = state.job.spec.rendezvous.model_copy(update={"port": 29501})
+    spares = state.job.spec.runtime.spare_workers
+    if spares:
+        yield "runtime.spareWorkers: 0", _edit_spares(state, 0)
+        yield "runtime.spareWorkers: 2", _edit_spares(state, 2)
     yield "rendezvous.port", _edit(state, rendezvous=port)
     yield "suspend: true", _edit(state, suspend=True)
+
+
+def _edit_spares(state: State, count: int) -> State:
+    assert state.job is not None
+    return _edit(state, runtime=state.job.spec.runtime.model_copy(update={"spare_workers": count}))
 
 
 def _edit(state: State, **fields: object) -> State:

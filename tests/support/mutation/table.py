@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, shell
+from support.mutation import agents, checkpoints, core_1, core_2, shell, spares
 from support.mutation.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*core_1.MUTANTS, *core_2.MUTANTS, *shell.MUTANTS, *agents.MUTANTS, *checkpoints.MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *core_1.MUTANTS,
+    *core_2.MUTANTS,
+    *spares.MUTANTS,
+    *shell.MUTANTS,
+    *agents.MUTANTS,
+    *checkpoints.MUTANTS,
+)
 
 __all__ = ["MUTANTS", "Mutant"]

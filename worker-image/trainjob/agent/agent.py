@@ -112,6 +112,7 @@ class Agent:
             "address": join_address(config.host, work.port),
             "acknowledged": dict(self._instruction) if self._instruction is not None else None,
             "draining": self._draining,
+            "warming": work.warming,
             "uploads": work.site.saving.waiting if work.site is not None else 0,
             "completed": work.is_complete,
             "checked": work.checked,

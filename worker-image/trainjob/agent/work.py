@@ -69,6 +69,8 @@ class Work:
         self._completed = False
         self.site: Optional[Site] = None
         self.attempt: Optional[Attempt] = None
+        self._is_bringing = False
+        """The code that a warm parent would import is on its way."""
         self.checked: Optional[int] = None
         self.found_run: Optional[int] = None
 
@@ -87,6 +89,16 @@ class Work:
         """No rank lives, and nothing waits to be stored."""
         ranks = self.attempt is not None and self.attempt.alive
         return not ranks and (self.site is None or not self.site.saving.waiting)
+
+    @property
+    def warming(self) -> bool:
+        """What ranks are forks of is still being made."""
+        return self.site is None or self._is_bringing or self.site.starter.warming
+
+    def _is_warm(self) -> None:
+        """Who waits without an attempt may be a spare, which counts from now on."""
+        if self.attempt is None:
+            self._changed(True)
 
     async def listen(self) -> None:
         """For other agents."""
@@ -122,6 +134,7 @@ class Work:
             os.path.join(work, "logs", "warm-parent.log"),
             os.path.join(work, contract.IMPORTED),
             config.kept_parent,
+            self._is_warm,
         )
         self.site = Site(
             config,
@@ -147,8 +160,11 @@ class Work:
             self._console.say(f"the ranks' TMPDIR cannot be made yet: {error}")
             tmp = ""
         starter.begin(tmp, self.site.code.is_here)
-        if not self.site.code.is_here:
+        self._is_bringing = not self.site.code.is_here
+        if self._is_bringing:
             self._background.spawn(self._bring_code(self.site))
+        if not self.warming:
+            self._is_warm()
 
     async def _bring_code(self, site: Site) -> None:
         """Ahead of the first attempt: a warm parent can only be made for code that is there. The attempt tries again
@@ -158,9 +174,13 @@ class Work:
 
         try:
             await site.code.unpack()
+            site.starter.warm_up()
         except StorageError:
-            return
-        site.starter.warm_up()
+            pass
+        finally:
+            self._is_bringing = False
+        if not self.warming:
+            self._is_warm()
 
     # -- instructions --------------------------------------------------------------------------------------------------
 

@@ -165,6 +165,14 @@ def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
         help="what that process imports, such as torch,transformers; an empty string: nothing (default: torch, if "
         "the script imports it)",
     )
+    group.add_argument(
+        "--spare-workers",
+        "--spares",
+        metavar="N",
+        type=at_least(0),
+        help="workers that are up beside those that train, and take the place of one that is lost at once; they hold "
+        "what a worker asks for (default: 0)",
+    )
 
 
 def module_names(text: str) -> list[str]:

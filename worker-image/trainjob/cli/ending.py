@@ -48,6 +48,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         "hang",
         "hang_after",
         "prefork",
+        "spare_workers",
     ):
         value = getattr(args, option)
         words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]

@@ -49,6 +49,7 @@ class Options:
     hang_after: int | None = None
     prefork: str | None = None
     preload: Sequence[str] | None = None
+    spare_workers: int | None = None
     env: Sequence[tuple[str, str]] = ()
 
 
@@ -123,6 +124,7 @@ def _given(options: Options) -> Mapping[str, Given]:
         "spec.hang.afterSeconds": Given("--hang-after", options.hang_after),
         "spec.runtime.prefork": Given("--prefork", options.prefork),
         "spec.runtime.preload": Given("--preload", None if options.preload is None else list(options.preload)),
+        "spec.runtime.spareWorkers": Given("--spare-workers", options.spare_workers),
     }
     return {field: given for field, given in every.items() if given.value is not None}
 

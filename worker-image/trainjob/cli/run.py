@@ -183,6 +183,12 @@ def _check(args: argparse.Namespace) -> None:
             next_step="leave --max-failures out, or --in-process",
             code=CLI_USAGE,
         )
+    if args.in_process and args.spare_workers:
+        raise CommandError(
+            "--in-process has one rank, in this process: no worker can take its place",
+            next_step="leave --spare-workers out, or --in-process",
+            code=CLI_USAGE,
+        )
     if args.file is not None and args.script_args:
         raise CommandError(
             "a manifest takes nothing after --",
@@ -208,6 +214,7 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         hang_after=args.hang_after,
         prefork=args.prefork,
         preload=args.preload,
+        spare_workers=args.spare_workers,
         env=args.env,
     )
 

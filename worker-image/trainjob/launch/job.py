@@ -150,7 +150,11 @@ def from_trainer(trainer: TrainerJob) -> TrainJob:
             {"action": trainer.run.hang_action, "after_seconds": trainer.run.hang_after_s or "auto"}
         ),
         runtime=Runtime.model_validate(
-            {"prefork": trainer.run.prefork, "preload": trainer.run.preload and list(trainer.run.preload)}
+            {
+                "prefork": trainer.run.prefork,
+                "preload": trainer.run.preload and list(trainer.run.preload),
+                "spare_workers": trainer.run.spare_workers,
+            }
         ),
     )
     return TrainJob(metadata=Metadata(name=trainer.name), spec=spec)

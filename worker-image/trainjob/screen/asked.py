@@ -36,6 +36,7 @@ _WORDS = (
     (r"hang\.afterSeconds", "--hang-after", "RunConfig.hang_after_s"),
     (r"runtime\.prefork", "--prefork", "RunConfig.prefork"),
     (r"runtime\.preload", "--preload", "RunConfig.preload"),
+    (r"runtime\.spareWorkers", "--spare-workers", "RunConfig.spare_workers"),
 )
 """(field, option, argument); None: there is no option."""
 

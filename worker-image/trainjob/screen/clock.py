@@ -36,6 +36,8 @@ class Start:
     end_cause: str | None
     ranks: int
     parts: PartsMs
+    spares: str | None = None
+    """Slots of spare workers that it took, as ranges."""
 
     @property
     def total_ms(self) -> int:
@@ -45,11 +47,15 @@ class Start:
 
 def starts(status: TrainJobStatus) -> list[Start]:
     """Those whose clock is known, in their order, the running attempt last."""
-    found = [(one.attempt, one.cause, one.end_cause, one.world_size, one.parts_ms) for one in status.history]
-    attempt = status.attempt
-    if attempt is not None and attempt.number not in [one[0] for one in found]:
-        found.append((attempt.number, attempt.cause, attempt.end_cause, attempt.world_size, attempt.parts_ms))
-    return [Start(number, cause, end, ranks, parts) for number, cause, end, ranks, parts in found if parts is not None]
+    found = [
+        Start(one.attempt, one.cause, one.end_cause, one.world_size, one.parts_ms, one.from_spares)
+        for one in status.history
+        if one.parts_ms is not None
+    ]
+    last = status.attempt
+    if last is not None and last.parts_ms is not None and last.number not in [one.attempt for one in status.history]:
+        found.append(Start(last.number, last.cause, last.end_cause, last.world_size, last.parts_ms, last.from_spares))
+    return found
 
 
 def lines(status: TrainJobStatus) -> list[str]:
@@ -59,7 +65,7 @@ def lines(status: TrainJobStatus) -> list[str]:
         return goodput(status)
     rows = [
         [
-            *(str(start.attempt), start.cause, str(start.ranks)),
+            *(str(start.attempt), began_by(start.cause, start.spares), str(start.ranks)),
             *(_cell(getattr(start.parts, name)) for name, _, _ in PARTS),
             _ms(start),
         ]
@@ -70,6 +76,11 @@ def lines(status: TrainJobStatus) -> list[str]:
     bars = [f"{start.attempt:>7}   |{bar(start.parts, longest)}" for start in found]
     key = ", ".join(f"{letter} {name.replace('_', ' ')}" for name, _, letter in PARTS)
     return [*table.lines(header, rows), "", *bars, f"{'':>7}   {key}", *_apart(goodput(status))]
+
+
+def began_by(cause: str, spares: str | None) -> str:
+    """`PodLost (spare 3)`: a spare worker took the place of one that was lost, in the pod of that number."""
+    return f"{cause} (spare {spares})" if spares else cause
 
 
 def bar(parts: PartsMs, longest_ms: int) -> str:
@@ -120,6 +131,7 @@ def as_json(status: TrainJobStatus) -> list[dict[str, Any]]:
             "worldSize": start.ranks,
             "partsMs": start.parts.to_json(),
             "totalMs": start.total_ms,
+            **({"fromSpares": start.spares} if start.spares else {}),
         }
         for start in starts(status)
     ]

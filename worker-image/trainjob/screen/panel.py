@@ -63,6 +63,8 @@ def state(job: TrainJob, moment: Moment) -> str:
     parts = [status.phase or "Starting"]
     if not status.finished:
         parts.append(f"{status.workers.ready}/{status.workers.desired or job.spec.workers} workers")
+        if status.workers.spares is not None:
+            parts.append(f"{status.workers.spares} spares")
     if attempt is not None:
         parts.append(f"{wording.count(attempt.world_size, 'rank')}, attempt {attempt.number}")
     if most:

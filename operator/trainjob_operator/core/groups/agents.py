@@ -14,8 +14,8 @@ from trainjob_operator.core.ends.budget import Record, is_early
 from trainjob_operator.core.ends.incident import Incident, Undecided
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware
-from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.core.size import gang, slots, start
+from trainjob_operator.core.pods.naming import spare_slots, worker_slots
+from trainjob_operator.core.size import gang, presence, slots, start
 from trainjob_operator.core.turn import Turn
 
 LAST_WORD_S = 1.0
@@ -84,7 +84,9 @@ class AgentGroup:
     def failed_to_start(self, turn: Turn) -> Incident | None:
         """While none runs; what ends beside a running attempt is no failure of it."""
         # A member of the last attempt that goes after that has ended is part of the same incident.
-        ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in turn.former]
+        # A spare is none that the start counts on.
+        apart = {*turn.former, *spare_slots(turn.status)}
+        ended = [pod for slot, pod in sorted(turn.kids.ended.items()) if slot not in apart]
         if turn.was_running or not ended:
             return None
         incidents = [pod_ends.of_pod_before_start(turn, pod) for pod in ended]
@@ -99,8 +101,8 @@ class AgentGroup:
         return verdict.is_unknown(turn)
 
     def give_up(self, turn: Turn) -> None:
-        """Spares that ended, and workers that are lost (`silence.py`) or about to be."""
-        slots.replace_spares(turn)
+        """Those that ended, are lost (`silence.py`) or about to be."""
+        slots.replace_ended(turn)
         slots.replace_lost(turn)
         slots.replace_announced(turn)
 
@@ -122,8 +124,8 @@ class AgentGroup:
         """
         ran = turn.running is not None and turn.running.running_at is not None
         members = frozenset(turn.members() if ran else ())
-        live = [slot for slot in parse_slots(turn.status.slots) if slot in turn.kids.live]
-        return sum(1 for slot in live if slot in members or start.is_synced(turn, slot))
+        live = [slot for slot in worker_slots(turn.status) if slot in turn.kids.live]
+        return sum(1 for slot in live if slot in members or presence.is_synced(turn, slot))
 
 
 def _last_word_until(turn: Turn, word: AgentView | None, since: datetime) -> datetime:

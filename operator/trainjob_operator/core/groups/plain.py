@@ -78,7 +78,7 @@ class PlainGroup:
     def settle(self, turn: Turn) -> Answer:
         """The members of the attempt, and nobody else."""
         if turn.running is None:
-            turn.change(slots="")
+            turn.change(slots="", spares="")
         return None
 
     def begin(self, turn: Turn) -> Answer:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 from trainjob_operator.core import make
 
 SLOTS_LIMIT = 20_000
@@ -103,3 +103,19 @@ def format_slots(slots: Iterable[int]) -> str:
         else:
             ranges.append([slot, slot])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def spare_slots(status: TrainJobStatus) -> Slots:
+    """Those of its slots whose pods are spare workers; a member of the running attempt is none, whatever is marked."""
+    marked, attempt = parse_slots(status.spares), status.attempt
+    if not marked:
+        return marked
+    members = positions(attempt.members) if attempt is not None and attempt.state == "Running" else {}
+    return Slots(slot for slot in parse_slots(status.slots) if slot in marked and slot not in members)
+
+
+def worker_slots(status: TrainJobStatus) -> Slots:
+    """Those of its slots whose pods are no spares: of members, and of workers that are to become members."""
+    spares = spare_slots(status)
+    listed = parse_slots(status.slots)
+    return Slots(slot for slot in listed if slot not in spares) if spares else listed

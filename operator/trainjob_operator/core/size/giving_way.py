@@ -18,7 +18,7 @@ from trainjob_operator.core.answers import Answer
 from trainjob_operator.core.lifecycle import end_attempt
 from trainjob_operator.core.model import PodView, Standing
 from trainjob_operator.core.moments import after, aware, elapsed
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.core.size import gang, room
 from trainjob_operator.core.size.least import least
 from trainjob_operator.core.turn import Turn
@@ -43,19 +43,19 @@ def give_way(turn: Turn) -> Answer:
     gift = room.gift_of(me, turn.observed.neighbours)
     if gift is None:
         return None
-    members = len(turn.members())
-    size = defaults.largest_size(turn.spec, members - gift.workers)
-    if size is None or (not gift.workers and size != members):
+    members, fewer = len(turn.members()), max(0, gift.workers - len(_spares(turn)))
+    size = defaults.largest_size(turn.spec, members - fewer)
+    if size is None or (not fewer and size != members):
         return None
-    if gift.workers:
+    if fewer:
         hold = boundaries.hold(turn, contract.REASON_GAVE_WAY)
         if hold is not None:
             return hold
-    freed = members - size if gift.workers else 0
-    known = GaveWay(to=gift.to.name, uid=gift.to.uid, workers=members - freed, freed=freed, since=turn.now)
-    less = f"training continues with {known.workers} of {members} workers" if freed else "no further workers are made"
+    freed = max(gift.workers, members - size)
+    known = GaveWay(to=gift.to.name, uid=gift.to.uid, workers=size, freed=freed, since=turn.now)
+    less = f"training continues with {size} of {members} workers" if fewer else "there are no spare workers meanwhile"
     message = f"TrainJob {gift.to.name} has no room for {gift.to.lacks} workers that it needs to start: {less}"
-    if freed:
+    if fewer:
         end_attempt(turn, contract.REASON_GAVE_WAY)
     turn.change(gave_way=known)
     turn.tell("Normal", contract.REASON_GAVE_WAY, message)
@@ -116,7 +116,15 @@ def _may_give(turn: Turn) -> bool:
 
 
 def _above(turn: Turn) -> int:
-    return max(0, len(turn.members()) - room.least_size(turn.spec)) if _may_give(turn) else 0
+    """Spares go first."""
+    more = max(0, len(turn.members()) - room.least_size(turn.spec))
+    return more + len(_spares(turn)) if _may_give(turn) else 0
+
+
+def _spares(turn: Turn) -> list[int]:
+    """Those that hold room."""
+    pods = ((slot, turn.kids.live.get(slot)) for slot in spare_slots(turn.status))
+    return [slot for slot, pod in pods if pod is not None and pod.scheduled]
 
 
 def _lacks(turn: Turn, pods: list[PodView]) -> int:

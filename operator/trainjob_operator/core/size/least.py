@@ -15,11 +15,11 @@ def least(turn: Turn) -> int:
     A first start and a start after a suspension want all: they hold nothing that could go on. (A group without agents
     always does, and asks not.) What an elastic job does with fewer is `elastic.py`'s.
     """
-    last, most = turn.status.attempt, wished(turn)
+    last, most = turn.status.attempt, target(turn)
     return most if last is None or begins_afresh(turn) else min(most, last.workers)
 
 
-def wished(turn: Turn) -> int:
+def target(turn: Turn) -> int:
     """Workers that the job should have now: spec.workers, or fewer while it makes room for another job."""
     known = turn.status.gave_way
     return turn.spec.workers if known is None else min(turn.spec.workers, known.workers)

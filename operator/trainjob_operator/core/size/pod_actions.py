@@ -11,7 +11,7 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.silence import says_nothing
 from trainjob_operator.core.model import Action, CreatePod, DeletePod, EnsureService, PodPhase, PodView
 from trainjob_operator.core.moments import after
-from trainjob_operator.core.pods.naming import parse_slots
+from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.core.size.start import EXIT_WAIT_S
 from trainjob_operator.core.turn import Turn
 
@@ -33,7 +33,9 @@ def pod_actions(turn: Turn) -> list[Action]:
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         if turn.is_broken or not turn.kind.begins_before_pods:  # a member's pod comes once
             have |= set(turn.members())
+        apart = spare_slots(turn.status)  # workers come first
         lacking = [slot for slot in listed if slot not in have and not turn.has_succeeded(slot)]
+        lacking.sort(key=lambda slot: (slot in apart, slot))
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.
         lacking = lacking[:1] if turn.observed.refusals else lacking
         actions += [CreatePod(slot, avoid) for slot in lacking]

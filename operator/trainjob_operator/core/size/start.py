@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
 
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Growth
 from trainjob_operator.core import boundaries, make
 from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.children import holds_resources, made_of
-from trainjob_operator.core.ends.silence import lost_to_peers, says_nothing, silent_slots
+from trainjob_operator.core.ends.silence import says_nothing
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
 from trainjob_operator.core.model import AgentView, PodView
-from trainjob_operator.core.moments import after, aware, elapsed
+from trainjob_operator.core.moments import after, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
-from trainjob_operator.core.size import elastic, gang
+from trainjob_operator.core.size import elastic, gang, spares
 from trainjob_operator.core.size.edits import outdated
-from trainjob_operator.core.size.least import least, wished
+from trainjob_operator.core.size.least import least, target
 from trainjob_operator.core.size.pauses import backs_off_until
+from trainjob_operator.core.size.presence import missing
 from trainjob_operator.core.size.slots import take_slots
 from trainjob_operator.core.turn import Turn
 
@@ -30,8 +30,6 @@ EXIT_WAIT_S = 30.0
 """A removed pod's agent was told `exit`: it may take this long to store what is staged before its pod is deleted."""
 DEAD_NODE_WAIT_S = 60.0
 """Plain mode: the next group waits so long for a pod of the last one on a dead node, which must not hold it."""
-DOUBTED_LOOK_S = 1.0
-"""How often the word of a worker that its peers lost is looked for. (Longer silence is told by `silence.py`.)"""
 LOOK_AGAIN_S = 30.0
 """Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
@@ -44,16 +42,16 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
         return None  # something broke, and is to be told and counted before anything planned ends the attempt
     members, growth = turn.members(), turn.status.growth
     turn.change(growth=None)  # unless it is found again to be under way
-    if wished(turn) > len(members) and beside and not make.is_plain(turn.make):
+    if target(turn) > len(members) and beside and not make.is_plain(turn.make):
         return _grow(turn, members, growth)
-    return None if wished(turn) == len(members) else _end_scaled(turn, members)
+    return None if target(turn) == len(members) else _end_scaled(turn, members)
 
 
 def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer:
     """With all that somebody wishes as soon as they are up; an elastic job also with a part of them, or with those that
     it had to do without, once they have been up for a while: since `growth` began.
     """
-    most, team, may_change_size = wished(turn), _team(turn), turn.spec.elastic is not None
+    most, team, may_change_size = target(turn), spares.team(turn), turn.spec.elastic is not None
     late = missing(turn, team)
     if may_change_size and outdated(turn, members):
         # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
@@ -112,7 +110,7 @@ def begin_anew(turn: Turn) -> Answer:
     if before is not None:
         return before
     slots = take_slots(turn, turn.spec.workers)
-    turn.change(slots=format_slots(slots))
+    turn.change(slots=format_slots(slots), spares="")
     begin_attempt(turn, tuple(slots))
     return None
 
@@ -147,9 +145,9 @@ def begin_with_agents(turn: Turn) -> Answer:
     before = _waits_for_a_group_to_go(turn, of_any_make=False)
     if before is not None:
         return before
-    team = _team(turn)
+    team = spares.team(turn)
     late = missing(turn, team)
-    if late.slots or len(team) < wished(turn):
+    if late.slots or len(team) < target(turn):
         smaller = _team_of_a_size(turn, team, late.slots)
         if isinstance(smaller, Hold):
             return smaller
@@ -164,6 +162,7 @@ def begin_with_agents(turn: Turn) -> Answer:
         until = after(last.ended_at, EXIT_WAIT_S)
         return Hold(why=f"waiting for {storing} uploads of removed workers", until=until, event=Waker.AGENT)
     begin_attempt(turn, team)
+    spares.rank(turn, team)
     return None
 
 
@@ -192,53 +191,8 @@ def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> t
     return tuple(sorted(stay + more))
 
 
-def _team(turn: Turn) -> tuple[int, ...]:
-    return parse_slots(turn.status.slots)[: wished(turn)]
-
-
 def _parting_agents(turn: Turn) -> list[AgentView]:
     listed = set(parse_slots(turn.status.slots))
     going = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.leaving.items()) if slot not in listed]
     parting = [(pod, view) for pod in (*turn.kids.parting, *going) if (view := turn.kids.agent(pod)) is not None]
     return [view for pod, view in parting if not says_nothing(turn, pod)]
-
-
-def is_synced(turn: Turn, slot: int) -> bool:
-    """Whether the agent of the slot's pod has been heard, and the pod is here to stay."""
-    view = turn.kids.agent(turn.kids.live.get(slot))
-    return view is not None and bool(view.address) and not view.draining
-
-
-class Late(NamedTuple):
-    """Those of a team that cannot be members of the next attempt yet."""
-
-    slots: list[int]
-    until: datetime | None = None
-    """When one of them is looked at again whose next word may be nothing new."""
-
-
-def missing(turn: Turn, team: tuple[int, ...]) -> Late:
-    """Who of a team is waited for."""
-    former = parse_slots(turn.status.attempt.members) if turn.status.attempt else ()
-    lost, silent = lost_to_peers(turn, former), silent_slots(turn)
-    doubted = {slot for slot in team if slot in lost and _is_doubted(turn, slot)}
-    late = [slot for slot in team if slot in silent or slot in doubted or not _is_there(turn, slot)]
-    return Late(late, after(turn.now, DOUBTED_LOOK_S) if doubted else None)
-
-
-def _is_doubted(turn: Turn, slot: int) -> bool:
-    """Its peers could not reach it: it is asked to speak for itself before anyone waits for it in a join."""
-    view, last = turn.kids.agent(turn.kids.live.get(slot)), turn.status.attempt
-    if view is None or last is None or not is_synced(turn, slot):
-        return False
-    return last.ended_at is None or aware(view.heard_at) <= aware(last.ended_at)
-
-
-def _is_there(turn: Turn, slot: int) -> bool:
-    view, last = turn.kids.agent(turn.kids.live.get(slot)), turn.status.attempt
-    if view is None or not is_synced(turn, slot):
-        return False
-    if last is None:
-        return view.quiet
-    # In the write that ends an attempt its ranks may still live: agents reap them before they join the next one.
-    return view.quiet or (view.attempt == last.number and (turn.just_ended is not None or turn.running is not None))

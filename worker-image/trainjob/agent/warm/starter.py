@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from trainjob.agent.config import KeptParent
 from trainjob.agent.processes import accelerators, memory
@@ -54,11 +54,13 @@ class WarmStarter:
         log: str,
         learn: str = "",
         kept: Optional[KeptParent] = None,
+        on_warm: Callable[[], None] = lambda: None,
     ) -> None:
         """`words`: the user's command. `local_world_size`: of its ranks, as far as is known yet. `wish`, `modules`:
         spec.runtime.prefork and .preload. `log`: a path. `learn`: one where a rank may list what its script imports;
-        empty: nothing is learned. `kept`: a parent that is there already.
+        empty: nothing is learned. `kept`: a parent that is there already. `on_warm`: `warming` is over.
         """
+        self._on_warm = on_warm
         self._console = console
         self._account = Account(console.say, console.verbose)
         self._words = tuple(words)
@@ -83,6 +85,8 @@ class WarmStarter:
         self._gates: List[Gate] = []
         self._count = 0
         """Ranks of an attempt here."""
+        self._patience: Optional[asyncio.TimerHandle] = None
+        """When nobody waits for the parent any more."""
         self._next: Optional[asyncio.TimerHandle] = None
         """Makes the forks of the next start."""
         self.stores = Stores(
@@ -93,6 +97,16 @@ class WarmStarter:
     def parent(self) -> Optional[WarmParent]:
         """The one that is forked from now; None: there is none."""
         return self._parent
+
+    @property
+    def warming(self) -> bool:
+        """The parent is being made, and is still waited for."""
+        parent = self._parent
+        return parent is not None and not parent.ready.done() and self._left() > 0
+
+    def _left(self) -> float:
+        """Seconds that ranks would wait for it."""
+        return self._began + PATIENCE_S - asyncio.get_running_loop().time()
 
     @property
     def forked(self) -> int:
@@ -187,8 +201,7 @@ class WarmStarter:
         """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""
         parent = self._parent
         if parent is not None and not parent.ready.done():
-            left = self._began + PATIENCE_S - asyncio.get_running_loop().time()
-            await asyncio.wait([parent.ready], timeout=max(left, 0))
+            await asyncio.wait([parent.ready], timeout=max(self._left(), 0))
             if not parent.ready.done():
                 self._account.say(f"the warm parent has not imported everything after {PATIENCE_S:g} s")
         return parent
@@ -246,8 +259,9 @@ class WarmStarter:
 
     def close(self) -> None:
         """No parent, no gate."""
-        if self._next is not None:
-            self._next.cancel()
+        for timer in (self._next, self._patience):
+            if timer is not None:
+                timer.cancel()
         self.stores.close()
         self._drop()
         self._maker.close()
@@ -285,6 +299,13 @@ class WarmStarter:
         self._parent, self._environ = parent, parent.environ
         self._began = asyncio.get_running_loop().time()
         parent.ready.add_done_callback(lambda ready: self._is_ready(parent))
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._enough, parent)
+
+    def _enough(self, parent: WarmParent) -> None:
+        if parent is self._parent and not parent.ready.done():
+            self._on_warm()
 
     def _is_ready(self, parent: WarmParent) -> None:
         if parent.missing and parent is self._parent:
@@ -292,6 +313,8 @@ class WarmStarter:
             self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
         if self._parent is parent and not parent.lives:
             self._parent_lost(parent)
+        if not self.warming:
+            self._on_warm()
 
     def _parent_lost(self, parent: WarmParent) -> None:
         self._parent = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HEADER = ("NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "REPORT", "RESTARTS", "AGE")
 STATES = ("New", "Pending", "Starting", "Running", "Restarting", "Suspended", "Cancelled", "Complete", "Failed")
-WIDE = ("ATTEMPT", "REASON", "METRIC", "CHECKPOINT")
+WIDE = ("ATTEMPT", "SPARES", "REASON", "METRIC", "CHECKPOINT")
 
 
 def listing(args: argparse.Namespace) -> int:
@@ -82,6 +82,7 @@ def row(manifest: Manifest, *, namespaces: bool, wide: bool, now: float) -> list
         metric = next(iter(progress.metrics.items()), None)
         cells += [
             "" if attempt is None else str(attempt.number),
+            status.workers.spares or "",
             reason(manifest),
             "" if metric is None else f"{metric[0]}={wording.number(metric[1])}",
             "" if latest is None else latest.id if latest.step is None else f"{latest.id} (step {latest.step})",

@@ -108,6 +108,7 @@ def worker(job: TrainJob, pod: Manifest) -> list[str]:
     """The cells of a pod."""
     first, each = ranks.first_rank(job, jobs_api.slot(pod)), defaults.processes_per_worker(job.spec)
     which = "" if first is None else str(first) if each == 1 else f"{first}-{first + each - 1}"
+    which = "spare" if ranks.is_spare(job, jobs_api.slot(pod)) else which
     state, why = pod_state(pod)
     restarts = str(container_status(pod, target(pod).container).get("restartCount") or 0)
     return [pod["metadata"]["name"], which, state, restarts, str(pod["spec"].get("nodeName") or ""), why]
@@ -148,7 +149,7 @@ def _attempt(entry: object) -> list[str]:
     down = "" if entry.down_seconds is None else wording.duration(entry.down_seconds)
     return [
         str(entry.attempt),
-        entry.cause,
+        clock.began_by(entry.cause, entry.from_spares),
         entry.end_cause or "",
         str(entry.world_size),
         entry.resumed_from or "",

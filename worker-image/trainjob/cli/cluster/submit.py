@@ -96,6 +96,7 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         hang_after=args.hang_after,
         prefork=args.prefork,
         preload=args.preload,
+        spare_workers=args.spare_workers,
         env=args.env,
     )
 

@@ -336,6 +336,10 @@ class RunConfig:
     """Modules that this process imports, such as `["torch", "transformers"]`; None: torch and what its first step
     needs.
     """
+    spare_workers: int = 0
+    """Workers that are up beside those that train, hold what they ask for, and take the place of one that is lost at
+    once. With `num_workers=0` there can be none.
+    """
     logging_config: Any = None
     """Accepted for Ray Train's sake: the output of all ranks is shown with a prefix, whatever its level."""
 
@@ -371,6 +375,7 @@ class RunConfig:
         _one_of("RunConfig.hang_action", self.hang_action, actions)
         if self.verbose is not None and not isinstance(self.verbose, int):
             raise ConfigError("RunConfig.verbose", self.verbose, "give 0 for the workers' own output alone, or None")
+        _whole("RunConfig.spare_workers", self.spare_workers, 0, "give a number of workers, 0 or more")
         if self.hang_after_s is not None:
             _whole("RunConfig.hang_after_s", self.hang_after_s, 1, "give whole seconds, 1 or more")
         if self.preload is None:

@@ -64,13 +64,21 @@ def world_size(job: TrainJob) -> int:
 def workers(job: TrainJob) -> list[int]:
     """Slots in the order of their ranks: the newest attempt's members, before that the pods there are to be."""
     attempt = job.status.attempt
-    text = attempt.members if attempt else job.status.slots
+    return _slots(attempt.members if attempt else job.status.slots)
+
+
+def _slots(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match:
             found += range(int(match[1]), min(int(match[2] or match[1]), int(match[1]) + RANKS_LIMIT) + 1)
     return found
+
+
+def is_spare(job: TrainJob, slot: int) -> bool:
+    """Whether that pod's worker is a spare, in no attempt."""
+    return slot in _slots(job.status.spares) and slot not in workers(job)
 
 
 def first_rank(job: TrainJob, slot: int) -> int | None:
