@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kills import Killer, Plan
+from support.faults import Faults
+from support.faults.clockwork import Clockwork
 from support.patience import HANG_S
 from support.scenario import Note, Stage, Told
 from trainjob.checkpoint.choice import catalogue
@@ -32,9 +33,8 @@ class Assault:
         self.stage = Stage(root)
         self.mode = mode
         self.name = f"under-fire-{mode.lower()}"
-        self.killer = Killer(
-            root.parent / "tmp", self.name, self._reported, Plan(seed=seed, kills=KILLS, pause_s=0.1, anywhere=0.1)
-        )
+        plan = Faults(seed).kill().kill().terminate().every(0.0, 0.1).times(KILLS).anywhere(0.1)
+        self.killer = Clockwork(plan, str(root.parent / "tmp"), self.name, self._reported)
         self.told: Told | None = None
         self._stopped = False
 

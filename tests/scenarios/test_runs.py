@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.faults import fail_at
+from support.faults import Faults
 from support.patience import HANG_S
 from support.scenario import COUNT, Stage, Told, acknowledged, left_behind, processes_of, wait_until
 from trainjob.launch.local import backend as local
@@ -51,7 +51,7 @@ def wait_for_step(stage: Stage, step: int) -> None:
 
 
 def test_a_failed_run_is_continued_by_the_next_one_of_its_name_and_a_completed_one_is_not(stage: Stage) -> None:
-    stage.plan(fail_at(rank=0, step=3).exits(9))
+    stage.plan(Faults().exits(9, rank=0, at_step=3))
     assert stage.run(stage.job("--steps", "6", max_failures=0)).status.holds("Failed")
     second = stage.run(stage.job("--steps", "6"))
     assert second.status.holds("Complete"), second.text()
@@ -62,7 +62,7 @@ def test_a_failed_run_is_continued_by_the_next_one_of_its_name_and_a_completed_o
 
 
 def test_fresh_starts_over(stage: Stage) -> None:
-    stage.plan(fail_at(rank=0, step=3).exits(9))
+    stage.plan(Faults().exits(9, rank=0, at_step=3))
     stage.run(stage.job("--steps", "5", max_failures=0))
     told = stage.run(stage.job("--steps", "5", resume_from="none"))
     assert told.status.holds("Complete")
@@ -214,7 +214,7 @@ def test_spaces_and_unicode_in_every_path(stage: Stage) -> None:
     script = odd / "trän it.py"
     script.write_text(COUNT.read_text())
     own = Stage(odd)
-    own.plan(fail_at(rank=1, step=2).sigkill())
+    own.plan(Faults().kill(rank=1, at_step=2))
     told = own.run(own.job("--steps", "4", script=script))
     assert told.status.holds("Complete"), told.text()
     assert told.attempts == 2
@@ -222,7 +222,7 @@ def test_spaces_and_unicode_in_every_path(stage: Stage) -> None:
 
 
 def test_without_storage_the_job_resumes_from_what_is_staged(stage: Stage) -> None:
-    stage.plan(fail_at(rank=1, step=4).sigkill())
+    stage.plan(Faults().kill(rank=1, at_step=4))
     told = stage.run(stage.job("--steps", "6", storage=None))
     assert told.status.holds("Complete"), told.text()
     assert told.starts(0) == [(1, 0), (2, 4)]

@@ -11,7 +11,7 @@ import pytest
 
 import trainjob
 from support import s3
-from support.faults import fail_at
+from support.faults import Faults
 from support.scenario import Stage
 from trainjob import DataParallelTrainer, RunConfig, ScalingConfig
 from trainjob.checkpoint.choice import catalogue
@@ -31,7 +31,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_lost_rank_comes_back_and_the_run_after_a_failed_one_goes_on_from_the_bucket(
     stage: Stage, storage: str
 ) -> None:
-    stage.plan(fail_at(rank=1, step=2).sigkill().in_attempt(1), fail_at(rank=0, step=4).exits(9).in_attempt(2))
+    stage.plan(Faults().kill(rank=1, at_step=2).in_attempt(1).exits(9, rank=0, at_step=4).in_attempt(2))
     first = stage.run(stage.job("--steps", "6", storage=storage, max_failures=1))
     assert first.status.holds("Failed"), first.text()
     assert first.starts(1) == [(1, 0), (2, 2)]

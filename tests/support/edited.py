@@ -30,6 +30,10 @@ class Edited(MemoryCluster):
         """Its pod gets the condition that an eviction sets, and is deleted."""
         self._running.call_soon_threadsafe(self._evict, f"{name}-{slot}", grace_s)
 
+    def delete(self, pod: str, grace_s: int = 30) -> None:
+        """As `kubectl delete pod` does."""
+        self._running.call_soon_threadsafe(self.remove_pod, "default", pod, grace_s)
+
     def _evict(self, pod: str, grace_s: int) -> None:
         status = copy.deepcopy(next(each["status"] for each in self.pods() if each["metadata"]["name"] == pod))
         status["conditions"].append({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})

@@ -6,17 +6,23 @@ Real agents and ranks; everything that a job could leave behind is looked for af
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
-from support import faults
+from support.edited import Edited
+from support.faults import Fault, Faults, What, points
+from support.faults.hand import Hand, Reach
 from support.patience import HANG_S
 from trainjob.launch import job as jobs
+from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent, LocalOptions, LocalOutcome, run_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
@@ -24,6 +30,7 @@ from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 LOOPS = Path(__file__).parents[1] / "scenarios" / "loops"
 COUNT = LOOPS / "count.py"
 ROOTS = (Path(__file__).parents[1],)
+AT_START = Path(__file__).with_name("at_start")
 
 
 class Note(NamedTuple):
@@ -46,6 +53,8 @@ class Told:
     outcome: LocalOutcome
     events: list[LocalEvent]
     notes: list[Note]
+    struck: list[int]
+    """Numbers of the planned faults that have struck."""
 
     @property
     def status(self) -> TrainJobStatus:
@@ -78,7 +87,9 @@ class Stage:
     """Where a test's jobs run: folders of its own, and the faults planned for the next run."""
 
     root: Path
-    planned: list[faults.Fault] = field(default_factory=list)
+    planned: Faults = field(default_factory=Faults)
+    before: Callable[[Fault], None] = lambda _: None
+    """Called right before each blow."""
 
     @property
     def storage(self) -> Path:
@@ -90,24 +101,29 @@ class Stage:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    @property
-    def markers(self) -> Path:
-        return self.root / "markers"
-
     def go(self) -> None:
         """Ranks that are held (`--hold`) go on, now and in later attempts."""
         (self.notes / "go").touch()
 
-    def plan(self, *planned: faults.Fault) -> None:
+    def plan(self, planned: Faults) -> None:
         """These faults, from now on."""
-        self.planned = list(planned)
-        if self.markers.exists():
-            for path in self.markers.iterdir():
-                path.unlink()
+        self.planned = planned
 
     def environment(self) -> dict[str, str]:
-        """For the ranks."""
-        return {"PYTHONPATH": os.pathsep.join(map(str, ROOTS)), **faults.environment(self.markers, self.planned)}
+        """For all processes of its jobs."""
+        return {"PYTHONPATH": os.pathsep.join(map(str, [*ROOTS, *([AT_START] if self.planned.planned else [])]))}
+
+    def hand(self, job: TrainJob, **more: Callable[[], None]) -> Hand:
+        """That carries out what is planned, in that job."""
+        reach = Reach(
+            mark=tempfile.gettempdir(),
+            job=job.metadata.name,
+            delete_pod=lambda pod: Edited.newest.delete(pod),
+            stop_job=lambda: os.kill(os.getpid(), signal.SIGTERM),
+            before=self.before,
+            **more,
+        )
+        return Hand(self.planned, reach)
 
     def job(self, *arguments: str, script: Path = COUNT, **changes: object) -> TrainJob:
         """A TrainJob of that script with its notes folder as first argument."""
@@ -125,10 +141,16 @@ class Stage:
                 listener(event)
 
         before = len(self.read_notes())
-        outcome = run_job(
-            job, options=LocalOptions(environment=self.environment(), working_dir=str(self.root)), listener=listen
-        )
-        return Told(outcome, events, self.read_notes()[before:])
+        with self.hand(job) as hand, self._cluster():
+            options = LocalOptions(environment={**self.environment(), **hand.environment()}, working_dir=str(self.root))
+            outcome = run_job(job, options=options, listener=listen)
+        return Told(outcome, events, self.read_notes()[before:], hand.struck)
+
+    def _cluster(self) -> AbstractContextManager[object]:
+        """One whose pods can be deleted, where that is planned."""
+        if any(fault.what is What.DELETE_POD for fault in self.planned.planned):
+            return mock.patch.object(drive, "MemoryCluster", Edited)
+        return nullcontext()
 
     def read_notes(self) -> list[Note]:
         """All notes of all runs, in the order of time."""
@@ -163,7 +185,7 @@ def processes_of(root: Path) -> list[str]:
         except OSError:
             continue
         ours = any(
-            entry.startswith((contract.ENV_WORK_DIR.encode() + b"=", b"TMPDIR=", faults.ENV.encode() + b"="))
+            entry.startswith((contract.ENV_WORK_DIR.encode() + b"=", b"TMPDIR=", points.PLAN.encode() + b"="))
             and mark in entry
             for entry in variables
         )

@@ -9,21 +9,16 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
-import signal
 import struct
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from support import faults
-from support.faults import fail_at
-from support.patience import HANG_S
-from support.scenario import Stage, Told, wait_until
+from support.faults import Faults
+from support.scenario import Stage, Told
 from support.small_disk import fill, small_disk
 from trainjob.launch import job as jobs
 from trainjob.launch.local.backend import LocalEvent
@@ -158,15 +153,14 @@ def test_a_loop_comes_to_what_it_would_have_come_to(stage: Stage, animal: Animal
 def broken_once(struck: Cage, animal: Animal, strike: Strike) -> Told:
     """One rank or agent goes; the job comes back by itself, and says why."""
     rank = int(strike.name[-1])
-    at = fail_at(rank=rank, step=animal.step)
     if strike.name.startswith("KILL"):
-        struck.plan(at.sigkill())
+        struck.plan(Faults().kill(rank=rank, at_step=animal.step))
     elif strike.name.startswith("AGENT"):
-        struck.plan(at.kills_its_agent())
+        struck.plan(Faults().kill_agent(rank=rank, at_step=animal.step))
     else:
-        struck.plan(at.raises(NO_LUCK))
+        struck.plan(Faults().raises(NO_LUCK, rank=rank, at_step=animal.step))
     told = struck.run(struck.job_of(animal))
-    assert faults.fired(struck.markers) == [0], told.text()
+    assert told.struck == [0], told.text()
     assert told.status.holds("Complete"), told.text()
     assert (told.attempts, told.status.failures.counted) == (2, 1), told.text()
     failure = told.status.last_failure
@@ -184,37 +178,15 @@ def broken_once(struck: Cage, animal: Animal, strike: Strike) -> Told:
 
 
 def stopped_and_started_again(struck: Cage, animal: Animal) -> Told:
-    struck.plan(fail_at(rank=0, step=animal.step).asks_for_a_stop())
-    with stops_the_job(struck):
-        told = struck.run(struck.job_of(animal))
+    struck.plan(Faults().stop_the_job(at_step=animal.step))
+    told = struck.run(struck.job_of(animal))
     assert told.outcome.interrupted, told.text()
     assert not told.status.finished and told.status.failures.counted == 0, told.text()
-    struck.plan()
+    struck.plan(Faults())
     told = struck.run(struck.job_of(animal))
     assert told.status.holds("Complete"), told.text()
     assert (told.attempts, told.status.failures.counted) == (1, 0), told.text()
     return told
-
-
-@contextmanager
-def stops_the_job(struck: Cage) -> Iterator[None]:
-    """SIGTERM to the launcher, which is this process, once the loop stands where it is to be stopped."""
-
-    def stop() -> None:
-        wait_until(lambda: faults.fired(struck.markers) or over.is_set())
-        if not over.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
-            (struck.markers / faults.STOPPING).touch()
-
-    struck.markers.mkdir(exist_ok=True)
-    over = threading.Event()
-    thread = threading.Thread(target=stop, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(HANG_S)
 
 
 def run_twice(struck: Cage, animal: Animal) -> Told:

@@ -16,7 +16,7 @@ import time
 
 from support import faults
 
-faults.point("import")
+faults.point(faults.IMPORT)
 
 import trainjob  # noqa: E402 - the fault point comes first
 
@@ -42,7 +42,7 @@ def save(folder: str, rank: int, step: int) -> None:
     for path in (f"part-{rank}", f"more-{rank}"):
         with open(os.path.join(folder, path), "w") as file:
             file.write(f"{step} " + "x" * 20_000)
-        faults.point("save", step)
+        faults.point(faults.SAVE, step)
 
 
 def main() -> None:
@@ -61,18 +61,18 @@ def main() -> None:
     note(args.notes, rank, f"{attempt} start {start}")
     scores = [float(word) for word in args.score.split(",") if word]
     for step in range(start, args.steps):
-        faults.point("loop", step)
+        faults.point(faults.STEP, step)
         time.sleep(args.pause)
         while step == args.hold and not os.path.exists(os.path.join(args.notes, "go")):
             time.sleep(0.02)
         metrics = {"step": step, "rank": rank, "score": scores[step] if scores else step}
         if (step + 1) % args.every:
-            faults.point("report", step)
+            faults.point(faults.REPORT, step)
             trainjob.report(metrics, step=step, total_steps=args.steps)
             continue
         with tempfile.TemporaryDirectory() as folder:
             save(folder, rank, step)
-            faults.point("report", step)
+            faults.point(faults.REPORT, step)
             trainjob.report(
                 metrics,
                 checkpoint=trainjob.Checkpoint.from_directory(folder),
@@ -81,7 +81,7 @@ def main() -> None:
                 total_steps=args.steps,
             )
         note(args.notes, rank, f"{attempt} saved {step}")
-    faults.point("end")
+    faults.point(faults.END)
     if rank == 0:
         time.sleep(args.pause)
         print("rank 0 evaluates", flush=True)

@@ -62,7 +62,7 @@ def main() -> None:
     with open(os.path.join(args.notes, f"losses-{rank}"), "a", buffering=1) as losses:
         for epoch in range(first, args.epochs):
             for images, labels in loader:
-                faults.point("loop", step)
+                faults.point(faults.STEP, step)
                 loss = torch.nn.functional.cross_entropy(model(images), labels)
                 optimizer.zero_grad()
                 loss.backward()

@@ -12,7 +12,7 @@ local_rank = int(os.environ["LOCAL_RANK"])
 assert os.environ["MASTER_ADDR"] and int(os.environ["MASTER_PORT"]) and 0 <= local_rank <= rank < world_size
 net = Net()
 for name in list(os.environ):
-    if name.startswith(("TRAINJOB_", "MASTER_", "PYTHON")) and name != "TRAINJOB_TEST_FAULTS":
+    if name.startswith(("TRAINJOB_", "MASTER_", "PYTHON")) and not name.startswith("TRAINJOB_TEST_FAULTS"):
         kept = os.environ.pop(name)
         if name == "TRAINJOB_ATTEMPT":
             os.environ[name] = kept
