@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ ray-examples: $(STAMP) ## 66 scripts that use Ray Train's API, with their import
 
 zoo: $(STAMP) ## Training loops as people write them, struck with everything there is, and a hundred random kills (`make test` strikes each once)
 	@ZOO=all $(BIN)/python -m pytest -n auto --dist loadgroup tests/zoo tests/scenarios/test_random_kills.py $(PYTEST_ARGS)
+
+matrix: $(STAMP) ## Each fault at each moment, with forks of a warm parent and without, and DDP's losses bit for bit at 2, 3 and 4 ranks (`make test` takes a part)
+	@MATRIX=all $(BIN)/python -m pytest -n auto --dist loadgroup tests/matrix tests/scenarios/test_bit_exact.py $(PYTEST_ARGS)
 
 sim: $(STAMP) ## Jobs under random faults in virtual time: make sim SEEDS=100000
 	@PYTHONPATH=tests:operator:worker-image $(BIN)/python -m support.random_runs --seeds $(or $(SEEDS),2000) $(SIM_ARGS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,6 +231,35 @@ def test_an_agent_that_cannot_stage_fails_the_report_for_all() -> None:
     (failed,) = b.stage_failed(1, 1, "no such directory")
     assert isinstance(failed, Fail) and (failed.ranks, failed.reason) == ((0, 1), contract.FAIL_STAGING)
     assert b.staged(1, 1) == []
+
+
+def test_a_rank_that_left_inside_report_is_the_cause_of_files_that_are_gone() -> None:
+    b = barrier(2)
+    b.arrive(0, call(0, mode=contract.UPLOAD_ASYNC))
+    b.arrive(0, call(1, mode=contract.UPLOAD_ASYNC))
+    b.admitted(1)
+    assert b.ended(1, "ended with exit code 0") == [], "what it gave may be whole"
+    (failed,) = b.stage_failed(1, 1, "no such directory")
+    assert isinstance(failed, Fail) and (failed.ranks, failed.about) == ((0,), (1,))
+    assert failed.reason == contract.FAIL_RANK_GONE
+    assert "rank 1 ended with exit code 0" in failed.message and "no such directory" in failed.message
+
+
+@pytest.mark.parametrize("refused", ["another worker cannot", "all of it is refused", "no room"])
+def test_a_rank_that_left_is_not_the_cause_of_what_is_no_fault_of_its_files(refused: str) -> None:
+    b = barrier(2)
+    b.arrive(0, call(0, mode=contract.UPLOAD_ASYNC))
+    b.arrive(0, call(1, mode=contract.UPLOAD_ASYNC))
+    b.admitted(1)
+    b.ended(0, "ended with exit code 0")
+    if refused == "all of it is refused":
+        (failed,) = b.refused(1, refused)
+    else:
+        (failed,) = b.stage_failed(
+            1 if refused == "another worker cannot" else 0, 1, refused, full=refused == "no room"
+        )
+    assert isinstance(failed, Fail) and failed.message == refused
+    assert failed.reason == (contract.FAIL_FULL if refused == "no room" else contract.FAIL_STAGING)
 
 
 def test_an_agent_that_comes_back_is_asked_again_for_what_it_owes() -> None:

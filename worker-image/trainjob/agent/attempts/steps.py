@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple, Type
 
 from trainjob.agent.background import Background
@@ -15,13 +16,17 @@ from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import Compare, Persist, Stage
 from trainjob.agent.wire.from_member import Compared, FromMember, Persisted, Staged, StageFailed
 from trainjob.agent.wire.packed import Note
-from trainjob.checkpoint.errors import FULL, LOST, StagingError
+from trainjob.checkpoint.errors import CHANGED, FULL, LOST, StagingError
 from trainjob.checkpoint.records import names
 from trainjob_api import contract
 from trainjob_api.rank_messages import AskState, Collective, Offer, State
 
 STATE_S = 30.0
 """For a rank's state: it stands in report(), unless an exception has left that."""
+LEFT_S = 1.0
+"""A rank that leaves report() (sys.exit() in a signal handler, an exception) takes its temporary folder with it, and
+ends a moment later. That end is the cause, and is told before what follows from it; so long it is waited for.
+"""
 
 
 class Steps:
@@ -48,6 +53,7 @@ class Steps:
         self._staging: Dict[int, str] = {}
         """By call, the id under which its files are staged."""
         self._gone: Set[int] = set()
+        self._one_is_gone = asyncio.Event()
         self._done: Dict[Tuple[int, Type[Any]], Optional[FromMember]] = {}
         """Steps that were asked for, with the answer once there is one."""
         self._notes: Dict[int, Note] = {}
@@ -79,6 +85,7 @@ class Steps:
             if one == rank and not asked.done():
                 asked.set_exception(StagingError(LOST, f"Rank {rank} ended before it gave its state"))
         self._gone.add(rank)
+        self._one_is_gone.set()
 
     def take(self, step: Any) -> None:
         """Stage, Compare or Persist."""
@@ -144,6 +151,9 @@ class Steps:
         try:
             answer = await works[type(step)](step)
         except StagingError as error:
+            if error.kind in (LOST, CHANGED):
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._one_is_gone.wait(), LEFT_S)
             answer = StageFailed(step.n, str(error), error.kind == FULL)
         if step.n > self._over:
             self._done[step.n, type(step)] = answer

@@ -174,7 +174,18 @@ class Barrier:
         return self._one_agent(STAGING, index, n)
 
     def stage_failed(self, index: int, n: int, message: str, *, full: bool = False) -> List[Output]:
-        """An agent cannot stage, for want of room if `full`: nobody gets a checkpoint out of this call."""
+        """An agent cannot stage, for want of room if `full`: nobody gets a checkpoint out of this call. Where a rank of
+        its own has ended inside the call, that is the cause: it may have taken its files with it.
+        """
+        gone = () if full else tuple(rank for rank in self._ranks_of(index) if rank in self._ended)
+        if gone and self._is(STAGING, n):
+            failed = self._rank_gone(gone)
+            self._failed = failed._replace(message=f"{failed.message} ({message})")
+            return [self._failed]
+        return self.refused(n, message, full=full)
+
+    def refused(self, n: int, message: str, *, full: bool = False) -> List[Output]:
+        """The checkpoint as a whole cannot be had."""
         reason = contract.FAIL_FULL if full else contract.FAIL_STAGING
         return [self._fail(reason, message, ())] if self._is(STAGING, n) or self._is(PERSISTING, n) else []
 
@@ -256,6 +267,10 @@ class Barrier:
 
     def _is(self, phase: str, n: int) -> bool:
         return self._phase == phase and self.current == n
+
+    def _ranks_of(self, index: int) -> range:
+        each = self.world_size // max(1, len(self._indices))
+        return range(index * each, (index + 1) * each)
 
     def _gone(self) -> Tuple[int, ...]:
         return tuple(r for r in sorted(self._ended) if r not in self._calls)

@@ -151,7 +151,7 @@ class Collectives:
         n = self._barrier.current
         refusal = self._reports.compared(index, word) if word.n == n else None
         if refusal:
-            self._carry_out(self._barrier.stage_failed(0, n, refusal))
+            self._carry_out(self._barrier.refused(n, refusal))
         elif refusal is not None:
             self._persist(barrier.Persist(n, tuple(range(self._facts.workers))))
 
@@ -323,7 +323,7 @@ class Collectives:
     def _persist(self, output: barrier.Persist) -> None:
         refusal = self._reports.persist(output, self._barrier.world_size)
         if refusal is not None:
-            self._carry_out(self._barrier.stage_failed(0, output.n, refusal))
+            self._carry_out(self._barrier.refused(output.n, refusal))
 
     def _hand_over(self) -> None:
         n = self._barrier.current
