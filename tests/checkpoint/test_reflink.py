@@ -20,7 +20,8 @@ from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.staging import page_cache
-from trainjob.checkpoint.staging.area import Source, Staging
+from trainjob.checkpoint.staging.area import Staging
+from trainjob.checkpoint.staging.plan import Source
 from trainjob.checkpoint.staging.cloning import clone
 
 ID = CheckpointId(1, 1, 1)

@@ -26,7 +26,8 @@ from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 from trainjob.checkpoint.records.merge import merge
 from trainjob.checkpoint.staging import stamp
-from trainjob.checkpoint.staging.area import Source, StageResult, Staging
+from trainjob.checkpoint.staging.area import StageResult, Staging
+from trainjob.checkpoint.staging.plan import Source
 
 ID = CheckpointId(1, 1, 1)
 

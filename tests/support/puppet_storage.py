@@ -19,7 +19,8 @@ from trainjob.checkpoint.choice.choose import Candidate, choose
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
-from trainjob.checkpoint.staging.area import Held, Source, StageResult
+from trainjob.checkpoint.staging.area import Held, StageResult
+from trainjob.checkpoint.staging.plan import Source
 from trainjob.checkpoint.staging.stamp import Stamp
 
 CALL_S = (0.0, 0.1)

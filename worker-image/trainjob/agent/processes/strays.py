@@ -99,5 +99,5 @@ def _read(pid: int, name: str) -> Optional[bytes]:
 
 
 def _runs(pid: int) -> bool:
-    stat = _read(pid, "stat")
-    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    stat = _read(pid, "stat") or b"() X"
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")

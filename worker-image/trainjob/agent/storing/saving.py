@@ -24,7 +24,8 @@ from trainjob.agent.wire.packed import Note
 from trainjob.checkpoint.errors import CHANGED, CONFLICT, DAMAGED, INVALID, LOST, RETIRED, StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
-from trainjob.checkpoint.staging.area import Held, Source, Staging
+from trainjob.checkpoint.staging.area import Held, Staging
+from trainjob.checkpoint.staging.plan import Source
 
 HOPELESS = (CHANGED, CONFLICT, INVALID, RETIRED)
 """Kinds of errors that trying again does not mend: this checkpoint cannot be stored, the next one can."""
