@@ -18,7 +18,7 @@ import pytest
 from support.patience import HANG_S
 from support.scenario import wait_until
 from trainjob.agent.hangs import grouping
-from trainjob.agent.processes.stacks import TEXT_LIMIT, stack_of, state_letter
+from trainjob.agent.processes.stacks import POLL_S, TEXT_LIMIT, stack_of, state_letter
 from trainjob.cli.local import stack
 from trainjob.launch.local.ranks import RankProcess
 from trainjob_api import contract
@@ -36,8 +36,33 @@ def waits_in_a_thread(depth, forever=threading.Event()):
 for _ in range({count}):
     threading.Thread(target=waits_in_a_thread, args=(20,), daemon=True).start()
 """
-
-
+SLOW_WRITER = """
+import signal, sys, time
+def write(*_):
+    # The kernel does this for a handler such as faulthandler's.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, sys.argv[2])])
+    with open(sys.argv[1], "a") as file:
+        for line in ('Thread 0x01 (most recent call first):', '  File "a.py", line 1 in wait', '',
+                     'Current thread 0x02 (most recent call first):', '  File "a.py", line 9 in <module>'):
+            print(line, file=file, flush=True)
+            time.sleep({pause})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [getattr(signal, sys.argv[2])])
+signal.signal(getattr(signal, sys.argv[2]), write)
+kept = open(sys.argv[1], "a")
+print("ready", flush=True)
+while True:
+    time.sleep(10)
+"""
+DEAF_THREAD = """
+import signal, threading
+def deaf(begun):
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    begun.set()
+    threading.Event().wait()
+begun = threading.Event()
+threading.Thread(target=deaf, args=(begun,), daemon=True).start()
+begun.wait()
+"""
 CLOSES_ALL = """
 import os
 os.closerange(3, 64)
@@ -48,8 +73,15 @@ kept = [open(sys.argv[3], "w") for _ in range(8)]
 @contextmanager
 def process(tmp_path: Path, before: str = "", after: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """Stands where it waits for its end of input, and gives its stack on the signal."""
-    path = tmp_path / contract.STACK_FILE.format(rank=0)
     script = before + RANK.replace("print(", f"{after}print(")
+    with started(tmp_path, script) as found:
+        yield found
+
+
+@contextmanager
+def started(tmp_path: Path, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Has said that it is ready; its end is ours."""
+    path = tmp_path / contract.STACK_FILE.format(rank=0)
     words = [sys.executable, "-c", script, str(path), contract.STACK_SIGNAL_NAME, str(tmp_path / "other")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as found:
         try:
@@ -80,6 +112,25 @@ def test_of_many_threads_the_main_one_is_shown_or_it_is_known_to_be_missing(tmp_
     main = grouping.main_thread(text)
     assert grouping.is_cut(text) and len(text) < TEXT_LIMIT + 100
     assert (main[-1].function == "<module>") == (threads < 100)
+
+
+def test_a_stack_whose_writer_stands_still_in_the_middle_is_waited_for(tmp_path: Path) -> None:
+    with started(tmp_path, SLOW_WRITER.format(pause=5 * POLL_S)) as rank:
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=HANG_S))
+    assert [frame.function for frame in grouping.main_thread(text)] == ["<module>"]
+    assert not grouping.is_cut(text)
+
+
+def test_a_stack_that_is_not_whole_in_time_says_that_there_is_more(tmp_path: Path) -> None:
+    with started(tmp_path, SLOW_WRITER.format(pause=HANG_S)) as rank:
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=2.0))
+    assert grouping.is_cut(text) and text.startswith("Thread 0x01")
+
+
+def test_a_thread_that_hears_no_signals_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with process(tmp_path, DEAF_THREAD) as rank:
+        text = asyncio.run(stack_of(0, rank.pid, str(tmp_path), wait_s=HANG_S))
+    assert grouping.main_thread(text)[-1].function == "<module>" and not grouping.is_cut(text)
 
 
 def test_a_short_stack_is_whole(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.agent.processes.stacks import CUT
+from trainjob.agent.processes.stacks import CUT, MORE
 from trainjob.agent.rank_names import ranks_text
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.+)$')
-_MORE_THREADS = "..."
 """What faulthandler writes last where a process has more than it shows."""
 _LIBRARY = re.compile(
     r"^<|/lib(64)?/python[0-9.]+/|/(site|dist)-packages/|/trainjob_api/"
@@ -102,7 +101,7 @@ def main_thread(text: str) -> List[Frame]:
 def is_cut(text: str) -> bool:
     """Whether there is more of this stack: it may be the main thread that is missing."""
     lines = text.splitlines()
-    return bool(lines) and (lines[0].endswith(CUT) or lines[-1] == _MORE_THREADS)
+    return bool(lines) and (lines[0].endswith(CUT) or lines[-1] == MORE)
 
 
 def told(frames: List[Frame]) -> List[Frame]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainjob.agent.processes import trackers
 from trainjob.agent.processes.memory import OomKills
@@ -148,12 +148,26 @@ def signal_process(pid: int, number: int) -> None:
 
 def handles(pid: int, number: int) -> bool:
     """Whether a process has a handler of its own for a signal."""
+    return _in_mask(f"/proc/{pid}/status", b"SigCgt:", number)
+
+
+def deaf_threads(pid: int, number: int) -> Set[int]:
+    """Threads of a process that hold off a signal; one that is inside its handler does."""
+    folder = f"/proc/{pid}/task"
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            (mask,) = [line.split()[1] for line in file if line.startswith(b"SigCgt:")]
+        threads = [int(name) for name in os.listdir(folder)]
+    except OSError:
+        return set()
+    return {thread for thread in threads if _in_mask(f"{folder}/{thread}/status", b"SigBlk:", number)}
+
+
+def _in_mask(path: str, mask: bytes, number: int) -> bool:
+    try:
+        with open(path, "rb") as file:
+            (bits,) = [line.split()[1] for line in file if line.startswith(mask)]
     except (OSError, ValueError):
         return False
-    return bool(int(mask, 16) >> (number - 1) & 1)
+    return bool(int(bits, 16) >> (number - 1) & 1)
 
 
 async def group_gone(pid: int) -> bool:

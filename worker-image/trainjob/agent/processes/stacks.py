@@ -14,7 +14,7 @@ import os
 import signal
 from typing import Dict, List, Mapping, Optional
 
-from trainjob.agent.processes.reaper import handles
+from trainjob.agent.processes.reaper import handles, deaf_threads
 from trainjob_api import contract
 
 WAIT_S = 1.0
@@ -22,6 +22,8 @@ POLL_S = 0.02
 TEXT_LIMIT = 16_000
 CUT = " bytes before this are not shown]"
 """How the first line ends of a text that is longer."""
+MORE = "..."
+"""The last line where there is more: faulthandler's own, of more than a hundred threads."""
 _SIGNAL = getattr(signal, contract.STACK_SIGNAL_NAME)
 
 
@@ -38,7 +40,7 @@ async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT
     held = files_of(pid)
     if held is not None and not any(os.path.basename(each) == os.path.basename(path) for each in held):
         return "gives no stack: its program has closed the file for it (os.closerange?)"
-    before = _size(path)
+    before, deaf = _size(path), deaf_threads(pid, _SIGNAL)
     try:
         os.kill(pid, _SIGNAL)
     except ProcessLookupError:
@@ -50,9 +52,13 @@ async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT
     while asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(POLL_S)
         size = _size(path)
-        if size > before and size == seen:
+        # Where others use the machine a thread that writes may stand still for longer than we wait: it is done when it
+        # has left the handler.
+        if size > before and size == seen and deaf_threads(pid, _SIGNAL) <= deaf:
             return _read(path, before, limit)
         seen = size
+    if seen > before:
+        return f"{_read(path, before, limit)}\n{MORE}"
     return f"gives no stack within {wait_s:g} s: {_state(pid)}"
 
 
