@@ -4,10 +4,17 @@ that name stands in for it.
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
-from support.ranks import Ended, boot, finish
+import pytest
+
+from support.patience import HANG_S
+from support.ranks import Ended, boot, environment, finish
+from trainjob.session import large_imports
 
 BODY = """
 import gc
@@ -109,3 +116,48 @@ def test_tools_see_pythons_own_loader(tmp_path: Path) -> None:
 
 def test_the_boot_itself_imports_no_torch(tmp_path: Path) -> None:
     assert run(tmp_path, "import sys; print('torch' in sys.modules)").out == "False\n"
+
+
+def test_inside_quietly_it_is_off_and_afterwards_as_it_was() -> None:
+    was_on = []
+    with large_imports.quietly():
+        was_on.append(gc.isenabled())
+        with large_imports.quietly():
+            was_on.append(gc.isenabled())
+        was_on.append(gc.isenabled())
+    assert (was_on, gc.isenabled()) == ([False] * 3, True)
+    gc.disable()
+    try:
+        with pytest.raises(ImportError), large_imports.quietly():
+            raise ImportError
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_launcher_imports_what_drives_a_job_so(tmp_path: Path) -> None:
+    script = """
+        import gc, sys
+        from trainjob.cli.main import main
+        class Finder:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name in ("trainjob.cli.run", "trainjob.launch.local.backend"):
+                    print(name, gc.isenabled())
+        sys.meta_path.insert(0, Finder)
+        code = main(["run", "train.py", "--storage", sys.argv[1]])
+        print(code, gc.isenabled())
+    """
+    (tmp_path / "train.py").write_text("pass")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "storage")],
+        cwd=tmp_path,
+        env=environment({"XDG_STATE_HOME": str(tmp_path / "state")}),
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert "trainjob.cli.run False" in lines and "trainjob.launch.local.backend False" in lines, done
+    assert lines[-1] == "0 True", done

@@ -17,6 +17,7 @@ from trainjob.cli import parser as grammar
 from trainjob.cli.argument_types import job_name
 from trainjob.cli.errors import CommandError
 from trainjob.screen import streams
+from trainjob.session import large_imports
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE, ENV_DEBUG
 
 
@@ -72,7 +73,8 @@ def _dispatch(argv: list[str]) -> int:
         )
     args.script_args, args.words = script_args, argv
     module, _, function = _entry(args).partition(":")
-    command: Callable[..., int] = getattr(import_module(module), function)
+    with large_imports.quietly():
+        command: Callable[..., int] = getattr(import_module(module), function)
     return command(args)
 
 

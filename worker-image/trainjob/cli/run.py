@@ -20,7 +20,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.screen import display as displays
 from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker
-from trainjob.session import filesystems
+from trainjob.session import filesystems, large_imports
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE
 from trainjob_api.v1alpha1 import TrainJob
@@ -47,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
         return _detach(args, job)
     if args.in_process:
         return _in_process(args, job, started)
-    # Half a second of imports, which wrong usage does not have to wait for.
-    from trainjob.cli.tracking import Tracking
-    from trainjob.launch.local.backend import LocalOptions, run_job
+    # A third of a second of imports, which wrong usage does not have to wait for.
+    with large_imports.quietly():
+        from trainjob.cli.tracking import Tracking
+        from trainjob.launch.local.backend import LocalOptions, run_job
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     if note := renamed(args, job):

@@ -19,6 +19,7 @@ from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import wording
 from trainjob.screen.asked import Asker
+from trainjob.session import large_imports
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Fit:
             from trainjob.launch.in_process import fit
 
             return fit.fit(self._settings, self._context)
-        from trainjob.launch.local.backend import LocalOptions, run_job
+        with large_imports.quietly():
+            from trainjob.launch.local.backend import LocalOptions, run_job
 
         content = payload.Payload(
             train_loop=self._settings.loop,

@@ -1,8 +1,9 @@
-"""Imports of torch without the garbage collector, which finds nothing in them and takes a sixth of their time.
+"""Large imports without the garbage collector, which finds nothing in them and takes a sixth of their time.
 
-Called by `rank` at boot. What such an import made counts as old afterwards. It is not left frozen (`gc.freeze`), for
-with it would be what the user's program has by then, and a model among that could never be collected. Must not import
-torch, nor hold for anything but the modules named here.
+`rank` calls `quiet` at boot: from then on it holds for torch. Launchers import what drives a job inside `quietly`. What
+such an import made counts as old afterwards. It is not left frozen (`gc.freeze`), for with it would be what the user's
+program has by then, and a model among that could never be collected. Must not import torch, nor hold in a rank for
+anything but the modules named here.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import gc
 import sys
 import types
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 LARGE = ("torch", "torch._dynamo")
 """The second is imported by the first optimizer."""
@@ -32,18 +34,24 @@ class QuietFinder:
         return spec
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """The collector is off inside, and afterwards as it was."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # A user's loop that keeps the collector off for itself finds it off; inside another large import it stays off.
+        if was_on:
+            _make_old()
+            gc.enable()
+
+
 def _quietly(run: Callable[[types.ModuleType], None]) -> Callable[[types.ModuleType], None]:
     def run_quietly(module: types.ModuleType) -> None:
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
+        with quietly():
             run(module)
-        finally:
-            # A user's loop that keeps the collector off for itself finds it off; inside another large import it stays
-            # off.
-            if was_on:
-                _make_old()
-                gc.enable()
 
     return run_quietly
 
