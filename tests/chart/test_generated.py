@@ -18,7 +18,7 @@ from support.chart import kinds, only, render
 from support.isolation import ROOT
 from trainjob_api import crd
 
-pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
+pytestmark = pytest.mark.timeout(900)  # helm may have to be built first
 
 
 generate = module_at(ROOT / "helm" / "generate.py")

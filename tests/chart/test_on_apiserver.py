@@ -20,7 +20,7 @@ from trainjob_api import contract
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.rights import missing_rights, needed_rights
 
-pytestmark = [on_apiserver, pytest.mark.timeout(600)]
+pytestmark = [on_apiserver, pytest.mark.timeout(900)]
 
 NAMES = {
     "service": contract.COORDINATOR_SERVICE,

@@ -16,7 +16,7 @@ from trainjob_api import contract, reference
 from trainjob_api.validation import parse_trainjob
 from trainjob_operator.core.pods import objects
 
-pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
+pytestmark = pytest.mark.timeout(900)  # helm may have to be built first
 
 KUBERNETES = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from support.chart import Object, kinds, only, render
 from trainjob_api import contract
 from trainjob_operator.k8s.rights import RULES, Where
 
-pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
+pytestmark = pytest.mark.timeout(900)  # helm may have to be built first
 
 Right = tuple[str, str, str, str]
 """(API group, resource, verb, name or "")"""

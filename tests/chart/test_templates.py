@@ -12,7 +12,7 @@ from support.chart import Object, kinds, only, operator_container, operator_pod,
 from trainjob_api import contract
 from trainjob_operator.process.settings import read_settings
 
-pytestmark = pytest.mark.timeout(600)  # helm may have to be built first
+pytestmark = pytest.mark.timeout(900)  # helm may have to be built first
 
 CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PriorityClass"}
 EVERYTHING = ("serviceMonitor.enabled=true", "networkPolicy.enabled=true", "priorityClass.create=true")

@@ -58,12 +58,10 @@ def said(here: Path, workers: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_launcher_agents_and_ranks_do_without_torch_through_a_kill(tmp_path: Path) -> None:
     assert "came back: {'begun': 2, 'attempt': 2, 'torch': False, 'ranks': 2}" in said(tmp_path, 2)
 
 
-@pytest.mark.timeout(200)
 def test_in_this_very_process_too(tmp_path: Path) -> None:
     assert "came back: {'begun': 0, 'attempt': 1, 'torch': False, 'ranks': 1}" in said(tmp_path, 0)
 

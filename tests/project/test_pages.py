@@ -131,6 +131,7 @@ def test_blocks_that_cannot_run_here_are_counted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * HANG_S)  # each command has HANG_S
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     variables, said, commands = environment(tmp_path), "", 0

@@ -12,6 +12,7 @@ import pytest
 
 from scenarios.test_pods import agent_of
 from support.edited import Edited
+from support.patience import HANG_S
 from support.scenario import Stage
 from support.tuned_agent import LOCAL, entry
 from trainjob.launch.local import drive
@@ -31,6 +32,16 @@ def steps_of(stage: Stage) -> list[tuple[int, int, int]]:
     path = stage.notes / "steps"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(int(a), int(b), int(c)) for a, b, c in (line.split() for line in lines)]
+
+
+def use_agent(monkeypatch: pytest.MonkeyPatch, **times: float) -> None:
+    """Pods have an agent with these times."""
+    agent = (sys.executable, *entry(LOCAL, **times))
+
+    def installation(**fields: object) -> Installation:
+        return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drive, "Installation", functools.wraps(Installation)(installation))
 
 
 def test_two_four_two_workers_lose_no_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +72,8 @@ def test_a_worker_that_goes_away_loses_no_step(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str, slot: int
 ) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    # Ranks go on until the operator has answered: how soon that must be is not what is looked at.
+    use_agent(monkeypatch, draining__ANSWER_S=HANG_S)
     evicted: list[int] = []
 
     def evict(event: LocalEvent) -> None:
@@ -88,12 +101,7 @@ def test_a_worker_that_goes_away_loses_no_step(
 def test_a_local_stop_waits_for_no_word(stage: Stage, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """Whoever waits for one does so until SIGKILL. A service manager's SIGTERM reaches the agents beside the launcher."""
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
-    agent = (sys.executable, *entry(LOCAL, draining__ANSWER_S=10_000.0, draining__RANKS_DRAIN_S=10_000.0))
-
-    def installation(**fields: object) -> Installation:
-        return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]
-
-    monkeypatch.setattr(drive, "Installation", functools.wraps(Installation)(installation))
+    use_agent(monkeypatch, draining__ANSWER_S=10_000.0, draining__RANKS_DRAIN_S=10_000.0)
     pressed: list[int] = []
 
     def press(event: LocalEvent) -> None:

@@ -11,7 +11,7 @@ from scenarios.loops import sizes
 from support.scenario import LOOPS, Stage
 
 # Four jobs of eleven ranks in all.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 WALK = ((2, 2), (4, 1), (3, 3), (2, None))
 """(ranks, steps until the job breaks)."""

@@ -97,7 +97,6 @@ def test_the_gradient_is_that_of_one_process(be_rank: BeRank, world_size: int) -
         assert torch.allclose(one, other, rtol=1e-12)
 
 
-@pytest.mark.timeout(400)
 def test_with_ddp_and_fsdp2_the_weights_are_those_of_one_process(tmp_path: Path) -> None:
     """Three processes: how they average is theirs."""
     ranks = [{"RANK": str(rank), "WORLD_SIZE": "3", "STORE": str(tmp_path / "store")} for rank in range(3)]

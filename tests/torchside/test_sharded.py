@@ -14,7 +14,7 @@ from support.fake_agent import FakeAgent
 from support.fork_ranks import run_stages
 
 # Three jobs, of 14 ranks, in the first test's set-up: 7 s on two idle cores, and once for all of them.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("sharded")]
+pytestmark = pytest.mark.xdist_group("sharded")
 LOOP = Path(__file__).with_name("loop_sharded.py")
 PRELOAD = (
     "trainjob.torch.sharded",
