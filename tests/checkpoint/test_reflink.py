@@ -21,8 +21,8 @@ from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.staging import page_cache
 from trainjob.checkpoint.staging.area import Staging
-from trainjob.checkpoint.staging.plan import Source
 from trainjob.checkpoint.staging.cloning import clone
+from trainjob.checkpoint.staging.plan import Source
 
 ID = CheckpointId(1, 1, 1)
 MIB = 1 << 20

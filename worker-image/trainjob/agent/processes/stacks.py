@@ -14,7 +14,7 @@ import os
 import signal
 from typing import Dict, List, Mapping, Optional
 
-from trainjob.agent.processes.reaper import handles, deaf_threads
+from trainjob.agent.processes.reaper import deaf_threads, handles
 from trainjob_api import contract
 
 WAIT_S = 1.0
