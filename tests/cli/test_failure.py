@@ -21,6 +21,7 @@ NOT_A_FAILURE = {
     contract.REASON_SCALED,
     contract.REASON_RESIZED,
     contract.REASON_RESTART_REQUESTED,
+    contract.REASON_STRAGGLER,
 }
 
 
