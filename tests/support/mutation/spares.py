@@ -44,21 +44,6 @@ MUTANTS = (
         TEST + "test_a_member_that_lives_is_waited_for_though_a_spare_is_ready",
     ),
     Mutant(
-        "the one that is taken stays marked",
-        FOLDER + "size/spares.py",
-        "        turn.change(slots=format_slots([*members, *others]), spares=format_slots(others))",
-        "        turn.change(slots=format_slots([*members, *others]))",
-        TEST
-        + "test_a_spare_takes_the_place_of_a_lost_worker_in_the_write_that_tells_of_it_and_its_successor_is_listed",
-    ),
-    Mutant(
-        "a new worker is made although a spare is ready",
-        FOLDER + "size/slots.py",
-        "    have = len(kept) + (len(spares.ready(turn, standby)) if turn.running is None else 0)",
-        "    have = len(kept)",
-        TEST + "test_of_two_lost_one_is_made_anew_and_the_next_attempt_waits_for_it",
-    ),
-    Mutant(
         "spares are asked for before all workers train",
         FOLDER + "size/slots.py",
         "    if turn.running is None or len(turn.members()) < turn.spec.workers or turn.blocked is not None or turn.is_broken:",
@@ -127,12 +112,5 @@ MUTANTS = (
         "    if not is_spare:\n",
         "    if True:\n",
         "tests/shell/test_coordinator.py::test_that_a_spare_is_warm_matters_and_of_others_it_does_not",
-    ),
-    Mutant(
-        "who is warm does not say so",
-        "worker-image/trainjob/agent/work.py",
-        "        if self.attempt is None:\n            self._changed(True)\n\n    async def listen",
-        "        pass\n\n    async def listen",
-        "tests/agent/test_warm_while_waiting.py::test_while_it_waits_it_imports_and_says_when_that_is_over",
     ),
 )

@@ -98,7 +98,7 @@ def make_spares(turn: Turn) -> None:
     """New spares, once all workers train: they never take a node from a worker of their own job. The last of the rules
     that list slots, so that one that was just taken has its successor in the same write.
     """
-    wished, have = spares.target(turn), spare_slots(turn.status)
+    wished, have = spares.wished(turn), spare_slots(turn.status)
     if turn.running is None or len(turn.members()) < turn.spec.workers or turn.blocked is not None or turn.is_broken:
         return
     timing = turn.status.timing
