@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from math import sqrt
-from statistics import median
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, TypeVar
 
 from trainjob.session import errors
@@ -41,6 +40,12 @@ class Moment(NamedTuple):
 
     wall: float
     cpu: float
+
+
+def _median(values: List[float]) -> float:
+    """As the standard library's, whose module brings decimal and fractions into each rank's start."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def moment() -> Moment:
@@ -86,11 +91,11 @@ class Pace:
         return self._close()
 
     def _close(self) -> Optional[Paced]:
-        count, usual = self.steps - self._first, median(self._work)
+        count, usual = self.steps - self._first, _median(self._work)
         data_s = self._data / count
         # Of a mean, and of a median (for both factors: P. J. Huber, Robust Statistics).
         loading = max(0.0, self._squares / count - data_s * data_s) / count
-        working = SQUARE_OF_MEDIAN * (DEVIATION * median(abs(each - usual) for each in self._work)) ** 2
+        working = SQUARE_OF_MEDIAN * (DEVIATION * _median([abs(each - usual) for each in self._work])) ** 2
         noise_s = sqrt(loading + working / len(self._work))
         told = Paced(self.steps, self._wall / count, data_s, usual, noise_s, count)
         is_first = self._first == 0  # with a compile, caches that fill, memory that is taken
