@@ -70,7 +70,9 @@ def test_whatever_ends_a_rank_the_job_resumes_at_the_acknowledged_report(
     # Who comes to report() a moment after the other was killed inside it may be acknowledged all the same.
     newest = max(acknowledged([note for note in told.notes if note.attempt == 1]).values())
     assert newest == 2 or (newest == 3 and fault.planned[0].at == REPORT), told.text()
-    assert told.starts(0)[-1] == told.starts(1)[-1] == (2, newest + 1), told.text()
+    # What all agents held when it was killed counts, though no rank lived to hear of it.
+    least, most = newest + 1, 4 if fault.planned[0].at == REPORT else newest + 1
+    assert told.starts(0)[-1] == told.starts(1)[-1] in [(2, step) for step in range(least, most + 1)], told.text()
     failure = told.status.last_failure
     assert failure is not None
     assert (failure.rank, failure.reason) == (fault.planned[0].rank, reason), told.text()

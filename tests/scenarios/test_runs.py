@@ -53,6 +53,7 @@ def wait_for_step(stage: Stage, step: int) -> None:
 def test_a_failed_run_is_continued_by_the_next_one_of_its_name_and_a_completed_one_is_not(stage: Stage) -> None:
     stage.plan(Faults().exits(9, rank=0, at_step=3))
     assert stage.run(stage.job("--steps", "6", max_failures=0)).status.holds("Failed")
+    stage.plan(Faults())
     second = stage.run(stage.job("--steps", "6"))
     assert second.status.holds("Complete"), second.text()
     assert second.starts(0) == [(1, 3)]
@@ -64,6 +65,7 @@ def test_a_failed_run_is_continued_by_the_next_one_of_its_name_and_a_completed_o
 def test_fresh_starts_over(stage: Stage) -> None:
     stage.plan(Faults().exits(9, rank=0, at_step=3))
     stage.run(stage.job("--steps", "5", max_failures=0))
+    stage.plan(Faults())
     told = stage.run(stage.job("--steps", "5", resume_from="none"))
     assert told.status.holds("Complete")
     assert told.starts(1) == [(1, 0)]

@@ -140,7 +140,8 @@ def test_many_problems_are_counted() -> None:
 
 
 def test_no_room_for_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file" / "gone"))
     with pytest.raises(CheckpointError, match=r"No temporary folder .*gone.*TMPDIR"):
         save_sharded(state())
 
