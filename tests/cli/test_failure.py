@@ -20,6 +20,7 @@ NOT_A_FAILURE = {
     contract.REASON_CANCELLED,
     contract.REASON_SCALED,
     contract.REASON_RESIZED,
+    contract.REASON_GAVE_WAY,
     contract.REASON_RESTART_REQUESTED,
     contract.REASON_STRAGGLER,
 }

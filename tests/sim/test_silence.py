@@ -108,9 +108,12 @@ def test_a_single_worker_is_replaced_by_its_nodes_word_alone() -> None:
     run_virtual(main())
 
 
-def test_two_workers_of_one_node_are_one_incident() -> None:
+@pytest.mark.parametrize(("seed", "silent_together"), [(3, False), (4, True), (5, True), (6, False)])
+def test_two_workers_of_one_node_are_one_incident(seed: int, silent_together: bool) -> None:
+    """Also where the second one's last word came so late that its silence is told a moment after the first one's."""
+
     async def main() -> None:
-        async with Simulation(seed=3, pace=Pace(report=10**6)) as sim:
+        async with Simulation(seed=seed, pace=Pace(report=10**6)) as sim:
             sim.world.some_node = lambda: _shared_node(sim)  # type: ignore[method-assign]
             await trains(sim, workers=3)
             lost = sim.world.lose_node("node-0")
@@ -118,7 +121,8 @@ def test_two_workers_of_one_node_are_one_incident() -> None:
             await sim.until_training(2, within_s=EVICTED_S)
             status = sim.job().status
             assert (status.failures.counted, status.failures.preemptions, status.next_slot) == (0, 1, 5)
-            assert status.last_failure is not None and status.last_failure.message.endswith("; 1 more lost with it")
+            assert status.last_failure is not None
+            assert status.last_failure.message.endswith("; 1 more lost with it") == silent_together
 
     run_virtual(main())
 
