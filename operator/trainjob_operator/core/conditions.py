@@ -47,7 +47,7 @@ class Says:
 def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
     """All conditions by type, in the order in which they are shown; some only of jobs that they are about."""
     elastic = {"BelowTargetWorkers": _below_target(turn)} if turn.spec.elastic is not None else {}
-    spares = {"SparesReady": Says(*standby.said(turn))} if standby.are_wished(turn) else {}
+    spares = {"SparesReady": _spares_ready(turn)} if standby.are_wished(turn) else {}
     return {
         "Suspended": _suspended(turn),
         "ResourcesCreated": _resources_created(turn),
@@ -197,6 +197,10 @@ def _below_target(turn: Turn) -> Says:
     text = f"training continues with {attempt.workers} of {wished} workers ({bounds})"
     words = _why_below(turn)
     return Says("True", contract.REASON_BELOW_TARGET, f"{text}; {words}" if words else text)
+
+
+def _spares_ready(turn: Turn) -> Says:
+    return Says(*standby.said(turn))
 
 
 def _why_below(turn: Turn) -> str | None:
