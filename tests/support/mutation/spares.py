@@ -74,14 +74,14 @@ MUTANTS = (
     Mutant(
         "spares are a gang of their own",
         FOLDER + "size/gang.py",
-        "if turn.running is not None or not _has_node(turn, slot)]",
-        "if not _has_node(turn, slot)]",
+        "if turn.running is not None or not has_node(turn, slot)]",
+        "if not has_node(turn, slot)]",
         TEST + "test_two_spares_of_which_one_finds_a_node_are_no_start_that_is_given_back",
     ),
     Mutant(
         "a spare that has no node competes with a worker",
         FOLDER + "size/spares.py",
-        "if slot not in in_vain and (_has_node(turn, slot) or not lacking)]",
+        "if slot not in in_vain and (has_node(turn, slot) or not lacking)]",
         "if slot not in in_vain]",
         TEST + "test_while_a_worker_has_no_node_no_spare_asks_for_one",
     ),

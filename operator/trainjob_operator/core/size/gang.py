@@ -20,6 +20,7 @@ from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, spare_slots
 from trainjob_operator.core.size import room
 from trainjob_operator.core.size.least import least
+from trainjob_operator.core.size.presence import has_node
 from trainjob_operator.core.turn import Turn
 
 GANG_WAIT_S = 60.0
@@ -78,7 +79,7 @@ def beyond_enough(turn: Turn) -> list[int]:
     """Slots whose pods are on their way up: all of a start, or those that are beyond what the job goes on with. A spare
     counts where it has a node and may yet be what a start lacks; others are no part of it.
     """
-    apart = [slot for slot in spare_slots(turn.status) if turn.running is not None or not _has_node(turn, slot)]
+    apart = [slot for slot in spare_slots(turn.status) if turn.running is not None or not has_node(turn, slot)]
     listed = tuple(slot for slot in parse_slots(turn.status.slots) if slot not in apart)
     members = set(turn.members())
     enough = _enough(turn, listed)
@@ -89,15 +90,10 @@ def _enough(turn: Turn, listed: tuple[int, ...]) -> set[int]:
     """Workers that have a node and suffice to go on, those of the last attempt first; none if they are too few."""
     if turn.running is not None and turn.spec.elastic is None:
         return set()
-    placed = [slot for slot in listed if _has_node(turn, slot)]
+    placed = [slot for slot in listed if has_node(turn, slot)]
     need = least(turn) if turn.spec.elastic is None else defaults.largest_size(turn.spec, len(placed)) or least(turn)
     enough = sorted(placed, key=lambda slot: (slot not in turn.former, slot))[:need]
     return set(enough) if len(enough) == need else set()
-
-
-def _has_node(turn: Turn, slot: int) -> bool:
-    pod = turn.kids.live.get(slot)
-    return pod is not None and pod.scheduled
 
 
 def _quota(turn: Turn, starting: Sequence[int]) -> str | None:

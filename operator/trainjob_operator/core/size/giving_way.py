@@ -21,6 +21,7 @@ from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.core.size import gang, room
 from trainjob_operator.core.size.least import least
+from trainjob_operator.core.size.presence import has_node
 from trainjob_operator.core.turn import Turn
 
 LACKS_AFTER_S = 30.0
@@ -37,10 +38,9 @@ _NO_ROOM = ("Insufficient ", "Too many pods")
 def give_way(turn: Turn) -> Answer:
     """End what was given, or give: at the next boundary."""
     _take_back(turn)
-    if turn.running is None or turn.blocked is not None or turn.held or turn.status.gave_way is not None:
+    if not _may_give(turn) or turn.blocked is not None or turn.held or turn.status.gave_way is not None:
         return None
-    me = standing(turn)
-    gift = room.gift_of(me, turn.observed.neighbours)
+    gift = room.gift_of(standing(turn), turn.observed.neighbours) if turn.observed.neighbours else None
     if gift is None:
         return None
     members, fewer = len(turn.members()), max(0, gift.workers - len(_spares(turn)))
@@ -92,16 +92,18 @@ def standing(turn: Turn) -> Standing:
     metadata, known = turn.job.metadata, turn.status.gave_way
     rests = turn.outcome is not None or turn.status.finished or turn.is_suspended
     pods = [pod for slot in parse_slots(turn.status.slots) if (pod := turn.kids.live.get(slot)) is not None]
+    lacks, above = 0 if rests else _lacks(turn, pods), _above(turn)
+    wants = _may_give(turn) and any(not pod.scheduled for pod in pods)
     return Standing(
         name=metadata.name,
         uid=metadata.uid,
         created_at=metadata.creation_timestamp,
         priority=next((pod.priority for pod in pods if pod.priority is not None), None),
-        requests=room.requests_of(turn.spec),
-        lacks=0 if rests else _lacks(turn, pods),
+        requests=room.requests_of(turn.spec) if lacks or above or wants else (),  # nobody compares any others
+        lacks=lacks,
         content=rests or turn.running is not None,
-        above=_above(turn),
-        wants=_may_give(turn) and any(not pod.scheduled for pod in pods),
+        above=above,
+        wants=wants,
         gave_to=known.uid if known is not None else None,
         gave=known.freed if known is not None else 0,
         in_vain=frozenset(uid for uid, at in turn.status.gave_way_in_vain.items() if _counts(turn, at)),
@@ -123,8 +125,7 @@ def _above(turn: Turn) -> int:
 
 def _spares(turn: Turn) -> list[int]:
     """Those that hold room."""
-    pods = ((slot, turn.kids.live.get(slot)) for slot in spare_slots(turn.status))
-    return [slot for slot, pod in pods if pod is not None and pod.scheduled]
+    return [slot for slot in spare_slots(turn.status) if has_node(turn, slot)]
 
 
 def _lacks(turn: Turn, pods: list[PodView]) -> int:

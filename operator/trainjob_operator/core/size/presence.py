@@ -1,6 +1,6 @@
 """Which workers are there, so that the next attempt can begin with them.
 
-Asked by `start.py`, `spares.py` and `groups/`. Decides nothing.
+Asked by `start.py`, `spares.py`, `gang.py`, `giving_way.py` and `groups/`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from trainjob_operator.core.turn import Turn
 
 DOUBTED_LOOK_S = 1.0
 """How often the word of a worker that its peers lost is looked for. (Longer silence is told by `silence.py`.)"""
+
+
+def has_node(turn: Turn, slot: int) -> bool:
+    """Whether the slot's pod holds room."""
+    pod = turn.kids.live.get(slot)
+    return pod is not None and pod.scheduled
 
 
 def is_synced(turn: Turn, slot: int) -> bool:

@@ -36,7 +36,7 @@ def gift_of(me: Standing, others: Iterable[Standing]) -> Gift | None:
         return None  # one asker after the other: whether it helped the first is still to be seen
     for asker in sorted((job for job in jobs.values() if job.lacks), key=_served):
         open_ = asker.lacks - given_to(asker.uid, jobs.values())
-        givers = sorted((job for job in jobs.values() if _gives(job, asker)), key=_asked, reverse=True)
+        givers = sorted((job for job in jobs.values() if _gives(job, asker)), key=_served, reverse=True)
         if open_ <= 0 or sum(job.above for job in givers) < open_:
             continue
         for giver in givers:
@@ -84,12 +84,8 @@ def _requests(container: Any) -> dict[str, Decimal]:
 
 
 def _served(job: Standing) -> tuple[int, datetime, str]:
+    """The first of those who ask has the smallest, the first of those who give the largest."""
     return (-(job.priority or 0), job.created_at or datetime.max.replace(tzinfo=UTC), job.uid)
-
-
-def _asked(job: Standing) -> tuple[int, datetime, str]:
-    """The first of those asked has the largest."""
-    return (-(job.priority or 0), job.created_at or datetime.min.replace(tzinfo=UTC), job.uid)
 
 
 def _gives(job: Standing, asker: Standing) -> bool:

@@ -22,7 +22,7 @@ from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, spare_slots, worker_slots
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.least import target
-from trainjob_operator.core.size.presence import is_synced, missing
+from trainjob_operator.core.size.presence import has_node, is_synced, missing
 from trainjob_operator.core.turn import Turn
 
 SETTLED_S = 600.0
@@ -70,7 +70,7 @@ def team(turn: Turn) -> tuple[int, ...]:
         workers += able[:free]
         late = missing(turn, tuple(workers)).slots
         late = [slot for slot in late if not (slot in turn.former and slot in turn.kids.live)]
-        late.sort(key=lambda slot: (slot in turn.kids.live, _has_node(turn, slot), -slot))
+        late.sort(key=lambda slot: (slot in turn.kids.live, has_node(turn, slot), -slot))
         replaced = set(late[: len(able[free:])])
         workers = [slot for slot in workers if slot not in replaced] + able[free:][: len(replaced)]
     return tuple(sorted(workers))
@@ -107,18 +107,18 @@ def absorb(turn: Turn, workers: list[int], spares: list[int]) -> tuple[list[int]
     if turn.running is None or not spares or free <= 0:
         return workers, spares
     others = _best(turn, [slot for slot in (*workers, *spares) if slot not in members])
-    return sorted([*members, *others[:free]]), [slot for slot in others[free:] if _has_node(turn, slot)]
+    return sorted([*members, *others[:free]]), [slot for slot in others[free:] if has_node(turn, slot)]
 
 
 def keep(turn: Turn, workers: Sequence[int], spares: Sequence[int]) -> list[int]:
     """Those that stay. One that cannot be had is tried again later; while a worker has no node, none is asked for."""
     lacking = turn.running is None and (
-        len(workers) + len(ready(turn, spares)) < target(turn) or not all(_has_node(turn, slot) for slot in workers)
+        len(workers) + len(ready(turn, spares)) < target(turn) or not all(has_node(turn, slot) for slot in workers)
     )
     in_vain = [slot for slot in spares if _is_in_vain(turn, slot)]
     if in_vain:
         _put_off(turn, in_vain)
-    stay = [slot for slot in spares if slot not in in_vain and (_has_node(turn, slot) or not lacking)]
+    stay = [slot for slot in spares if slot not in in_vain and (has_node(turn, slot) or not lacking)]
     return sorted(_best(turn, stay)[: wished(turn)])
 
 
@@ -129,17 +129,12 @@ def _best(turn: Turn, slots: Sequence[int]) -> list[int]:
         slots,
         key=lambda slot: (
             not is_synced(turn, slot),
-            not _has_node(turn, slot),
+            not has_node(turn, slot),
             slot not in turn.kids.live,
             slot in marked,
             slot,
         ),
     )
-
-
-def _has_node(turn: Turn, slot: int) -> bool:
-    pod = turn.kids.live.get(slot)
-    return pod is not None and pod.scheduled
 
 
 # --- Those that cannot be had, or are lost ----------------------------------------------------------------------------
