@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 import shutil
@@ -76,6 +77,41 @@ def test_workers_that_share_the_folder_may_all_come_at_once(tmp_path: Path, monk
     assert errors == []
     assert content(target) == content(source)
     assert os.listdir(target.parent) == ["checkpoint-6"]
+
+
+def test_a_folder_that_goes_aside_while_it_is_compared_is_not_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = checkpoint(tmp_path / "source"), checkpoint(tmp_path / "output" / "checkpoint-6", loss=0.7)
+    plain, gone = filecmp.cmp, []
+
+    def compare(first: str, second: str, shallow: bool = True) -> bool:
+        if not gone:
+            gone.append(first)
+            shutil.rmtree(target)
+        return plain(first, second, shallow)
+
+    monkeypatch.setattr(filecmp, "cmp", compare)
+    places.place(str(source), str(target))
+    assert content(target) == content(source) and gone
+    assert os.listdir(target.parent) == ["checkpoint-6"]
+
+
+def test_a_copy_that_is_there_is_not_moved_from_under_those_who_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = checkpoint(tmp_path / "source"), tmp_path / "output" / "checkpoint-6"
+    plain, firsts = os.rename, []
+
+    def another_was_first(old: str, new: str) -> None:
+        if not firsts:
+            shutil.copytree(source, target)
+            firsts.append(target.stat().st_ino)
+        plain(old, new)
+
+    monkeypatch.setattr(os, "rename", another_was_first)
+    places.place(str(source), str(target))
+    assert target.stat().st_ino == firsts[0]
 
 
 def test_a_copy_that_another_worker_put_there_and_a_third_one_took_away_again(

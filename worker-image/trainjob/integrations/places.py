@@ -38,30 +38,30 @@ def place(source: str, target: str) -> None:
 
 
 def _put(made: str, target: str, aside: str, source: str) -> None:
-    """What stands there and is not alike goes aside. Another worker may do the same between any two of these calls: its
-    copy is found alike, or has gone aside too, and the next try succeeds.
+    """The first copy stays where it is: others may read it already. Only what stands there and is not alike goes aside.
+    Another worker may do the same between any two of these calls: its copy is found alike, or has gone aside too, and
+    the next try succeeds.
     """
     for number in range(_MOST_TRIES):
+        with contextlib.suppress(OSError):
+            os.rename(made, target)
+            return
         if _is_alike(target, source):
             return
         with contextlib.suppress(OSError):
             os.rename(target, os.path.join(aside, str(number)))
-        with contextlib.suppress(OSError):
-            os.rename(made, target)
-            return
     raise TrainJobError(f"{target} could not be put in its place: other processes keep changing it")
 
 
 def _is_alike(target: str, source: str) -> bool:
     """Sizes alone would not do: an earlier job may have left a folder of the same name. The Trainer's state has its
-    whole log.
+    whole log. What goes aside under the comparison is not alike.
     """
-    state = os.path.join(target, STATE)
-    return (
-        os.path.isfile(state)
-        and filecmp.cmp(state, os.path.join(source, STATE), shallow=False)
-        and _sizes(target) == _sizes(source)
-    )
+    try:
+        is_same = filecmp.cmp(os.path.join(target, STATE), os.path.join(source, STATE), shallow=False)
+    except OSError:
+        return False
+    return is_same and _sizes(target) == _sizes(source)
 
 
 def _sizes(folder: str) -> Dict[str, int]:
