@@ -511,3 +511,58 @@ def test_new_pods_keep_away_from_nodes_on_which_other_jobs_suffered_and_it_is_to
     (told,) = [event for event in decision.events if event.reason == contract.REASON_BAD_NODE]
     assert told.type == "Warning" and "theirs" in told.message and "mine" not in told.message
     assert not [event for event in world.turn().events if event.reason == contract.REASON_BAD_NODE]
+
+
+def plain_group_of_which_one_was_lost() -> World:
+    """Both members have run; one is gone, the other one is removed."""
+    world = plain().run().tick(10)
+    world.lose_pod(1)
+    world.turn()
+    world.finish_deletions()
+    assert world.attempt.state == "Ended" and not world.pods
+    return world
+
+
+@pytest.mark.parametrize("agent", ["Disabled", "auto"])
+def test_plain_mode_the_next_group_waits_for_a_create_that_was_not_answered(agent: str) -> None:
+    """It may take effect long after nobody expects it any more, beside whatever trains by then."""
+    world = plain_group_of_which_one_was_lost()
+    world.change_spec(runtime=world.job.spec.runtime.model_copy(update={"agent": agent}))
+    world.creates_land_until = world.now + seconds(40)
+    for _ in range(3):
+        decision = world.turn()
+        world.start_pods()
+        world.sync_all()
+    assert world.attempt.number == 1
+    assert "may still come" in decision.why and decision.requeue_after == seconds(40)
+    world.tick(40).run()
+    assert world.attempt.number == 2
+
+
+def test_plain_mode_a_new_leader_waits_for_creates_of_the_one_before_that_it_has_not_heard_of() -> None:
+    world = plain()
+    world.turn()
+    world.listening_since = world.tick(5).now
+    world.tick(5)
+    world.start_pods()
+    world.turn()
+    world.fail_pod(0)
+    world.tick(5).turn()
+    world.pods.clear()
+    assert world.attempt.running_at is not None
+    decision = world.turn()
+    assert world.attempt.number == 1 and "may still come" in decision.why
+    world.tick(49).turn()
+    assert world.attempt.number == 1, "until a minute after this leader began"
+    world.tick(1).turn()
+    assert world.attempt.number == 2
+
+
+def test_plain_mode_a_new_leader_begins_at_once_where_all_pods_ran_long_before() -> None:
+    world = plain().run().tick(100)
+    world.listening_since = world.now
+    world.tick(5).lose_pod(1)
+    world.turn()
+    world.finish_deletions()
+    world.turn()
+    assert world.attempt.number == 2

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
 from support.clusters import NAMESPACE, manifest
-from support.simulation import Simulation
-from support.virtual_time import run_virtual
+from support.core import T0, make_job
+from support.simulation import FlakyCluster, Simulation
+from support.virtual_time import EPOCH, run_virtual
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, Rejected, Unavailable
-from trainjob_operator.memory import Call, Moment
+from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
+from trainjob_operator.core.model import CreatePod, Decision, Observed
+from trainjob_operator.core.moments import aware
+from trainjob_operator.loop.creates import Creates
+from trainjob_operator.memory import Call, MemoryCluster, Moment
 
 
 def counts(sim: Simulation) -> Counter[str]:
@@ -113,3 +120,62 @@ def test_creates_that_get_no_answer_are_told_and_starve_nothing(error: ClusterEr
             )
 
     run_virtual(main())
+
+
+class LateCreate(FlakyCluster):
+    """The first create of one pod is given up by its sender, and takes effect seconds later."""
+
+    late: str | None = None
+    landed_at = math.inf
+
+    async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
+        if pod["metadata"]["name"] == self.late:
+            self.late = None
+            self.late_pods.add(pod["metadata"]["name"])
+
+            async def arrive() -> None:
+                await asyncio.sleep(3.0)
+                self.landed_at = asyncio.get_running_loop().time()
+                await MemoryCluster.create_pod(self, namespace, pod)
+
+            self.task = asyncio.ensure_future(arrive())
+            raise Unavailable("time-out; the request is still on its way")
+        return await super().create_pod(namespace, pod, strict=strict)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same operator", "another one"])
+def test_no_group_without_agents_begins_beside_a_pod_that_comes_too_late(restarted: bool) -> None:
+    async def main() -> None:
+        async with Simulation(cluster_type=LateCreate) as sim:
+            sim.cluster.late = "digits-0"
+            sim.world.add_foreign_pod(NAMESPACE, "digits-1", {})
+            sim.cluster.create_job(manifest(workers=2, runtime={"agent": "Disabled"}))
+            await sim.until(lambda: sim.cluster.late is None, "the create was sent", every_s=0.01)
+            if restarted:
+                sim.kill_operator()
+                sim.start_operator()
+            job = await sim.until_finished()
+            attempt = job.status.attempt
+            assert job.status.holds("Complete") and attempt is not None and attempt.number == 2
+            assert (aware(attempt.started_at) - EPOCH).total_seconds() > sim.cluster.landed_at
+
+    run_virtual(main())
+
+
+def test_a_turn_that_is_given_up_leaves_its_creates_unanswered() -> None:
+    creates = Creates()
+    decision = Decision(status=TrainJobStatus(), actions=(CreatePod(0),))
+    with pytest.raises(TimeoutError), creates.sending(decision, lambda: 100.0):
+        raise TimeoutError
+    look = Observed(job=make_job(), pods=(), service=None)
+    assert creates.seen(look, 130.0, T0).creates_land_until == T0 + timedelta(seconds=30)
+    assert creates.seen(look, 160.0, T0).creates_land_until is None
+
+
+def test_a_write_that_was_refused_leaves_no_create_unanswered() -> None:
+    creates = Creates()
+    decision = Decision(status=TrainJobStatus(), actions=(CreatePod(0),))
+    with pytest.raises(Conflict), creates.sending(decision, lambda: 100.0):
+        raise Conflict("somebody wrote first")
+    look = Observed(job=make_job(), pods=(), service=None)
+    assert creates.seen(look, 100.0, T0).creates_land_until is None

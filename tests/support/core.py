@@ -94,6 +94,7 @@ class World:
     made: int = 0
     listening_since: datetime | None = T0 - timedelta(hours=1)
     refusals: tuple[str, ...] | None = ()
+    creates_land_until: datetime | None = None
     neighbours: tuple[Standing, ...] = ()
     bad_nodes: tuple[BadNode, ...] = ()
     mute: set[int] = field(default_factory=set)
@@ -134,6 +135,7 @@ class World:
             went=self.went,
             listening_since=listening,
             refusals=refusals,
+            creates_land_until=self.creates_land_until,
             neighbours=self.neighbours,
             bad_nodes=self.bad_nodes,
         )

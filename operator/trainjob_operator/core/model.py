@@ -207,6 +207,8 @@ class Observed:
     """Nodes on which different jobs of the namespace suffered lately."""
     unanswered: str | None = None
     """What came instead of an answer to the creates, again and again: 5xx, 429, a time-out."""
+    creates_land_until: datetime | None = None
+    """Until when a create of this process whose answer did not come may still take effect; None: there is none."""
     neighbours: tuple[Standing, ...] = ()
     """The other jobs of the namespace that have had a turn of this leader's."""
 

@@ -7,11 +7,16 @@ webhook may answer with a new number each time. Losing this costs one more try.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from trainjob_operator.cluster import ClusterError
 from trainjob_operator.core.model import CreatePod, Decision, EnsureService, Observed
+from trainjob_operator.core.moments import after
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
+from trainjob_operator.core.size.start import CREATE_LANDS_S
 from trainjob_operator.loop.apply import Applied
 
 TELL_S = 1.0
@@ -38,13 +43,35 @@ class Creates:
     """As `Observed.unanswered`."""
     taken: frozenset[str] = frozenset()
     """Names of listed slots that pods bear which no list shows: somebody else's, or ours without its label."""
+    _lost_at: float | None = None
+    """When the answer to the create of a pod last did not come."""
     _failures: int = 0
     _not_before: float = 0.0
     _situation: Situation = field(default=(0, frozenset()))
 
-    def seen(self, observed: Observed) -> Observed:
-        """The look, with what the next turn is to tell people."""
-        return replace(observed, refusals=self.refusals, unanswered=self.unanswered)
+    def seen(self, observed: Observed, now: float, steady: datetime) -> Observed:
+        """The look, with what the next turn is to tell people, and whom it is to wait for."""
+        left_s = self._lost_at + CREATE_LANDS_S - now if self._lost_at is not None else 0.0
+        land_until = after(steady, left_s) if left_s > 0.0 else None
+        return replace(
+            observed, refusals=self.refusals, unanswered=self.unanswered, creates_land_until=land_until
+        )
+
+    @contextmanager
+    def sending(self, decision: Decision, clock: Callable[[], float]) -> Iterator[None]:
+        """While a decision is carried out: it may be given up in the middle, and what was sent by then is not heard
+        of."""
+        try:
+            yield
+        except ClusterError:
+            raise  # of the status write: nothing was sent
+        except BaseException:
+            self._note_lost(decision, clock())
+            raise
+
+    def _note_lost(self, decision: Decision, now: float) -> None:
+        if any(isinstance(action, CreatePod) for action in decision.actions):
+            self._lost_at = now
 
     def due(self, decision: Decision, observed: Observed, now: float) -> tuple[Decision, float | None]:
         """The decision, without its creates if they rest; and the seconds until they are due again, if they do."""
@@ -64,6 +91,8 @@ class Creates:
         if not tried:
             return None
         trouble = done.creates
+        if trouble is not None and trouble.unanswered is not None:
+            self._lost_at = now
         if trouble is None:
             self.refusals, self.unanswered, self._failures, self._not_before = (), None, 0, 0.0
             return None

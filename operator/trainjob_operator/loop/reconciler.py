@@ -299,7 +299,8 @@ class Reconciler:
         pods = self._leaving.with_notices(self._authority.with_strangers(key, sight.pods, ca))
         sight = replace(sight, pods=pods)
         views, listening_since = self._coordinator.views, self._coordinator.listening_since
-        observed = self._creates[key].seen(await complete(self._cluster, sight, views, listening_since, now))
+        seen = await complete(self._cluster, sight, views, listening_since, now)
+        observed = self._creates[key].seen(seen, self._clock.monotonic(), self._clock.steady())
         self._suspects.look(observed.job, now)
         observed = replace(observed, bad_nodes=self._suspects.bad(key[0], now))
         if _has_unlisted(observed):
@@ -343,7 +344,7 @@ class Reconciler:
             self._known.written(job)
             self._coordinator.commit(job, observed.pods)
 
-        with self._known.writing(key) as writing:
+        with self._known.writing(key) as writing, creates.sending(now_due, self._clock.monotonic):
             done = await apply(self._cluster, observed, now_due, self._installation, removals.told, written)
         if writing.news:
             self._queue.add(key)

@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "plain: the next group does not wait for the last one",
         FOLDER + "**/start.py",
-        "    before = _waits_for_a_group_to_go(turn, of_any_make=True)\n",
+        "    before = _waits_for_a_group_to_go(turn, of_any_make=True) or _waits_for_late_creates(turn)\n",
         "    before = None\n",
         "tests/core/test_lifecycle.py::test_a_person_asks_for_a_restart",
     ),
@@ -328,19 +328,5 @@ MUTANTS = (
         "    groups.of(turn).give_up(turn)  # whoever is to go",
         "    # whoever is to go",
         "tests/core/test_drains.py::test_all_workers_of_a_node_that_goes_are_replaced_at_once",
-    ),
-    Mutant(
-        "a plain member that was there is made again",
-        FOLDER + "**/pod_ends.py",
-        "    return slot in turn.observed.went or (",
-        "    return (",
-        "tests/core/test_size.py::test_plain_mode_a_member_that_was_there_before_all_had_a_node_is_not_made_again",
-    ),
-    Mutant(
-        "a new leader makes a plain member again that may have been there",
-        FOLDER + "**/pod_ends.py",
-        " or (turn.observed.refusals is None and runs)",
-        "",
-        "tests/core/test_size.py::test_plain_mode_a_member_that_was_there_before_all_had_a_node_is_not_made_again",
     ),
 )

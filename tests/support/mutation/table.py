@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, shell, spares
+from support.mutation import agents, checkpoints, core_1, core_2, plain, shell, spares
 from support.mutation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *core_1.MUTANTS,
     *core_2.MUTANTS,
+    *plain.MUTANTS,
     *spares.MUTANTS,
     *shell.MUTANTS,
     *agents.MUTANTS,

@@ -16,7 +16,7 @@ from trainjob_operator.core.children import holds_resources, made_of
 from trainjob_operator.core.ends.silence import says_nothing
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
 from trainjob_operator.core.model import AgentView, PodView
-from trainjob_operator.core.moments import after, elapsed
+from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
 from trainjob_operator.core.size import elastic, gang, spares
 from trainjob_operator.core.size.edits import outdated
@@ -30,6 +30,8 @@ EXIT_WAIT_S = 30.0
 """A removed pod's agent was told `exit`: it may take this long to store what is staged before its pod is deleted."""
 DEAD_NODE_WAIT_S = 60.0
 """Plain mode: the next group waits so long for a pod of the last one on a dead node, which must not hold it."""
+CREATE_LANDS_S = 60.0
+"""A create whose answer did not come may take effect so much later: an API server gives up a request after a minute."""
 LOOK_AGAIN_S = 30.0
 """Plain mode: a pod that is not gone when its grace period is over is looked at so often: is its node dead?"""
 
@@ -106,7 +108,7 @@ def begin_anew(turn: Turn) -> Answer:
     until = gang.waits_until(turn)
     if until is not None:
         return gang.hold(until)
-    before = _waits_for_a_group_to_go(turn, of_any_make=True)
+    before = _waits_for_a_group_to_go(turn, of_any_make=True) or _waits_for_late_creates(turn)
     if before is not None:
         return before
     slots = take_slots(turn, turn.spec.workers)
@@ -130,6 +132,23 @@ def _waits_for_a_group_to_go(turn: Turn, *, of_any_make: bool) -> Hold | None:
     return Hold(why=why, until=min(left.values()), event=Waker.POD)
 
 
+def _waits_for_late_creates(turn: Turn) -> Hold | None:
+    """A pod of the group before may still come: its create was sent, and nobody heard what became of it."""
+    last, listening = turn.status.attempt, turn.observed.listening_since
+    if last is None or not make.is_plain(last.make):
+        return None  # an agent that comes too late is told to end before it starts anything
+    lands = [turn.observed.creates_land_until]
+    if listening is not None and aware(last.started_at) < aware(listening):
+        # The leader before made pods of it, of whose creates this one knows nothing. All were made when all ran.
+        made = min(aware(moment) for moment in (listening, last.running_at, last.ended_at) if moment is not None)
+        lands.append(after(made, CREATE_LANDS_S))
+    until = max((aware(moment) for moment in lands if moment is not None), default=turn.now)
+    if until <= turn.now:
+        return None
+    why = f"a pod of the group before may still come, its create was not answered: waiting until {until:%H:%M:%S} UTC"
+    return Hold(why=why, until=until)
+
+
 def _waited_for_until(turn: Turn, pod: PodView) -> datetime:
     """Until when what is left of the last group is waited for, or looked at again: if its node is dead, nobody can tell
     whether it still runs there. On a node that stands well a process may outlive its grace period, and still write."""
@@ -142,7 +161,7 @@ def _waited_for_until(turn: Turn, pod: PodView) -> datetime:
 
 def begin_with_agents(turn: Turn) -> Answer:
     """With all that are wished, or those that suffice."""
-    before = _waits_for_a_group_to_go(turn, of_any_make=False)
+    before = _waits_for_a_group_to_go(turn, of_any_make=False) or _waits_for_late_creates(turn)
     if before is not None:
         return before
     team = spares.team(turn)
