@@ -65,6 +65,19 @@ def test_the_wait_for_rank_0_ends() -> None:
     assert world.tick(1).turn().status.holds("Complete")
 
 
+def test_an_edit_is_not_answered_while_nothing_but_the_last_word_is_waited_for() -> None:
+    """Nothing of the spec is looked at then, and `observedGeneration` says so."""
+    world = trained()
+    before = world.status.observed_generation
+    done(world, 1)
+    world.change_spec(runtime=world.job.spec.runtime.model_copy(update={"spare_workers": 1}))
+    world.turn()
+    assert world.status.observed_generation == before != world.job.metadata.generation
+    done(world, 0)
+    world.turn()
+    assert world.status.holds("Complete") and world.status.observed_generation == world.job.metadata.generation
+
+
 # --- Before a new leader has heard the members ---
 
 

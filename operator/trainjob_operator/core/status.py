@@ -43,8 +43,10 @@ def close(turn: Turn, ready: Callable[[Turn], int]) -> TrainJobStatus:
     ours = {*says, *OURS_AT_TIMES}
     theirs = [condition for condition in turn.status.conditions if condition.type not in ours]
     conditions += theirs[: CONDITIONS_LIMIT - len(conditions)]
+    # Where one thing alone was decided nobody has answered an edit yet.
+    cut_short = any(hold.alone for hold in turn.held)
     turn.change(
-        observed_generation=generation,
+        observed_generation=turn.status.observed_generation if cut_short else generation,
         phase=phase(turn),
         reason=headline(turn, says),
         selector=selector(turn.job.metadata.name),
