@@ -299,11 +299,15 @@ class StatusModel(Model):
     model_config = ConfigDict(extra="ignore")
 
 
+Truth = Literal["True", "False", "Unknown"]
+"""Of a condition."""
+
+
 class Condition(StatusModel):
     """A condition in the shape of metav1.Condition."""
 
     type: str = Field(description="Kind of the condition.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    status: Truth = Field(description="Whether it holds.")
     reason: str = Field(description="One CamelCase word: why.")
     message: str = Field("", description="One sentence for people.")
     last_transition_time: datetime = Field(description="When status changed last.")

@@ -12,9 +12,10 @@ from support.core import World, ended, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
 from trainjob_operator.core import groups
+from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.decide import decide
 from trainjob_operator.core.ends.failures import INTERRUPTED_WAIT_S
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import Observed, PodPhase
 from trainjob_operator.core.turn import Turn
@@ -26,7 +27,7 @@ def world(**fields: Any) -> World:
     return running
 
 
-def find(w: World) -> Incident | Undecided | None:
+def find(w: World) -> Incident | Hold | None:
     turn = Turn.of(w.observe(), w.now)
     return groups.of(turn).find_end(turn)
 
@@ -100,7 +101,7 @@ def test_what_is_no_failure(report: RankReport) -> None:
 def test_ranks_that_their_agent_stopped_without_a_cause_end_the_attempt_uncounted_after_a_while() -> None:
     w = world()
     w.break_rank(1, ended(1, contract.END_STOPPED, signal=9, at=w.now))
-    assert isinstance(find(w), Undecided)
+    assert isinstance(find(w), Hold)
     w.tick(INTERRUPTED_WAIT_S)
     found = incident(w)
     assert (found.reason, found.counted, found.strikes, found.rank) == (contract.REASON_INTERRUPTED, False, False, 1)
@@ -142,7 +143,7 @@ def test_a_communication_error_waits_for_the_word_of_the_lost() -> None:
     w = world()
     w.break_rank(0, raised(0, "DistBackendError", "connection closed by peer", communication=True, at=w.now))
     found = find(w)
-    assert isinstance(found, Undecided)
+    assert isinstance(found, Hold)
     assert found.until == w.now + seconds(5)
     w.tick(4)
     w.break_rank(2, ended(2, contract.END_SIGNAL, signal=11, at=w.now))
@@ -166,7 +167,7 @@ def test_a_communication_error_waits_for_a_rank_that_raised_and_is_still_ending(
     w.break_rank(0, raised(0, "RankGoneError", communication=True, at=w.now))
     w.tick(7).sync(0)
     found = find(w)
-    assert isinstance(found, Undecided) and "rank 2, which raised" in found.sentence
+    assert isinstance(found, Hold) and "rank 2, which raised" in found.why
     w.tick(7)
     w.break_rank(2, raised(2, "ValueError", "gone", at=w.now))
     assert (incident(w).rank, incident(w).reason) == (2, contract.REASON_USER_ERROR)
@@ -191,7 +192,7 @@ def test_whoever_raised_first_is_the_cause_however_long_its_clean_up_takes(end: 
     w.break_rank(0, ended(0, end, exit_code=1, at=w.now))
     w.sync(2, ranks=[told])
     found = find(w)
-    assert isinstance(found, Undecided) and "rank 2, which raised" in found.sentence
+    assert isinstance(found, Hold) and "rank 2, which raised" in found.why
     w.tick(9)
     w.break_rank(2, {**raised(2, "ValueError", "gone", at=w.now), "raised_at": told["raised_at"]})
     assert (incident(w).rank, incident(w).reason) == (2, contract.REASON_USER_ERROR)
@@ -225,7 +226,7 @@ def test_nobody_is_waited_for_when_all_have_spoken() -> None:
 def test_a_clock_ahead_does_not_put_off_the_verdict() -> None:
     w = world()
     w.break_rank(0, raised(0, "DistBackendError", communication=True, at=w.now + timedelta(days=1)))
-    assert isinstance(find(w), Undecided)
+    assert isinstance(find(w), Hold)
     w.tick(5)
     assert incident(w).reason == contract.REASON_COMMUNICATION
 
@@ -414,7 +415,7 @@ def test_the_kubelets_word_on_a_restart_is_waited_for_but_not_for_long() -> None
     w.set_pod(1, restarts=0)
     w.break_rank(1, ended(1, contract.END_LOST, at=w.now))
     w.sync(1, boot=2)
-    assert isinstance(find(w), Undecided)
+    assert isinstance(find(w), Hold)
     w.tick(2)
     assert incident(w).reason == contract.REASON_CONTAINER_RESTARTED
     w.set_pod(1, restarts=1, last_reason="Error")

@@ -11,7 +11,8 @@ from support.core import World, seconds
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import CheckpointSpec
 from trainjob_operator.core import groups
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.answers import Hold
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
 from trainjob_operator.core.model import CreatePod, PodPhase, PodView
 from trainjob_operator.core.turn import Turn
@@ -26,7 +27,7 @@ def plain(workers: int = 3, **fields: Any) -> World:
     return World.of(workers=workers, runtime={"agent": "Disabled"}, **fields).run().tick(60)
 
 
-def find(world: World) -> Incident | Undecided | None:
+def find(world: World) -> Incident | Hold | None:
     turn = Turn.of(world.observe(), world.now)
     return groups.of(turn).find_end(turn)
 
@@ -36,7 +37,7 @@ def test_who_ended_first_is_the_cause_however_late_its_kubelet_is() -> None:
     first = world.now
     world.tick(0.4).fail_pod(0, 1)
     found = find(world)
-    assert isinstance(found, Undecided) and found.until == world.now + seconds(KUBELETS_WAIT_S)
+    assert isinstance(found, Hold) and found.until == world.now + seconds(KUBELETS_WAIT_S)
     decision = world.turn()
     assert world.attempt.state == "Running" and decision.requeue_after is not None
     assert decision.requeue_after <= seconds(KUBELETS_WAIT_S) and not decision.actions

@@ -10,8 +10,9 @@ import pytest
 from support.core import World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core import groups
+from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.silence import LOOK_EVERY_S, SILENT_S
 from trainjob_operator.core.model import Decision, DeletePod, PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
@@ -28,7 +29,7 @@ def training(mute: int | None = 1, **fields: Any) -> World:
     return world
 
 
-def find(world: World) -> Incident | Undecided | None:
+def find(world: World) -> Incident | Hold | None:
     turn = Turn.of(world.observe(), world.now)
     return groups.of(turn).find_end(turn)
 
@@ -254,8 +255,8 @@ def test_a_communication_error_waits_while_a_peer_that_others_lost_says_nothing(
     world.break_rank(0, raised(0, "DistBackendError", communication=True, at=world.now))
     world.sync(0, lost_peers=(1,))
     found = find(world.tick(5))
-    assert isinstance(found, Undecided) and found.until == world.now + seconds(SILENT_S - 20)
-    assert "waiting for the word of digits-1" in found.sentence
+    assert isinstance(found, Hold) and found.until == world.now + seconds(SILENT_S - 20)
+    assert "waiting for the word of digits-1" in found.why
     assert incident(world.tick(SILENT_S - 20)).reason == contract.REASON_WORKER_UNREACHABLE
 
 

@@ -141,3 +141,24 @@ def test_a_finished_job_of_the_other_installation_is_kept_small() -> None:
             assert known._entries[(NAMESPACE, "digits")].job is None
 
     run_virtual(main())
+
+
+def test_what_its_jobs_lacked_is_forgotten() -> None:
+    """When the namespace comes back nobody makes room for a job as it stood before."""
+
+    async def main() -> None:
+        async with Served(seed=1, pace=Pace(report=1.0)) as sim:
+            sim.world.capacity = 4
+            elastic = {"minWorkers": 2, "maxWorkers": 4, "growAfterSeconds": 0}
+            sim.cluster.create_job(manifest("trains", workers=4, elastic=elastic))
+            sim.world.training("trains").length = 10**6
+            await sim.until_training(name="trains")
+            sim.cluster.create_job(manifest("waits", workers=2))
+            hood = sim.operator.reconciler._neighbourhood  # type: ignore[union-attr]
+            key = NAMESPACE, "trains"
+            await sim.until(lambda: len(hood.of(key)) == 1, "the other one is known", every_s=0.01)
+            sim.claims.why = "namespace team is served by ops"
+            await asyncio.sleep(120.0)
+            assert not hood.of(key) and not hood.of((NAMESPACE, "waits"))
+
+    run_virtual(main())

@@ -22,16 +22,6 @@ from trainjob_operator.core.turn import Turn
 
 
 @dataclass(frozen=True)
-class Waits:
-    """A planned end waits for a checkpoint; an agent's word, or the moment, ends that."""
-
-    why: str
-    until: datetime | None
-    event: Waker = Waker.AGENT
-    bars_failure: bool = False
-
-
-@dataclass(frozen=True)
 class MayEnd:
     """Now, and why."""
 
@@ -45,12 +35,10 @@ NOTHING_SAVED = MayEnd("nothing runs that saves checkpoints")
 def hold(turn: Turn, cause: str) -> Hold | None:
     """For who ends the running attempt by plan: what it waits for first; None: it may end now."""
     found = wait(turn, cause)
-    if isinstance(found, MayEnd):
-        return None
-    return Hold(why=found.why, until=found.until, event=found.event, bars_failure=found.bars_failure)
+    return found if isinstance(found, Hold) else None
 
 
-def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable[int] = ()) -> Waits | MayEnd:
+def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable[int] = ()) -> Hold | MayEnd:
     """Whether a planned end of the running attempt waits. `leaving`: these workers are to go; `grace_s`: they have so
     long from their SIGTERM on.
     """
@@ -74,7 +62,7 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable
         return _may_end(turn, f"{cause}: no report() with a checkpoint came within {waited_s:.0f} s")
     if wish != known:
         turn.change(boundary=wish)
-    return Waits(waits_for(turn, wish), until)
+    return Hold(why=waits_for(turn, wish), until=until, event=Waker.AGENT, bars_failure=False)
 
 
 def _may_end(turn: Turn, why: str) -> MayEnd:

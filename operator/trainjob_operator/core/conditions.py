@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainjob_api import contract, defaults
-from trainjob_api.v1alpha1 import Condition, WorkersStatus
+from trainjob_api.v1alpha1 import Condition, Truth, WorkersStatus
 from trainjob_operator.core import boundaries, make, obstacles, standby
 from trainjob_operator.core.ends import hangs, stragglers
 from trainjob_operator.core.ends.silence import SILENT_S
@@ -29,10 +29,8 @@ CONDITION_MESSAGE_LIMIT = 512
 UNREACHABLE_S = 60.0
 """All agents silent for this long, while their pods run: the way to the coordinator is broken."""
 
-OURS_AT_TIMES = ("BelowTargetWorkers", "SparesReady")
+OURS_AT_TIMES = ("BelowTargetWorkers", standby.CONDITION)
 """Conditions that only some jobs have: one of them that is said no more goes."""
-
-Truth = standby.Truth
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Says:
 def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
     """All conditions by type, in the order in which they are shown; some only of jobs that they are about."""
     elastic = {"BelowTargetWorkers": _below_target(turn)} if turn.spec.elastic is not None else {}
-    spares = {"SparesReady": _spares_ready(turn)} if standby.are_wished(turn) else {}
+    spares = {standby.CONDITION: _spares_ready(turn)} if standby.are_wished(turn) else {}
     return {
         "Suspended": _suspended(turn),
         "ResourcesCreated": _resources_created(turn),

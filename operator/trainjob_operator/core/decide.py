@@ -16,7 +16,7 @@ from trainjob_operator.core import asked, boundaries, groups, lifecycle, progres
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, hangs, stragglers, verdict
 from trainjob_operator.core.ends.causes import cause_of
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.model import Decision, Observed
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.resync import resync
@@ -137,8 +137,8 @@ def something_broke(turn: Turn) -> Answer:
     if found is None:
         return None
     turn.is_broken = True
-    if isinstance(found, Undecided):
-        return Hold(why=found.sentence, until=found.until, event=found.event, bars_failure=found.bars_failure)
+    if isinstance(found, Hold):
+        return found
     until = group.waits_for_leader_until(turn, found)
     if until is not None and turn.now < until:
         why = f"{found.message}; waiting for the word of rank 0's agent, which knows how far training came"
@@ -149,10 +149,8 @@ def something_broke(turn: Turn) -> Answer:
 def heed_notices(turn: Turn) -> Answer:
     """Members are to go, as Kubernetes says, and nobody wishes another end of the attempt."""
     found = None if turn.running is None else groups.of(turn).find_notice(turn)
-    if found is None:
-        return None
-    if isinstance(found, Undecided):
-        return Hold(why=found.sentence, until=found.until, event=found.event, bars_failure=found.bars_failure)
+    if found is None or isinstance(found, Hold):
+        return found
     answer = _end_by(turn, found)
     groups.of(turn).give_up(turn)  # whoever is to go takes no part in the next attempt
     return answer

@@ -17,6 +17,7 @@ from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.pods.naming import parse_slots, pod_name, positions, spare_slots
+from trainjob_operator.core.rank_places import ranks_each
 
 
 def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid: str) -> InstructionFor:
@@ -68,7 +69,7 @@ def _run(
         attempt=attempt.number,
         index=members[slot],
         workers=len(members),
-        processes=max(1, attempt.world_size // len(members)),
+        processes=ranks_each(attempt),
         leader=leader.address,
     )
     if any(entry.end_cause == contract.REASON_OOM for entry in job.status.history):

@@ -5,9 +5,8 @@ Called by `status.py` and `conditions.py`. Which spares there are says `size/spa
 
 from __future__ import annotations
 
-from typing import Literal
-
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import Truth
 from trainjob_operator.core import make, obstacles
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import aware
@@ -16,7 +15,6 @@ from trainjob_operator.core.size import spares
 from trainjob_operator.core.turn import Turn
 
 CONDITION = "SparesReady"
-Truth = Literal["True", "False", "Unknown"]
 
 
 def are_wished(turn: Turn) -> bool:

@@ -53,9 +53,7 @@ class Creates:
         """The look, with what the next turn is to tell people, and whom it is to wait for."""
         left_s = self._lost_at + CREATE_LANDS_S - now if self._lost_at is not None else 0.0
         land_until = after(steady, left_s) if left_s > 0.0 else None
-        return replace(
-            observed, refusals=self.refusals, unanswered=self.unanswered, creates_land_until=land_until
-        )
+        return replace(observed, refusals=self.refusals, unanswered=self.unanswered, creates_land_until=land_until)
 
     @contextmanager
     def sending(self, decision: Decision, clock: Callable[[], float]) -> Iterator[None]:

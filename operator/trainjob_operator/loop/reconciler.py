@@ -251,6 +251,7 @@ class Reconciler:
         self._coordinator.leave(key)
         self._known.leave(key)
         self._progress.forget(key)
+        self._neighbourhood.forget(key)
         if self._said.get(key) != why or not self._known.has(key):
             job = await self._theirs(key)
             if self._said.get(key) != why:

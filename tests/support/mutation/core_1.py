@@ -164,8 +164,8 @@ MUTANTS = (
     Mutant(
         "a lost connection does not wait for its peer's word",
         FOLDER + "**/failures.py",
-        '    if turn.now < until:\n        return Undecided(until, f"rank {end.rank} lost a peer; waiting for that peer\'s own word")',
-        '    if False:\n        return Undecided(until, f"rank {end.rank} lost a peer; waiting for that peer\'s own word")',
+        '    if turn.now < until:\n        why = f"rank {end.rank} lost a peer; waiting for that peer\'s own word"',
+        '    if False:\n        why = f"rank {end.rank} lost a peer; waiting for that peer\'s own word"',
         "tests/core/test_failures.py::test_a_communication_error_waits_for_the_word_of_the_lost",
     ),
     Mutant(

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from trainjob_api import contract
 from trainjob_operator.core import boundaries
+from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.children import is_announced, is_over
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.pod_ends import of_announced
 from trainjob_operator.core.ends.silence import SILENT_S, heard_last, lost_to_peers, says_nothing
 from trainjob_operator.core.lifecycle import is_cancelled
@@ -24,7 +25,7 @@ from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.core.turn import Turn
 
 
-def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
+def waits(turn: Turn, lost: Iterable[int]) -> Hold | None:
     """Whether the members that have no working pod any more all still train, in pods that are going away, and reach a
     checkpoint first; None: the attempt ends now. A cancelled job wants none.
     """
@@ -38,10 +39,10 @@ def waits(turn: Turn, lost: Iterable[int]) -> Undecided | None:
     found = boundaries.wait(turn, cause, min(graces), going)
     if isinstance(found, boundaries.MayEnd):
         return None
-    return Undecided(found.until, found.why, found.event, found.bars_failure)
+    return found
 
 
-def ahead(turn: Turn) -> Incident | Undecided | None:
+def ahead(turn: Turn) -> Incident | Hold | None:
     """A member whose pod stands, and whose agent was told to end (SIGTERM alone: a node that shuts down). The attempt
     ends at the next checkpoint, or when its time is over.
     """
@@ -59,7 +60,7 @@ def ahead(turn: Turn) -> Incident | Undecided | None:
     return _at_the_boundary(turn, cause, min(graces, default=None), going or members)
 
 
-def notice(turn: Turn) -> Incident | Undecided | None:
+def notice(turn: Turn) -> Incident | Hold | None:
     """A member whose pod stands, and is to go, as Kubernetes says of the pod or of its node. It ends nothing by itself:
     it may be taken back, and the pod's deletion is told. Without storage it is not followed: what was trained goes with
     the pod. Nor while somebody wishes an end, which has a limit and goes by the next checkpoint as well.
@@ -76,14 +77,14 @@ def _standing(turn: Turn) -> dict[int, PodView]:
 
 def _at_the_boundary(
     turn: Turn, cause: str, grace_s: float | None, going: Mapping[int, PodView]
-) -> Incident | Undecided | None:
+) -> Incident | Hold | None:
     found = boundaries.wait(turn, cause, grace_s, sorted(going))
     if found is boundaries.NOTHING_SAVED:
         return None
     if isinstance(found, boundaries.MayEnd):
         slots = sorted(going)
         return of_announced(turn, next((slot for slot in slots if is_announced(going[slot])), slots[0]), cause)
-    return Undecided(found.until, found.why, found.event, found.bars_failure)
+    return found
 
 
 def _may_have_been_told(turn: Turn) -> bool:

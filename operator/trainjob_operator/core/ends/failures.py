@@ -9,10 +9,11 @@ witness confirms (`silence.py`).
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.ends import drains, stragglers
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.hangs import find_hang
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
     impostor_slot,
@@ -54,7 +55,7 @@ KUBELET_WAIT_S = 2.0
 """How long a container that was started again waits for the kubelet's word on how it ended."""
 
 
-def find_incident(turn: Turn) -> Incident | Undecided | None:
+def find_incident(turn: Turn) -> Incident | Hold | None:
     """What ended the running attempt of a group with agents, if anything did."""
     impostor = impostor_slot(turn)
     if impostor is not None:
@@ -70,10 +71,8 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     if first is not None:
         until = after(first.time, KUBELET_WAIT_S)
         if _is_untold(turn, first) and turn.now < until:
-            return Undecided(
-                until,
-                f"the container of rank {first.rank} was started again; waiting for the kubelet's word on its end",
-            )
+            why = f"the container of rank {first.rank} was started again; waiting for the kubelet's word on its end"
+            return Hold(why=why, until=until, event=Waker.POD)
         return _of_rank(turn, first)
     silent = {slot: lost_worker for slot, lost_worker in find_lost(turn).items() if slot in turn.members()}
     if silent:
@@ -86,7 +85,7 @@ def find_incident(turn: Turn) -> Incident | Undecided | None:
     return _communication_wait(turn, ends[0]) or _of_rank(turn, ends[0])
 
 
-def _wait_for_the_ending(turn: Turn, end: RankEnd | None) -> Undecided | None:
+def _wait_for_the_ending(turn: Turn, end: RankEnd | None) -> Hold | None:
     """An end after the word of a rank that raised waits for the end of that one: it is the cause, however long its
     clean-up takes. What an error of a lost peer is owed to, each of them may be.
     """
@@ -96,10 +95,11 @@ def _wait_for_the_ending(turn: Turn, end: RankEnd | None) -> Undecided | None:
     until = after(end.time, ENDING_WAIT_S)
     if raised is None or turn.now >= until or (raised.time > end.time and not end.communication):
         return None
-    return Undecided(until, f"rank {end.rank} has ended; waiting for the end of rank {raised.rank}, which raised")
+    why = f"rank {end.rank} has ended; waiting for the end of rank {raised.rank}, which raised"
+    return Hold(why=why, until=until, event=Waker.AGENT)
 
 
-def _communication_wait(turn: Turn, end: RankEnd) -> Undecided | None:
+def _communication_wait(turn: Turn, end: RankEnd) -> Hold | None:
     """An error that speaks of a lost peer waits for that peer's word: for a moment, or until its silence tells that
     it is lost itself.
     """
@@ -107,15 +107,15 @@ def _communication_wait(turn: Turn, end: RankEnd) -> Undecided | None:
         return None
     until = after(end.time, COMMUNICATION_WAIT_S)
     if turn.now < until:
-        return Undecided(until, f"rank {end.rank} lost a peer; waiting for that peer's own word")
+        why = f"rank {end.rank} lost a peer; waiting for that peer's own word"
+        return Hold(why=why, until=until, event=Waker.AGENT)
     unreachable = lost_to_peers(turn, turn.members())
     word_until = waits_for_word_until(turn, set(unreachable), end.time)
     if word_until is None:
         return None
     names = ", ".join(pod_name(turn.job.metadata.name, slot) for slot in sorted(unreachable)[:8])
-    return Undecided(
-        word_until, f"rank {end.rank} lost a peer; waiting for the word of {names}, which its peers cannot reach"
-    )
+    why = f"rank {end.rank} lost a peer; waiting for the word of {names}, which its peers cannot reach"
+    return Hold(why=why, until=word_until, event=Waker.AGENT)
 
 
 def _is_untold(turn: Turn, end: RankEnd) -> bool:
@@ -126,7 +126,7 @@ def _is_untold(turn: Turn, end: RankEnd) -> bool:
     return end.pod.restarts < view.boot - 1
 
 
-def _interrupted(turn: Turn) -> Incident | Undecided | None:
+def _interrupted(turn: Turn) -> Incident | Hold | None:
     """Ranks of the running attempt that their agent stopped, though nothing broke: it acted on a word of an older
     leader.
 
@@ -138,7 +138,8 @@ def _interrupted(turn: Turn) -> Incident | Undecided | None:
     first = min(stopped, key=lambda end: (end.time, end.rank))
     until = after(first.time, INTERRUPTED_WAIT_S)
     if turn.now < until:
-        return Undecided(until, f"rank {first.rank} was stopped by its agent; waiting for a cause")
+        why = f"rank {first.rank} was stopped by its agent; waiting for a cause"
+        return Hold(why=why, until=until, event=Waker.AGENT)
     return _of_rank(turn, first)
 
 

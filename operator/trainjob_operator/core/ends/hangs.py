@@ -17,6 +17,7 @@ from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, by_agent_clock
 from trainjob_operator.core.pods.naming import pod_name
+from trainjob_operator.core.rank_places import slot_of
 from trainjob_operator.core.turn import Turn
 
 
@@ -79,10 +80,8 @@ def find_hang(turn: Turn) -> Incident | None:
     if report["early"]:
         return None
     rank = report["ranks"][0] if report["ranks"] else None
-    members = turn.members()
-    each = max(1, running.world_size // len(members))
-    at = (rank or 0) // each
-    slot = members[at] if at < len(members) else members[0]
+    found_slot = slot_of(running, rank or 0)
+    slot = found_slot if found_slot is not None else turn.members()[0]
     pod = turn.kids.live.get(slot)
     cause = cause_of(contract.REASON_HANG)
     return Incident(

@@ -1,4 +1,4 @@
-"""One thing that broke, or the wait for the word of what it was: what `failures.py` finds and `budget.py` charges."""
+"""One thing that broke: what `failures.py` finds and `budget.py` charges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
-from trainjob_operator.core.answers import Waker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +50,3 @@ class Incident:
             traceback=self.traceback[-contract.TRACEBACK_LIMIT :] if self.traceback else None,
             victims=self.victims,
         )
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """Something broke, but its first cause may still come in."""
-
-    until: datetime | None
-    sentence: str
-    event: Waker = Waker.AGENT
-    """Who brings it."""
-    bars_failure: bool = True
-    """See `Hold`."""

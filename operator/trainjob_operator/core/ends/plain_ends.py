@@ -11,8 +11,8 @@ import re
 from datetime import datetime
 
 from trainjob_api import contract
-from trainjob_operator.core.answers import Waker
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.answers import Hold, Waker
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.pod_ends import is_lost, lost_at, of_pod
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import pod_name
@@ -23,7 +23,7 @@ KUBELETS_WAIT_S = 3.0
 _LOST_PEER = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
-def first_end(turn: Turn) -> Incident | Undecided | None:
+def first_end(turn: Turn) -> Incident | Hold | None:
     """Of the running attempt's members."""
     succeeded = turn.succeeded()
     lost = [slot for slot in turn.members() if slot not in succeeded and is_lost(turn, slot)]
@@ -32,7 +32,8 @@ def first_end(turn: Turn) -> Incident | Undecided | None:
     until = _waits_until(turn, lost) if len(lost) + len(succeeded) < len(turn.members()) else None
     if until is not None and turn.now < until:
         name = pod_name(turn.job.metadata.name, lost[0])
-        return Undecided(until, f"{name} ended; waiting for word of others that ended before it", Waker.POD)
+        why = f"{name} ended; waiting for word of others that ended before it"
+        return Hold(why=why, until=until, event=Waker.POD)
     return of_pod(turn, min(lost, key=lambda slot: (_speaks_of_peer(turn, slot), lost_at(turn, slot), slot)))
 
 

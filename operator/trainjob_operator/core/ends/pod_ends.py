@@ -18,6 +18,7 @@ from trainjob_operator.core.model import PodPhase, PodView
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.core.pods.naming import pod_name
+from trainjob_operator.core.rank_places import ranks_each
 from trainjob_operator.core.turn import Turn
 
 OOM_KILLED = "OOMKilled"
@@ -70,7 +71,7 @@ def of_impostor(turn: Turn, slot: int) -> Incident:
         message=f"{name} is gone; another pod has its name",
         slot=slot,
         pod=name,
-        victims=max(0, (running.world_size - running.world_size // running.workers) if running else 0),
+        victims=max(0, (running.world_size - ranks_each(running)) if running else 0),
         strikes=False,
     )
 

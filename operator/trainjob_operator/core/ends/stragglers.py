@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from trainjob_api import contract
 from trainjob_api.contract import StragglerReport, StragglersReport
-from trainjob_api.v1alpha1 import StragglersView, StragglerView
+from trainjob_api.v1alpha1 import Attempt, StragglersView, StragglerView
 from trainjob_operator.core import boundaries
+from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.ends.causes import cause_of
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.lifecycle import is_asked_to_restart, is_cancelled
 from trainjob_operator.core.moments import by_agent_clock
+from trainjob_operator.core.rank_places import slot_of
 from trainjob_operator.core.turn import Turn
 
 
@@ -39,28 +41,20 @@ def note(turn: Turn) -> None:
         attempt=running.number,
         since=turn.now if since is None else min(since, turn.now),
         message=said["message"],
-        ranks=[_view(turn, each) for each in said["ranks"]],
+        ranks=[_view(turn, running, each) for each in said["ranks"]],
     )
     turn.change(stragglers=view)
     turn.tell("Warning", contract.REASON_STRAGGLER, view.message)
     turn.say(view.message)
 
 
-def _view(turn: Turn, told: StragglerReport) -> StragglerView:
-    slot = _slot_of(turn, told["rank"])
+def _view(turn: Turn, running: Attempt, told: StragglerReport) -> StragglerView:
+    slot = slot_of(running, told["rank"])
     pod = None if slot is None else turn.kids.live.get(slot)
     return StragglerView(pod=pod.name if pod is not None else None, node=pod.node if pod is not None else None, **told)
 
 
-def _slot_of(turn: Turn, rank: int) -> int | None:
-    running, members = turn.running, turn.members()
-    if running is None or not members:
-        return None
-    at = rank // max(1, running.world_size // len(members))
-    return members[at] if at < len(members) else None
-
-
-def replaces(turn: Turn) -> Incident | Undecided | None:
+def replaces(turn: Turn) -> Incident | Hold | None:
     """The worker of the slowest rank is to be another one, from the next checkpoint on; None: nobody asked for that,
     or it was done for all of these. A rank that is as slow on another node is so by what it does.
     """
@@ -75,13 +69,13 @@ def replaces(turn: Turn) -> Incident | Undecided | None:
         return None
     new = [each for each in said["ranks"] if each["rank"] not in replaced]
     slowest = max(new, key=lambda each: each["behind"], default=None)
-    slot = None if slowest is None else _slot_of(turn, slowest["rank"])
+    slot = None if slowest is None else slot_of(running, slowest["rank"])
     pod = None if slot is None else turn.kids.live.get(slot)
     if slowest is None or slot is None or pod is None:
         return None
     found = boundaries.wait(turn, contract.REASON_STRAGGLER)
-    if isinstance(found, boundaries.Waits):
-        return Undecided(found.until, found.why, found.event, found.bars_failure)
+    if isinstance(found, Hold):
+        return found
     if found is boundaries.NOTHING_SAVED:
         return None
     turn.change(replaced_ranks=[*replaced, slowest["rank"]])

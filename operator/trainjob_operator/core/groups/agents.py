@@ -11,7 +11,7 @@ from trainjob_operator.core import progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import drains, failures, pod_ends, verdict
 from trainjob_operator.core.ends.budget import Record, is_early
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware
 from trainjob_operator.core.pods.naming import spare_slots, worker_slots
@@ -51,11 +51,11 @@ class AgentGroup:
         words = [turn.word(slot) for slot in turn.members()]
         return all(view is not None and view.joined for view in words)
 
-    def find_end(self, turn: Turn) -> Incident | Undecided | None:
+    def find_end(self, turn: Turn) -> Incident | Hold | None:
         """By the agents' words, and those of kubelets."""
         return failures.find_incident(turn)
 
-    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+    def find_notice(self, turn: Turn) -> Incident | Hold | None:
         """Pods that stand and are to go."""
         return drains.notice(turn)
 

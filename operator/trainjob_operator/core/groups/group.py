@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from trainjob_operator.core.answers import Answer
+from trainjob_operator.core.answers import Answer, Hold
 from trainjob_operator.core.ends.budget import Record
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.turn import Turn
 
 
@@ -29,11 +29,11 @@ class Group(Protocol):
         """Whether all ranks of the running attempt have been started."""
         ...
 
-    def find_end(self, turn: Turn) -> Incident | Undecided | None:
+    def find_end(self, turn: Turn) -> Incident | Hold | None:
         """What ended the running attempt, if anything did."""
         ...
 
-    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+    def find_notice(self, turn: Turn) -> Incident | Hold | None:
         """What will end it, as Kubernetes says, and may be taken back."""
         ...
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob_api import contract
-from trainjob_operator.core.answers import Answer, End
+from trainjob_operator.core.answers import Answer, End, Hold
 from trainjob_operator.core.conditions import counting_pods, done_and_gone
 from trainjob_operator.core.ends import verdict
 from trainjob_operator.core.ends.budget import Record, is_early
-from trainjob_operator.core.ends.incident import Incident, Undecided
+from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.plain_ends import first_end
 from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.pods.naming import parse_slots
@@ -36,11 +36,11 @@ class PlainGroup:
         pods = {slot: turn.kids.live.get(slot) for slot in set(turn.members()) - turn.succeeded()}
         return all(pod is not None and pod.phase is PodPhase.RUNNING for pod in pods.values())
 
-    def find_end(self, turn: Turn) -> Incident | Undecided | None:
+    def find_end(self, turn: Turn) -> Incident | Hold | None:
         """By the kubelets' words."""
         return first_end(turn)
 
-    def find_notice(self, turn: Turn) -> Incident | Undecided | None:
+    def find_notice(self, turn: Turn) -> Incident | Hold | None:
         """Nobody could be told to save before."""
         return None
 
