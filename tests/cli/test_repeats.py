@@ -49,6 +49,44 @@ def test_a_traceback_that_follows_one_at_once_is_another_one() -> None:
     assert shown([*of(0, ERROR), *of(0, ERROR)]) == [*of(0, ERROR), "r00 | (the same KeyError as r00's above)"]
 
 
+CRASH = [
+    "Fatal Python error: Segmentation fault",
+    "",
+    "Current thread 0x00007f7d8ebcfb80 (most recent call first):",
+    '  File "/lib/ctypes/__init__.py", line 519 in string_at',
+    '  File "train.py", line 4 in crash',
+    "",
+    "Extension modules: numpy, torch._C (total: 2)",
+]
+
+
+def test_a_crash_in_native_code_shows_its_stack_once() -> None:
+    again = [line.replace("7f7d8ebcfb80", "7f9c79859b80") for line in CRASH]
+    said = "(the same Fatal Python error: Segmentation fault as r00's above)"
+    assert shown([*of(0, CRASH), *of(1, again), *of(0, again), "r00 | bye"]) == [
+        *of(0, CRASH),
+        f"r00 | {said}",
+        "r00 | bye",
+        f"r01 | {said}",
+    ]
+    elsewhere = [line.replace("line 4", "line 5") for line in again]
+    assert shown([*of(0, CRASH), *of(1, elsewhere)]) == [*of(0, CRASH), *of(1, elsewhere)]
+
+
+def test_a_crash_that_was_shown_is_known_by_the_summary() -> None:
+    display = Once(PlainDisplay(io.StringIO(), io.StringIO()))
+    told = f'{ERROR[0]}\n  File "train.py", line 4, in crash\n{CRASH[0]}'
+    assert not display.has_shown(told)
+    for line in of(1, CRASH):
+        display.line(line)
+    assert display.has_shown(told)
+
+
+def test_pids_in_an_error_make_no_other_one() -> None:
+    one, other = ([*ERROR[:-1], f"RuntimeError: DataLoader worker (pid(s) {pid}) exited"] for pid in (74, 26960))
+    assert shown([*of(0, one), *of(1, other)]) == [*of(0, one), "r01 | (the same RuntimeError as r00's above)"]
+
+
 def test_whether_a_traceback_was_shown_is_remembered() -> None:
     display = Once(PlainDisplay(io.StringIO(), io.StringIO()))
     assert not display.has_shown("\n".join(ERROR))

@@ -242,6 +242,44 @@ def test_arguments_that_are_refused_twice_before_the_first_report_are_not_tried_
     assert (cost.fatal is not None and cost.fatal[0] == contract.REASON_EXIT) == fails
 
 
+LOADER = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
+GONE = "RuntimeError: DataLoader worker (pid(s) {}) exited unexpectedly"
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "fails"),
+    [
+        (LOADER + GONE.format(28074), LOADER + GONE.format(26960), True),
+        (LOADER + GONE.format(28074), LOADER.replace("line 3", "line 4") + GONE.format(26960), False),
+        # The kernel ended it, perhaps for its memory: the budget's.
+        (
+            f"{LOADER}RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n\n{LOADER}{GONE.format(7)}",
+            f"{LOADER}RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n\n{LOADER}{GONE.format(9)}",
+            False,
+        ),
+    ],
+)
+def test_a_pid_in_its_text_makes_no_other_error(now: str, before: str, fails: bool) -> None:
+    earlier = incident(contract.REASON_USER_ERROR, traceback=before, rank=0).failure(1)
+    again = Record(progressed=False, early=True, reported_ever=False, before=earlier)
+    raised = incident(contract.REASON_USER_ERROR, traceback=now)
+    cost = charge(FailurePolicy(max_failures=3), Failures(counted=1), raised, again, [1])
+    assert (cost.fatal is not None) == fails
+
+
+@pytest.mark.parametrize("max_failures", [3, -1])
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_debugger_in_a_rank_is_hopeless_at_once(max_failures: int, reported: bool) -> None:
+    quits = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nbdb.BdbQuit'
+    raised = incident(contract.REASON_USER_ERROR, traceback=quits)
+    achieved = record(progressed=reported, reported_ever=reported)
+    fatal = charge(FailurePolicy(max_failures=max_failures), Failures(), raised, achieved, [1]).fatal
+    assert fatal is not None and fatal[0] == contract.REASON_USER_ERROR
+    assert fatal[1] == "rank 1 broke; a debugger has no terminal in a rank, and a restart gives it none"
+    restart = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}], "maxFailures": 3})
+    assert charge(restart, Failures(), raised, achieved, [1]).fatal is None
+
+
 def test_a_rule_that_asks_for_restarts_wins() -> None:
     raised = incident(contract.REASON_USER_ERROR, traceback=NAME_ERROR)
     policy = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}]})

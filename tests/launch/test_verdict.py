@@ -21,7 +21,10 @@ def failed(**more: object) -> TrainJob:
     ("message", "advice"),
     [
         ("rank 1 raised ModuleNotFoundError: No module named 'einops'", f"{sys.executable} -m pip install einops."),
-        ("rank 1 raised BdbQuit", "ScalingConfig(num_workers=0) runs the function where breakpoint() works."),
+        (
+            "rank 1 raised BdbQuit",
+            "ScalingConfig(num_workers=0) runs the function in your terminal, where breakpoint() works.",
+        ),
         (
             "rank 1 raised RuntimeError: ... current process has finished its bootstrapping phase",
             "put what starts the training below `if __name__ == '__main__':`.",

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -549,3 +551,28 @@ def test_a_connection_that_cannot_be_made_for_want_of_files_is_told_as_what_it_i
             trainjob.get_context()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("method", "guarded", "said"),
+    [
+        ("spawn", False, "below `if __name__ == '__main__':`"),
+        ("spawn", True, "in the rank's own process, not in its child processes"),
+        ("fork", True, "in the rank's own process, not in its child processes"),
+    ],
+)
+def test_a_child_of_a_rank_hears_what_is_wrong(tmp_path: Path, method: str, guarded: bool, said: str) -> None:
+    guard = "if __name__ == '__main__':" if guarded else "if True:"
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import multiprocessing, os, trainjob\n"
+        f"{guard}\n"
+        f"    if os.environ.setdefault({contract.ENV_RANK_PID!r}, str(os.getpid())) != str(os.getpid()):\n"
+        "        trainjob.get_context()\n"
+        f"    child = multiprocessing.get_context({method!r}).Process(target=trainjob.get_context)\n"
+        "    child.start()\n    child.join()\n"
+    )
+    environment = {**os.environ, contract.ENV_AGENT_SOCKET: str(tmp_path / "none"), contract.ENV_RANK: "1"}
+    environment.pop(contract.ENV_RANK_PID, None)
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert "was started by rank 1 (pid " in run.stderr and said in run.stderr, run.stderr

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,22 @@ def test_dicts_come_back_as_they_were_when_given() -> None:
     checkpoint = Checkpoint.from_dict(state)
     state["epoch"] = 4
     assert checkpoint.to_dict() == {"epoch": 3, "weights": [1.0, 2.0]}
+
+
+def test_a_file_is_no_folder_and_the_argument_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_text("x")
+    with pytest.raises(CheckpointError) as raised:
+        Checkpoint.from_directory(str(tmp_path / "model.pt"))
+    said = str(raised.value)
+    assert said.startswith(f"Checkpoint.from_directory(path='{tmp_path}/model.pt'): that is a file.")
+    assert f"Give the folder that holds it: '{tmp_path}'" in said
+    assert Checkpoint.from_directory(f"file://{tmp_path}").path == str(tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"/tmp"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(CheckpointError, match="path of a folder, got "):
+        Checkpoint.from_directory(path)
 
 
 def test_a_dict_checkpoints_folder_goes_with_the_last_handle() -> None:

@@ -154,7 +154,7 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
         there = (
             "ScalingConfig(num_workers=0) runs the function" if in_python else "`tj run --in-process` runs the script"
         )
-        return f"A debugger has no terminal in a rank: {there} where breakpoint() works"
+        return f"Take the breakpoint out, or debug without ranks: {there} in your terminal, where breakpoint() works"
     if missing is not None:
         package = missing["name"].partition(".")[0].replace("{", "").replace("}", "")
         if on_a_cluster:

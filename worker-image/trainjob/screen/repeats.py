@@ -1,5 +1,5 @@
 """A traceback that was shown already is not shown again: ranks that run the same script raise the same error, and do so
-again when they are restarted. Pure.
+again when they are restarted. The stack of a crash in native code, which faulthandler prints, is one too. Pure.
 
 Fed by `display` with the lines of all ranks, each with its rank in front (`r01 | ...`). Where one line differs, all of
 them are shown. `tj logs` has every rank's own.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from trainjob_api.same_error import by_any_process
+
 KEPT = 8
 """Tracebacks that later ones are compared with, the newest."""
 SHOWN = 80
@@ -18,26 +20,40 @@ _LINE = re.compile(r"(?P<rank>r\d+) \| (?:\[rank\d+\]:\s?)?(?P<text>.*)", re.DOT
 _HEAD = re.compile(r"(?P<inner>\S+\s+)?Traceback \(most recent call last\):$")
 """`inner`: `Original Traceback`, of the exception that was told before it."""
 _CHAIN = ("The above exception was", "During handling of the above")
+_CRASH = "Fatal Python error: "
+_OF_A_CRASH = ("Current thread 0x", "Thread 0x", "Extension modules: ", "Python runtime state: ")
 
 
 @dataclass
 class _Traceback:
     rank: str
     lines: list[str] = field(default_factory=list)
+    """Without what differs by process."""
     last: str = ""
-    """The newest line that is not indented: the exception."""
+    """The newest line that is not indented: the exception. Of a crash the first one."""
     told: bool = False
     """The line with the exception has come; what may follow is the one that it was raised from."""
 
     def goes_on_with(self, text: str) -> bool:
         """Whether this line is still of it."""
+        if self._is_crash:
+            return not text or text.startswith((" ", *_OF_A_CRASH))
         if not self.told or not text or text.startswith((" ", *_CHAIN)):
             return True
         head = _HEAD.match(text)
         return head is not None and head["inner"] is not None
 
+    @property
+    def _is_crash(self) -> bool:
+        return bool(self.lines) and self.lines[0].startswith(_CRASH)
+
     def add(self, text: str) -> None:
+        """The next of its lines."""
+        text = by_any_process(text)
         self.lines.append(text)
+        if self._is_crash:
+            self.last, self.told = self.lines[0], True
+            return
         if text and not text.startswith(" "):
             self.last = text
         if text:
@@ -77,7 +93,7 @@ class Repeats:
             shown.add(text)
             return [line]
         self._open.pop(rank, None)
-        if not _HEAD.match(text):
+        if not _HEAD.match(text) and not text.startswith(_CRASH):
             return [line]
         if self._seen:
             self._held[rank] = _Held(_Traceback(rank))
@@ -108,7 +124,8 @@ class Repeats:
         if same is None:
             return self._show(rank)
         del self._held[rank]
-        name = held.traceback.last.partition(":")[0][:SHOWN]
+        last = held.traceback.last
+        name = (last if last.startswith(_CRASH) else last.partition(":")[0])[:SHOWN]
         return [f"{rank} | (the same {name} as {same.rank}'s above)", *held.printed[len(mine) :]]
 
     def _show(self, rank: str) -> list[str]:

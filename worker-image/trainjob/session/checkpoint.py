@@ -107,7 +107,8 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str) -> Checkpoint:
-        """A handle on the files in `path`. They are taken over by report(), not before.
+        """A handle on the files in `path`. They are taken over by report(), not before. Raises CheckpointError where
+        `path` is a file.
 
         ```python
         folder = tempfile.mkdtemp()
@@ -115,7 +116,13 @@ class Checkpoint:
         trainjob.report(metrics, checkpoint=Checkpoint.from_directory(folder), step=step)
         ```
         """
-        return cls(path)
+        made = cls(path)
+        if made._path is not None and os.path.isfile(made._path):
+            raise CheckpointError(
+                f"Checkpoint.from_directory(path={path!r}): that is a file. Give the folder that holds it: "
+                f"{os.path.dirname(made._path)!r}; report() saves all files of that folder."
+            )
+        return made
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
@@ -382,6 +389,8 @@ def _no_such_file(what: str, name: str, known: List[str]) -> str:
 
 
 def _local(path: str) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise CheckpointError(f"A checkpoint's path is the path of a folder, got {path!r} ({type(path).__name__}).")
     text = os.fspath(path)
     if text.startswith("file://"):
         text = text[len("file://") :]

@@ -6,6 +6,7 @@ Called by `trainjob.get_context()` and by every other session module. Decides no
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
@@ -128,6 +129,24 @@ class TrainContext:
         return self.storage or os.getcwd()
 
 
+_A_CHILD = (
+    "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child "
+    "processes. If the command is a launcher of yours that starts the training: name the training script "
+    "itself (`tj run train.py`), have the launcher become it (os.execv(sys.executable, [sys.executable, "
+    "'train.py'])), or run it inside the launcher (runpy.run_path('train.py', run_name='__main__'))."
+)
+_IMPORTED_AGAIN = (
+    "Its start method (spawn or forkserver) imports the script again: put what starts the training below "
+    "`if __name__ == '__main__':`."
+)
+
+
+def _is_spawning() -> bool:
+    """Whether this process of multiprocessing is still importing its parent's script."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
+
+
 def read(environ: Mapping[str, str]) -> TrainContext:
     """The context in `environ`. Raises NotInWorkerError when no agent started this process."""
     socket_path = environ.get(contract.ENV_AGENT_SOCKET)
@@ -138,13 +157,10 @@ def read(environ: Mapping[str, str]) -> TrainContext:
         )
     owner = environ.get(contract.ENV_RANK_PID)
     if owner and owner != str(os.getpid()):
+        whose = f"rank {environ.get(contract.ENV_RANK, '?')} (pid {owner})"
         raise NotInWorkerError(
-            f"This process (pid {os.getpid()}) was started by rank {environ.get(contract.ENV_RANK, '?')} (pid "
-            f"{owner}) and is no rank itself. "
-            "Call report(), log(), barrier() and get_checkpoint() in the rank's own process, not in its child "
-            "processes. If the command is a launcher of yours that starts the training: name the training script "
-            "itself (`tj run train.py`), have the launcher become it (os.execv(sys.executable, [sys.executable, "
-            "'train.py'])), or run it inside the launcher (runpy.run_path('train.py', run_name='__main__'))."
+            f"This process (pid {os.getpid()}) was started by {whose} and is no rank itself. "
+            + (_IMPORTED_AGAIN if _is_spawning() else _A_CHILD)
         )
     world_size = _number(environ, contract.ENV_WORLD_SIZE, 1)
     return TrainContext(

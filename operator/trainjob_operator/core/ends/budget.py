@@ -6,13 +6,13 @@ attempt, so that nothing is counted twice. Knows no pods and no clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure, FailurePolicy, Failures
+from trainjob_operator.core.ends import mistakes
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.moments import elapsed
@@ -21,13 +21,7 @@ EARLY_S = 10.0
 """An attempt that ended sooner than this without a new report was an early end."""
 BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Wait before the next start, by early ends in a row: the first one is answered at once."""
-_PASSING = re.compile(
-    r"Connection|Timeout|timed out|HTTP|URL|SSL|OSError|Network|Unavailable|out of memory|CUDA|cuDNN|NCCL|ECC", re.I
-)
-"""In the last line of a traceback: the error may pass by itself, or be a machine's."""
 STRIKES = 2
-REFUSED_ARGUMENTS = 2
-"""The exit code of a script whose arguments argparse, click and their like refuse."""
 AVOID_NODES_LIMIT = 8
 
 
@@ -130,7 +124,10 @@ def _fatal(
     cause = cause_of(incident.reason)
     if cause.hopeless and not (cause.until_reported and record.reported_ever):
         return incident.reason, f"{incident.message}; a restart cannot help"
-    if rule is None and policy.max_failures >= 0 and _raised_again(incident, record):
+    if rule is None and mistakes.asks_for_a_terminal(incident):
+        return incident.reason, f"{incident.message}; a debugger has no terminal in a rank, and a restart gives it none"
+    fresh = not (record.reported_ever or record.progressed)
+    if rule is None and policy.max_failures >= 0 and fresh and mistakes.raised_again(incident, record.before):
         return (
             incident.reason,
             f"{incident.message}; the same error twice in a row, before the first report: a restart cannot help",
@@ -149,24 +146,6 @@ def _fatal(
             f"{incident.message}",
         )
     return None
-
-
-def _raised_again(incident: Incident, record: Record) -> bool:
-    """A mistake in the script or in its arguments: the same exception in the same place, or the exit code by which
-    parsers of arguments refuse them, and nothing in between that could have changed.
-
-    What speaks of a network or of a device is left to the budget: a server that was away twice may be there the third
-    time, and a worker with a broken GPU is replaced.
-    """
-    before = record.before
-    if before is None or record.reported_ever or record.progressed:
-        return False
-    if incident.reason == before.reason == contract.REASON_EXIT:
-        return incident.exit_code == before.exit_code == REFUSED_ARGUMENTS
-    if not incident.traceback or not incident.reason == before.reason == contract.REASON_USER_ERROR:
-        return False
-    same = incident.failure(before.attempt).traceback == before.traceback
-    return same and _PASSING.search(incident.traceback.rstrip().rsplit("\n", 1)[-1]) is None
 
 
 def _preempted_too_often(policy: FailurePolicy, books: Failures, incident: Incident) -> tuple[str, str] | None:

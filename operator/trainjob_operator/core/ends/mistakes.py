@@ -1,0 +1,50 @@
+"""Failures that a restart cannot mend, told by what the rank said: a mistake in the script, not in the machine.
+
+Asked by `budget.py` before it spends a restart. What is hopeless by its reason alone stands in `causes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trainjob_api import contract, same_error
+from trainjob_api.v1alpha1 import Failure
+from trainjob_operator.core.ends.incident import Incident
+
+_PASSING = re.compile(
+    r"Connection|Timeout|timed out|HTTP|URL|SSL|OSError|Network|Unavailable|out of memory|CUDA|cuDNN|NCCL|ECC", re.I
+)
+"""In the last line of a traceback: the error may pass by itself, or be a machine's."""
+_KILLED = re.compile(r"is killed by signal")
+"""Anywhere in it: torch's word for a process of a DataLoader that the kernel ended."""
+REFUSED_ARGUMENTS = 2
+"""The exit code of a script whose arguments argparse, click and their like refuse."""
+_NO_TERMINAL = "bdb.BdbQuit"
+"""What a debugger raises where its input has ended: a rank's has from the beginning."""
+
+
+def asks_for_a_terminal(incident: Incident) -> bool:
+    """A debugger began in a rank (`breakpoint()`): it would in every attempt, and has no terminal in any."""
+    return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
+
+
+def raised_again(incident: Incident, before: Failure | None) -> bool:
+    """A mistake in the script or in its arguments: the same exception in the same place as `before`, or the exit code
+    by which parsers of arguments refuse them.
+
+    What speaks of a network or of a device is left to the budget: a server that was away twice may be there the third
+    time, and a worker with a broken GPU is replaced.
+    """
+    if before is None:
+        return False
+    if incident.reason == before.reason == contract.REASON_EXIT:
+        return incident.exit_code == before.exit_code == REFUSED_ARGUMENTS
+    if not incident.traceback or not incident.reason == before.reason == contract.REASON_USER_ERROR:
+        return False
+    if _PASSING.search(_last_line(incident)) or _KILLED.search(incident.traceback):
+        return False
+    return same_error.same(incident.failure(before.attempt).traceback or "", before.traceback or "")
+
+
+def _last_line(incident: Incident) -> str:
+    return (incident.traceback or "").rstrip().rsplit("\n", 1)[-1]
