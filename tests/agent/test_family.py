@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from trainjob.agent.processes import strays
 
 HEAD = """
@@ -94,6 +96,28 @@ def test_where_orphans_go_elsewhere_all_processes_are_looked_at() -> None:
 
 def test_a_stray_that_the_first_look_misses_is_killed_all_the_same() -> None:
     with subprocess.Popen(["sleep", "60"]) as missed:
-        looks = iter([[], [missed.pid], [], []])
+        looks = iter(map(strays.Look, [[], [missed.pid], [], []]))
         assert strays.end_found(lambda: next(looks)) == [missed.pid] and next(looks, "all were made") == "all were made"
         assert missed.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_is_being_executed_is_looked_at_again_until_it_is_known() -> None:
+    with subprocess.Popen(["sleep", "60"]) as unknown:
+        unclear = strays.Look([], is_clear=False)
+        looks = iter([strays.Look([]), unclear, unclear, strays.Look([unknown.pid]), strays.Look([]), strays.Look([])])
+        assert strays.end_found(lambda: next(looks)) == [unknown.pid] and next(looks, "all made") == "all made"
+        assert unknown.wait() == -signal.SIGKILL
+
+
+def test_where_nothing_is_left_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(strays.time, "sleep", waits.append)
+    assert strays.end_found(lambda: strays.Look([])) == [] and not waits
+
+
+def test_one_that_shows_nobody_what_it_is_holds_up_no_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(number / 10 for number in range(100))
+    monkeypatch.setattr(strays.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(strays.time, "sleep", lambda seconds: None)
+    assert strays.end_found(lambda: strays.Look([], is_clear=False)) == []
+    assert next(clock) < 1

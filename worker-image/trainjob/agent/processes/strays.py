@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Callable, List, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from trainjob.agent.processes import family, trackers
 from trainjob.agent.processes.rank_command import SESSION_MODULE
@@ -20,8 +20,20 @@ _WARM = tuple(f"\0{SESSION_MODULE}\0{word}\0".encode() for word in (contract.WAR
 """In the command line of a warm parent, and of its forks until they are ranks."""
 POLL_S = 0.02
 WAIT_S = 5.0
+UNCLEAR_S = 0.2
+"""A process that is neither one nor another for longer is being executed no more: it shows nobody what it is."""
 EMPTY_LOOKS = 2
-"""A look misses a process whose parent ends meanwhile: it becomes the agent's child after those were read."""
+"""A look misses a process whose parent ends meanwhile: it becomes the agent's child after those were read. By the next
+look it is one, so the two need no pause between them.
+"""
+
+
+class Look(NamedTuple):
+    """At what is there."""
+
+    strays: List[int]
+    is_clear: bool = True
+    """Else some process is being executed, and may be one."""
 
 
 def end(pod_uid: str, attempt: int) -> List[int]:
@@ -31,16 +43,20 @@ def end(pod_uid: str, attempt: int) -> List[int]:
     return end_found(lambda: _living(pod_uid, attempt))
 
 
-def end_found(look: Callable[[], List[int]]) -> List[int]:
+def end_found(look: Callable[[], Look]) -> List[int]:
     """Kill what looks find, until EMPTY_LOOKS in a row find nothing, for WAIT_S at most."""
     found: List[int] = []
     began = time.monotonic()
     empty = 0
     while time.monotonic() < began + WAIT_S:
-        left = look()
-        empty = 0 if left else empty + 1
-        if empty == EMPTY_LOOKS:
-            break
+        left, is_clear = look()
+        is_clear = is_clear or time.monotonic() > began + UNCLEAR_S
+        if is_clear and not left:
+            empty += 1
+            if empty == EMPTY_LOOKS:
+                break
+            continue
+        empty = 0
         spared = time.monotonic() < began + trackers.SPARED_S
         living = [pid for pid in left if not (spared and trackers.is_tracker(pid))]
         for pid in living:
@@ -50,20 +66,22 @@ def end_found(look: Callable[[], List[int]]) -> List[int]:
     return found
 
 
-def _living(pod_uid: str, attempt: int) -> List[int]:
+def _living(pod_uid: str, attempt: int) -> Look:
     is_stray = _is_not_the_agents if family.is_known() else _names_its_attempt
-    return [pid for pid in family.below() if is_stray(pid, pod_uid, attempt)]
+    verdicts = {pid: is_stray(pid, pod_uid, attempt) for pid in family.below()}
+    return Look([pid for pid, verdict in verdicts.items() if verdict], None not in verdicts.values())
 
 
-def _is_not_the_agents(pid: int, pod_uid: str, attempt: int) -> bool:
+def _is_not_the_agents(pid: int, pod_uid: str, attempt: int) -> Optional[bool]:
     """Of a descendant of this agent. A helper may have no environment, or have written over it (setproctitle), and is
-    known by not being the agent's own: those have the pod's variables, or are forks of a warm parent.
+    known by not being the agent's own: those have the pod's variables, or are forks of a warm parent. None: it is being
+    executed, and may be anybody's.
     """
     environ, line = _read(pid, "environ"), _read(pid, "cmdline")
     if environ is None or line is None or not _runs(pid):
         return False
     if not environ and not line:
-        return False  # it is being executed, and may be anybody's
+        return None
     if any(mark in line for mark in _WARM):
         return False
     variables = environ.split(b"\0")
