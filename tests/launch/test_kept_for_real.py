@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,10 +221,17 @@ def test_agents_whose_end_nobody_would_tell_are_ended_and_the_job_goes_on(machin
     wait_until(lambda: "Running" in machine.tj("list", "--status", "running")[1])
     assert len(_between(machine)) == 2
     os.kill(_between(machine)[0], signal.SIGKILL)
+    # Not before: ranks that may end could be done when their agent's end is seen.
+    wait_until(lambda: _newest(machine).get("attempt", {}).get("number") == 2)
     (machine.job / "go").touch()
     out, err = second.communicate(timeout=HANG_S)
     assert second.returncode == contract.CLI_OK, out + err
     assert re.search(r"attempt 2 started", err)
+
+
+def _newest(machine: Machine) -> dict[str, Any]:
+    """The status of the newest job."""
+    return dict(json.loads(machine.tj("list", "-o", "json")[1])[0]["job"]["status"])
 
 
 def _between(machine: Machine) -> list[int]:
