@@ -1,4 +1,4 @@
-"""A file system of one megabyte, and something that fills it."""
+"""A file system of few megabytes, and something that fills it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
+def small_disk(path: Path, mib: int = 1) -> Iterator[Path]:
     """`path` becomes one for a while; without root the test is skipped."""
     path.mkdir(parents=True)
     if (
         os.geteuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)], capture_output=True).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(path)], capture_output=True
+        ).returncode
     ):
         pytest.skip("mounting a file system needs root")
     try:

@@ -23,13 +23,15 @@ class Strike(Enum):
     AGENT_1 = "SIGKILL of rank 1's agent"
     STOP = "SIGTERM to the job, then the same command again"
     AGAIN = "the same command again after success"
-    FULL = "the disk is full, for a while"
+    FULL = "the disk that checkpoints are stored on is full, for a while"
+    WORK_FULL = "the disk that ranks and agents work on is full, until a failure of it is told"
 
 
 S = Strike
 RANKS = (S.KILL_1, S.KILL_0, S.RAISE_1)
 AGENTS = (S.AGENT_0, S.AGENT_1)
-ALL = (*RANKS, *AGENTS, S.STOP, S.AGAIN, S.FULL)
+BUT_NO_ROOM = (*RANKS, *AGENTS, S.STOP, S.AGAIN, S.FULL)
+ALL = (*BUT_NO_ROOM, S.WORK_FULL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ ANIMALS = (
         first=S.RAISE_1,
         causes={S.RAISE_1: contract.REASON_EXIT},
     ),
-    Animal(name="in_asyncio", what="asyncio.run around the loop, steps in a thread"),
+    Animal(name="in_asyncio", what="asyncio.run around the loop, steps in a thread", first=S.WORK_FULL),
     Animal(name="early_stopping", what="rank 0 decides, a broadcast tells; only rank 0 has files", step=3, steps=6),
     Animal(name="evaluates_on_rank_zero", what="rank 0 is slow, and sockets have a default time-out"),
     Animal(name="swallows_exceptions", what="report() in try/except Exception, and on it goes"),
@@ -160,12 +162,22 @@ ANIMALS = (
     Animal(name="reads_the_environment", what="reads torchrun's variables, then takes ours away"),
     Animal(name="package", what="python -m package.train with relative imports", command=python("-m", "outfit.train")),
     Animal(name="progress_bar", what="bars of tqdm's in bars, print() between", first=S.RAISE_1),
-    Animal(name="reports_at_exit", what="the last report is a hook at exit", in_zoo_alone=True),
+    Animal(
+        name="reports_at_exit",
+        what="the last report is a hook at exit",
+        in_zoo_alone=True,
+        strikes=BUT_NO_ROOM,  # Python ignores what a hook raises, and ends with 0
+    ),
     Animal(name="forks_all_the_time", what="a thread forks in the middle of report()", in_zoo_alone=True),
     Animal(name="reports_from_threads", what="each report from a thread of its own", in_zoo_alone=True),
     Animal(name="closes_everything", what="closes all descriptors before each step", in_zoo_alone=True),
     Animal(name="works_nowhere", what="works in a folder that is gone", in_zoo_alone=True),
-    Animal(name="odd_files", what="files with odd names, sparse, linked, hundreds of them", in_zoo_alone=True),
+    Animal(
+        name="odd_files",
+        what="files with odd names, sparse, linked, hundreds of them",
+        in_zoo_alone=True,
+        strikes=BUT_NO_ROOM,  # its sparse file has no room on a small disk
+    ),
     Animal(name="blocks_all_signals", what="all signals are blocked", in_zoo_alone=True),
     Animal(name="renames_itself", what="a title over arguments and environment, no dumps", in_zoo_alone=True),
     Animal(name="imports_anew", what="forgets the library, and imports it again", in_zoo_alone=True),

@@ -11,9 +11,12 @@ import runpy
 import shutil
 import struct
 import sys
+import tempfile
+import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -29,7 +32,8 @@ from zoo.animals import ANIMALS, Animal, Strike
 LOOPS = Path(__file__).parent / "loops"
 EVERYTHING = os.environ.get("ZOO") == "all"
 pytestmark = pytest.mark.slow
-NO_LUCK = "no luck today"
+NO_LUCK, NO_SPACE = "no luck today", "No space left on device"
+WORK_MIB, FULL_FAILURES = 64, 5
 
 
 @dataclass
@@ -39,10 +43,10 @@ class Cage(Stage):
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "ZOO_NOTES": str(self.notes), "PYTHON": sys.executable}
 
-    def job_of(self, animal: Animal) -> TrainJob:
+    def job_of(self, animal: Animal, max_failures: int = 1) -> TrainJob:
         command = animal.command or (sys.executable, f"{animal.name}.py")
         return jobs.from_script(
-            jobs.ScriptJob(command=command, workers=2, name="job", storage=str(self.storage), max_failures=1)
+            jobs.ScriptJob(command=command, workers=2, name="job", storage=str(self.storage), max_failures=max_failures)
         )
 
 
@@ -142,6 +146,8 @@ def test_a_loop_comes_to_what_it_would_have_come_to(stage: Stage, animal: Animal
                 told = run_twice(struck, animal)
             case Strike.FULL:
                 told = full_for_a_while(struck, animal)
+            case Strike.WORK_FULL:
+                told = no_room_to_work(struck, animal)
             case _:
                 told = broken_once(struck, animal, strike)
         found = outcome(struck)
@@ -210,7 +216,7 @@ def full_for_a_while(struck: Cage, animal: Animal) -> Told:
     def listen(event: LocalEvent) -> None:
         if not filler.exists() and not refused and "starts from the beginning" in event.text:
             fill(filler)
-        if event.kind == "line" and "No space left on device" in event.text:
+        if event.kind == "line" and NO_SPACE in event.text:
             refused.append(event.text)
         if "all ranks have ended" in event.text:
             filler.unlink(missing_ok=True)
@@ -219,6 +225,45 @@ def full_for_a_while(struck: Cage, animal: Animal) -> Told:
     assert told.status.holds("Complete"), told.text()
     assert (told.attempts, told.status.failures.counted) == (1, 0), told.text()
     assert refused, told.text()
+    return told
+
+
+def no_room_to_work(struck: Cage, animal: Animal) -> Told:
+    """The volume of TMPDIR and of what is staged fills at a step. What has no room fails and says so; the next attempt
+    may begin before the failure is told here.
+    """
+    over, failed = threading.Event(), list[str]()
+    folder = Path(tempfile.mkdtemp(dir=tempfile.gettempdir(), prefix="w"))
+    folder.rmdir()
+    with small_disk(folder, WORK_MIB), mock.patch.object(tempfile, "tempdir", str(folder)):
+        filler = folder / "filler"
+
+        def fill_at_the_step() -> None:
+            steps = struck.notes / "losses-0"
+            while not over.wait(0.002):
+                if steps.exists() and len(steps.read_text().splitlines()) >= animal.step:
+                    fill(filler)
+                    return
+
+        def listen(event: LocalEvent) -> None:
+            if event.job is not None and event.job.status.failures.counted:
+                failed.append("told")
+            if failed or "all ranks have ended" in event.text:
+                filler.unlink(missing_ok=True)
+
+        filling = threading.Thread(target=fill_at_the_step)
+        filling.start()
+        try:
+            told = struck.run(struck.job_of(animal, max_failures=FULL_FAILURES), listen)
+        finally:
+            over.set()
+            filling.join()
+        left = {path.name for path in folder.iterdir()} - {filler.name}
+        assert not left, f"{left} is left\n{told.text()}"
+    assert told.status.holds("Complete"), told.text()
+    assert told.attempts == told.status.failures.counted + 1, told.text()
+    failure = told.status.last_failure
+    assert failure is None or failure.reason == contract.REASON_EXIT or NO_SPACE in failure.message, told.text()
     return told
 
 
