@@ -11,9 +11,17 @@ from typing import List, NamedTuple, Optional, Sequence
 
 _INTERPRETER = re.compile(r"python(3(\.\d+)?t?)?")
 
-LAUNCHERS = frozenset(
-    {"torchrun", "torchrun-script", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "mpirun", "mpiexec"}
-)
+MPI_LAUNCHERS = frozenset({"mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"})
+"""Programs that start the processes of all pods: they run in one of them."""
+
+LAUNCHERS = MPI_LAUNCHERS | {
+    "torchrun",
+    "torchrun-script",
+    "accelerate",
+    "accelerate-launch",
+    "deepspeed",
+    "horovodrun",
+}
 """Programs that start the processes of a pod themselves."""
 
 LAUNCHER_MODULES = frozenset(
@@ -88,6 +96,11 @@ def launcher_of(command: Sequence[str]) -> Optional[str]:
         if not word.startswith("-"):
             return word if word in LAUNCHERS else None
     return None
+
+
+def is_mpi(command: Sequence[str]) -> bool:
+    """Whether it is `mpirun ...` itself. In a shell's command line it is not looked for."""
+    return bool(command) and command[0].rsplit("/", 1)[-1] in MPI_LAUNCHERS
 
 
 def ignores_environment(flags: Sequence[str]) -> Optional[str]:

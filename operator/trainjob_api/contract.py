@@ -210,6 +210,15 @@ ENV_AGENT_PID = "TRAINJOB_AGENT_PID"
 ENV_RANK_PID = "TRAINJOB_RANK_PID"
 """Set by a rank's own boot: the process that is the rank. A child that inherits it is no rank, and is told so."""
 
+ENV_MPI_KEY = "TRAINJOB_MPI_KEY"
+"""Where `mpirun` is the command: by which the workers' sides of its start know each other, in this attempt. The ranks
+do not have it.
+"""
+ENV_MPI_SOCKET = "TRAINJOB_MPI_SOCKET"
+"""The socket on which the parent of `mpirun` takes what it wants to start on other workers."""
+ENV_MPI_TMPDIR = "TRAINJOB_MPI_TMPDIR"
+"""TMPDIR of the ranks, in the environment of `mpirun` and its daemons, which have others."""
+
 ENV_BACKEND = "TRAINJOB_BACKEND"
 """spec.rendezvous.backend, resolved: gloo or nccl. Set on the pod; `trainjob.init_process_group()` uses it."""
 ENV_RENDEZVOUS_TIMEOUT_S = "TRAINJOB_RENDEZVOUS_TIMEOUT_SECONDS"

@@ -329,12 +329,12 @@ class Attempt:
         await self._prepare_restore(answer)
         socket = await self._crew.listen()
         try:
-            argv = rank_command.argv(site.config.command)
+            argv = rank_command.argv(site.config.command, self._shape.index)
         except CannotRun as error:
             self._fail(contract.END_START, str(error))
             return
         await site.starter.prepare(self._shape.here)
-        shared = forking.place_of(site, self._shape, self.run or 1, answer, socket)
+        shared = forking.place_of(site, self._shape, self.run or 1, answer, socket, self._secret)
         self._fork(argv, shared)
 
     async def _prepare_restore(self, answer: Joined) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import List
 
 from trainjob.agent import rank_places
+from trainjob.agent.mpi import proof
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank import Rank
 from trainjob.agent.processes.rank_command import AttemptPlace, RankPlace
@@ -116,7 +117,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) -> AttemptPlace:
+def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str, secret: str) -> AttemptPlace:
     """What all ranks of the attempt on this agent share."""
     return AttemptPlace(
         shape.number,
@@ -131,6 +132,7 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str) ->
         site.return_file,
         answer.hosted,
         site.starter.asks,
+        proof.key_of(secret),
     )
 
 

@@ -61,6 +61,8 @@ class AttemptPlace(NamedTuple):
     """The store is served beside the ranks."""
     learn: str = ""
     """Where the first rank here is to list what its script imports."""
+    mpi_key: str = ""
+    """Where mpirun is the command."""
 
 
 def is_plain(words: Sequence[str]) -> bool:
@@ -68,8 +70,8 @@ def is_plain(words: Sequence[str]) -> bool:
     return command.parse_python(words) is not None
 
 
-def argv(words: Sequence[str]) -> List[str]:
-    """What is executed. Raises CannotRun."""
+def argv(words: Sequence[str], index: int = 0) -> List[str]:
+    """What is executed on the worker of this index. Raises CannotRun."""
     program = _which(words[0])
     if program is None:
         raise CannotRun(
@@ -84,7 +86,7 @@ def argv(words: Sequence[str]) -> List[str]:
             "-E",
             os.path.join(os.path.dirname(__file__), "tether.py"),
             str(os.getpid()),
-            *words,
+            *(_mpi(words, index) if command.is_mpi(words) else words),
         ]
     if not parsed.is_module and not os.path.exists(parsed.target):
         raise CannotRun(
@@ -95,6 +97,14 @@ def argv(words: Sequence[str]) -> List[str]:
     return [program, *parsed.flags, "-m", SESSION_MODULE, "--", *target, *parsed.arguments]
 
 
+def _mpi(words: Sequence[str], index: int) -> List[str]:
+    """mpirun runs on the first worker, and starts its daemons on the others."""
+    side = f"trainjob.agent.mpi.{'daemon_side' if index else 'mpirun_side'}"
+    # Without the folder where the command runs, whose modules would come before Python's own.
+    boot = f"import sys; sys.path[:0] = {_roots()!r}; from {side} import main; main()"
+    return [sys.executable, "-I", "-c", boot, *words]
+
+
 def environment(
     base: Mapping[str, str], words: Sequence[str], place: RankPlace, shared: AttemptPlace
 ) -> Dict[str, str]:
@@ -103,6 +113,8 @@ def environment(
     env.update(of_place(place, shared))
     if not is_plain(words):
         env.update(_launcher_names(place, shared))
+    if command.is_mpi(words):
+        env[contract.ENV_MPI_KEY] = shared.mpi_key
     return env
 
 
@@ -171,6 +183,11 @@ def _reach_session(env: Dict[str, str], interpreter: str) -> None:
         os.path.abspath(sys.executable)
     ):
         return
+    env["PYTHONPATH"] = os.pathsep.join([p for p in (env.get("PYTHONPATH", ""),) if p] + _roots())
+
+
+def _roots() -> List[str]:
+    """The folders from which the library is imported."""
     roots = []
     for found in (
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
@@ -179,7 +196,7 @@ def _reach_session(env: Dict[str, str], interpreter: str) -> None:
         root = os.path.dirname(found)
         if root not in roots:
             roots.append(root)
-    env["PYTHONPATH"] = os.pathsep.join([p for p in (env.get("PYTHONPATH", ""),) if p] + roots)
+    return roots
 
 
 def _which(program: str) -> Optional[str]:
