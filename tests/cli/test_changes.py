@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.screen.changes import Change, Kind, changes, freshest
+from trainjob.screen.changes import Change, Kind, changes, completed, freshest
 from trainjob.screen.pace import Pace
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -181,3 +181,15 @@ def test_a_planned_change_that_waits_is_said_once() -> None:
     assert texts(waits(cause="Scaled"), waits(cause="Scaled")) == []
     assert texts(waits(cause="Scaled"), waits(cause="Suspended")) == [said.text.replace("Scaled", "Suspended")]
     assert texts(waits(cause="Scaled"), waits()) == []
+
+
+def test_a_job_that_had_nothing_more_to_do_says_so() -> None:
+    """`--resume-from` its own name, with the same number of epochs."""
+    idle = job({"attempt": attempt(resumedFrom="1-1-6")})
+    assert completed(idle, 6.9) == [
+        "digits completed in 6.9s with 1 attempt",
+        "  nothing new was saved; checkpoint 1-1-6 is there from before",
+    ]
+    assert len(completed(job({"attempt": attempt()}), None)) == 1
+    saved = job({"attempt": attempt(resumedFrom="1-1-6"), "checkpoint": checkpoint()})
+    assert "from before" not in "\n".join(completed(saved, None))

@@ -140,6 +140,70 @@ def test_a_failed_job_ends_the_following_with_its_first_cause_and_code(user: Use
     assert f"tj submit ... --name digits --replace -n {user.namespace}" in shown.err
 
 
+def test_attach_shows_the_ranks_lines_and_a_shown_traceback_once(user: User, kubelet: LogKubelet) -> None:
+    job = user.create({"spec.workers": 1})
+    kubelet.pod(job, 0)
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "ValueError: bad batch",
+    ]
+    user.status(slots="0", attempt=attempt(1, "0", 1), phase="Running")
+
+    def begin() -> None:
+        kubelet.write("digits-0", "r00 | hello", *(f"r00 | {line}" for line in traceback))
+        until(lambda: opened(kubelet, "digits-0"))
+
+    def end() -> None:
+        failure = {
+            "attempt": 1,
+            "time": "2026-01-01T00:00:00Z",
+            "reason": "UserCodeError",
+            "rank": 0,
+            "message": "rank 0 on digits-0 raised ValueError: bad batch",
+            "traceback": "\n".join(traceback),
+        }
+        verdict = condition("Failed", "True", "RestartLimitExceeded", "1 failure")
+        user.status(lastFailure=failure, conditions=[verdict], phase="Failed")
+        kubelet.finish("digits-0", "Failed")
+
+    with user.meanwhile(begin, end):
+        shown = user.tj("attach", "digits", "--plain")
+    assert shown.code == contract.CLI_JOB_FAILED
+    assert shown.out.splitlines() == ["r00 | hello", *(f"r00 | {line}" for line in traceback)]
+    assert "its traceback is above" in shown.err and traceback[1].strip() not in shown.err
+
+
+def test_attach_shows_the_end_of_what_was_written_before(user: User, kubelet: LogKubelet) -> None:
+    job = user.create({"spec.workers": 1})
+    kubelet.pod(job, 0)
+    kubelet.write("digits-0", *(f"r00 | {n}" for n in range(1000)))
+    user.status(slots="0", attempt=attempt(1, "0", 1))
+    kubelet.finish("digits-0")
+    complete(user)
+    assert user.tj("attach", "digits", "--plain").out.splitlines() == [f"r00 | {n}" for n in range(900, 1000)]
+
+
+def test_who_may_not_list_pods_is_shown_the_job_without_lines(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.create()
+    complete(user)
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{user.namespace}"
+    rule = {"apiGroups": ["trainjob.dev"], "resources": ["trainjobs"], "verbs": ["get", "list"]}
+    user.server.request("POST", f"{rbac}/roles", {"metadata": {"name": "looks"}, "rules": [rule]})
+    who = {"kind": "ServiceAccount", "name": "default", "namespace": user.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "looks"}
+    user.server.request(
+        "POST", f"{rbac}/rolebindings", {"metadata": {"name": "looks"}, "subjects": [who], "roleRef": role}
+    )
+    accounts = f"/api/v1/namespaces/{user.namespace}/serviceaccounts"
+    if not any(one["metadata"]["name"] == "default" for one in user.core("serviceaccounts")):
+        user.server.request("POST", accounts, {"metadata": {"name": "default"}})
+    monkeypatch.setenv("KUBECONFIG", str(user.server.service_account_kubeconfig(user.namespace, "default")))
+    shown = user.tj("attach", "digits", "--plain")
+    assert shown.code == contract.CLI_OK, shown.err
+    assert f"you may not list pods in {user.namespace}" in shown.err and "digits completed" in shown.err
+
+
 def test_a_cancelled_and_a_deleted_job_end_the_following(user: User, kubelet: LogKubelet) -> None:
     user.create()
     with user.meanwhile(

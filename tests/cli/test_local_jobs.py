@@ -199,6 +199,56 @@ def test_a_run_that_there_never_was_is_told_with_those_that_there_were(here: She
     assert "ATTEMPT" not in refused.out
 
 
+def report(position: int, loss: float) -> str:
+    row = {
+        "kind": "report",
+        "position": position,
+        "step": position,
+        "epoch": None,
+        "time": 0.0,
+        "metrics": {"loss": loss},
+    }
+    return json.dumps(row) + "\n"
+
+
+def test_history_of_all_runs_says_which_run_a_report_is_of(here: Shell) -> None:
+    here.run("uid-2")
+    remember(here)
+    assert here.job.store is not None
+    here.job.store.put("history/1-1.jsonl", (report(1, 0.5) + report(2, 0.25)).encode())
+    here.job.store.put("history/2-1.jsonl", report(3, 0.125).encode())
+    shown = [line.split() for line in here.tj("history", "digits", "--all").out.splitlines()]
+    assert shown[0][:3] == ["RUN", "REPORT", "STEP"]
+    assert [(row[0], row[1], row[-1]) for row in shown[1:]] == [
+        ("1", "1", "0.5"),
+        ("1", "2", "0.25"),
+        ("2", "3", "0.125"),
+    ]
+    rows = here.tj("history", "digits", "--all", "-o", "json", "--tail", "2").out.splitlines()
+    assert [(row["run"], row["position"]) for row in map(json.loads, rows)] == [(1, 2), (2, 3)]
+    assert [line.split()[0] for line in here.tj("history", "digits").out.splitlines()] == ["REPORT", "3"]
+    assert "not allowed with" in here.tj("history", "digits", "--all", "--run", "1").err
+
+
+def test_the_attempts_of_the_newest_run_are_not_shown_for_another(here: Shell) -> None:
+    here.run("uid-2")
+    began = {"partsMs": {"decided": 30}, "number": 1, "run": 2, "cause": "Started", "worldSize": 2, "members": "0-1"}
+    began |= {"state": "Running", "workers": 2, "startedAt": "2030-01-01T00:00:00Z"}
+    remember(here, job=document({"status": {"attempt": began}}))
+    assert (
+        "BEGAN BY" in here.tj("history", "digits").out and "BEGAN BY" in here.tj("history", "digits", "--run", "2").out
+    )
+    assert here.tj("history", "digits", "--run", "1").out == "digits has reported nothing in run 1\n"
+
+
+def test_a_name_is_nothing_for_list_and_one_of_two_ways_for_rm(here: Shell) -> None:
+    remember(here)
+    refused = here.tj("list", "digits")
+    assert refused.code == contract.CLI_USAGE and "`tj status digits`" in refused.err
+    refused = here.tj("rm", "digits", "--older-than", "1h")
+    assert refused.code == contract.CLI_USAGE and "two ways to say which jobs" in refused.err
+
+
 @pytest.mark.parametrize("output", [[], ["-o", "json"]], ids=["text", "json"])
 def test_the_attempts_of_a_job_without_storage_are_an_answer(here: Shell, output: list[str]) -> None:
     goodput = {"at": "2030-01-01T00:00:00Z", "settledAt": "2030-01-01T00:00:00Z", "summary": "75.0%"}

@@ -40,13 +40,14 @@ through restarts and replaced pods, and ends with the job and its exit code.
 
 HISTORY = f"""Show how each attempt of a job began, part by part, and where the job's time went.
 
-For a job of this machine also what it reported, each report once: steps that a restart undid are left out.
+For a job of this machine also what it reported, each report once: steps that a restart undid are left out. That is the
+newest run's; --run shows another one's, --all those of all runs.
 
 {RULE}"""
 
 ATTACH = f"""Show a job that runs in the background, in another terminal or on a cluster, as `tj run` shows it, until it
-ends. The exit code is the job's. Ctrl-C leaves it running. On a cluster this is `tj status --watch`; `tj logs -f`
-shows the ranks' lines.
+ends. The exit code is the job's. Ctrl-C leaves it running. On a cluster, the last lines of each pod are shown from
+before; `tj logs` has them all.
 
 {RULE}"""
 
@@ -127,11 +128,13 @@ def add(commands: Commands) -> None:
 def _add_local(commands: Commands) -> None:
     history = _shared(commands, "history", "show a job's attempts, its time, and its reports", HISTORY, "history")
     _name(history)
-    history.add_argument("--run", metavar="K", type=at_least(1), help="the history of run K (default: the newest)")
+    which = history.add_mutually_exclusive_group()
+    which.add_argument("--run", metavar="K", type=at_least(1), help="the reports of run K (default: the newest)")
+    which.add_argument("--all", action="store_true", help="the reports of all runs of the name, with the run of each")
     history.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N reports")
     output(history, "json")
     _cluster(history)
-    history.set_defaults(only_here={"run": "--run", "tail": "--tail", "storage": "--storage"})
+    history.set_defaults(only_here={"run": "--run", "all": "--all", "tail": "--tail", "storage": "--storage"})
     attach = _shared(commands, "attach", "show a running job until it ends", ATTACH, "attach")
     _name(attach)
     _plain(attach)

@@ -63,7 +63,10 @@ OPTIONS = {
 """Options of other tools, or of another command of ours, by our command; and ours. On this machine each rank is a
 worker, on a cluster each pod."""
 
-WORDS = {"model": "--best is the best by the job's own score; by another metric: --metric {word} --mode min (or max)"}
+WORDS = {
+    "list": "`tj list` shows all jobs and takes no name; one of them: `tj status {word}`",
+    "model": "--best is the best by the job's own score; by another metric: --metric {word} --mode min (or max)",
+}
 """By our command, what somebody means who gives a word too many."""
 
 ON_A_CLUSTER = (

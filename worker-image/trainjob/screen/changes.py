@@ -245,4 +245,6 @@ def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> li
         lines.append(f"  warning: {trouble}")
     if latest is not None:
         lines.append(f"  checkpoint {latest.id}: {latest.uri or gone}")
+    elif status.attempt is not None and status.attempt.resumed_from is not None:
+        lines.append(f"  nothing new was saved; checkpoint {status.attempt.resumed_from} is there from before")
     return lines

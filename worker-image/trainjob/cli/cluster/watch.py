@@ -1,5 +1,5 @@
-"""Shows a job on a cluster until it ends, and says at the end how it went; for `submit --wait`, `logs -f` and
-`status --watch`.
+"""Shows a job on a cluster until it ends, and says at the end how it went; for `submit --wait`, `attach`,
+`logs -f` and `status --watch`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def watch(place: connect.Place, wanted: follow.Wanted, display: Display) -> Outc
     return Outcome("finished", job)
 
 
-def conclude(place: connect.Place, name: str, outcome: Outcome) -> int:
-    """Say how it ended, on standard error, and return the exit code."""
+def conclude(place: connect.Place, name: str, outcome: Outcome, *, shown: bool = False) -> int:
+    """Say how it ended, on standard error, and return the exit code. `shown`: its traceback is above."""
     if outcome.how == "interrupted":
         lines = [
             f"{name} continues without being watched",
@@ -107,14 +107,14 @@ def conclude(place: connect.Place, name: str, outcome: Outcome) -> int:
     elif outcome.how == "gone" or outcome.job is None:
         lines, code = [f"{name} was deleted; what it stored stays on its storage"], contract.CLI_STOPPED
     elif outcome.job.status.holds("Failed"):
-        lines, code = explained(place, outcome.job), contract.CLI_JOB_FAILED
+        lines, code = explained(place, outcome.job, shown=shown), contract.CLI_JOB_FAILED
     else:
         lines, code = completed(outcome.job), contract.CLI_OK
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code
 
 
-def explained(place: connect.Place, job: TrainJob) -> list[str]:
+def explained(place: connect.Place, job: TrainJob, *, shown: bool = False) -> list[str]:
     """The lines for a job that failed."""
     name = job.metadata.name
     again = failure.Retry(
@@ -123,7 +123,7 @@ def explained(place: connect.Place, job: TrainJob) -> list[str]:
         storage=defaults.job_storage(job) or "the storage path",
         job=f"{name}{place.flags}",
     )
-    return failure.explain(job, again)
+    return failure.explain(job, again, shown=shown)
 
 
 def completed(job: TrainJob) -> list[str]:

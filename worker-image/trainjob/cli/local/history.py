@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
@@ -19,13 +19,19 @@ from trainjob.cli.local import find
 from trainjob.screen import clock, table, wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
 
+if TYPE_CHECKING:
+    from trainjob.checkpoint.stores.store import Store
+    from trainjob_api.v1alpha1 import TrainJob
+
 
 def history(args: argparse.Namespace) -> int:
-    """Print the attempts of its last start, then the newest run's reports, or those of `--run`."""
+    """Print the attempts of its last start, then the newest run's reports, or those of `--run` or of `--all`."""
     record = find.find(args)
     job = find.job_of(record)
     if args.run is not None and record.folder is not None:
         _check_run(record.name, record.folder, args.run)
+        if job is not None and not _is_of(job, args.run):
+            job = None  # what is remembered of attempts is the last start's
     told: Sequence[str] = ()
     if job is not None and args.output == "json":
         told = [json.dumps(row) for row in clock.as_json(job.status)]
@@ -36,9 +42,7 @@ def history(args: argparse.Namespace) -> int:
     if record.folder is None:
         return _without_reports(record.name, told)
     with _told(record.name):
-        store = catalogue.open_store(record.folder)
-        run = args.run or catalogue.latest_run(store)
-        rows = [] if run is None else [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
+        rows, of = _reports(record.folder, args.run, every=args.all)
     if args.tail is not None:
         rows = rows[-args.tail :] if args.tail else []
     if args.output == "json":
@@ -46,10 +50,29 @@ def history(args: argparse.Namespace) -> int:
             print(json.dumps(_for_json(row)))
     elif rows:
         names = list(dict.fromkeys(name for row in rows for name in inventory.flat(row["metrics"])))
-        table.show(("REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", *names), [_cells(row, names) for row in rows])
+        header = (*(["RUN"] if args.all else []), "REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", *names)
+        table.show(header, [_cells(row, names) for row in rows])
     else:
-        print(f"{record.name} has reported nothing" + ("" if run is None else f" in run {run}"))
+        print(f"{record.name} has reported nothing{of}")
     return CLI_OK
+
+
+def _reports(folder: str, run: int | None, *, every: bool) -> tuple[list[dict[str, Any]], str]:
+    """The rows to show, with `run` in them where they are of every run; and of what they are, in words."""
+    store = catalogue.open_store(folder)
+    if every:
+        found = [{"run": k, **row} for k in runs.numbers(store) for row in _of_run(store, k)]
+        return found, ""
+    run = run or catalogue.latest_run(store)
+    return ([], "") if run is None else (_of_run(store, run), f" in run {run}")
+
+
+def _of_run(store: Store, run: int) -> list[dict[str, Any]]:
+    return [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
+
+
+def _is_of(job: TrainJob, run: int) -> bool:
+    return job.status.attempt is not None and job.status.attempt.run == run
 
 
 def _check_run(name: str, folder: str, run: int) -> None:
@@ -86,7 +109,8 @@ def _without_reports(name: str, told: Sequence[str]) -> int:
 def _cells(row: dict[str, Any], names: list[str]) -> list[str]:
     metrics = inventory.flat(row["metrics"])
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"])) if row.get("time") else ""
-    first = [str(row.get("position", "")), _text(row.get("step")), _text(row.get("epoch")), at]
+    first = [str(row[name]) for name in ("run",) if name in row]
+    first += [str(row.get("position", "")), _text(row.get("step")), _text(row.get("epoch")), at]
     return [*first, str(row.get("checkpoint") or ""), *(_text(metrics.get(name)) for name in names)]
 
 

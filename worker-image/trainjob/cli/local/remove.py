@@ -70,7 +70,9 @@ def remove(args: argparse.Namespace) -> int:
 def _wanted(args: argparse.Namespace) -> list[Record]:
     if bool(args.names) == (args.older_than is not None):
         raise CommandError(
-            "say which jobs: by their names, or by --older-than",
+            "names and --older-than are two ways to say which jobs: give one of them"
+            if args.names
+            else "say which jobs: by their names, or by --older-than",
             next_step="tj rm NAME ..., or tj rm --older-than 30d; `tj list -o wide` shows sizes",
             code=CLI_USAGE,
         )
