@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,28 @@ def test_the_attempts_of_the_newest_run_are_not_shown_for_another(here: Shell) -
         "BEGAN BY" in here.tj("history", "digits").out and "BEGAN BY" in here.tj("history", "digits", "--run", "2").out
     )
     assert here.tj("history", "digits", "--run", "1").out == "digits has reported nothing in run 1\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["checkpoints", "list"], ["checkpoints", "show"], ["model", "get", "-o", "m"], ["history"]],
+    ids=lambda words: " ".join(words),
+)
+def test_a_folder_that_is_not_there_is_told_in_a_sentence(here: Shell, words: list[str]) -> None:
+    """Removed by hand, or on a volume that is not mounted: not an empty job."""
+    record = remember(here)
+    assert record.folder is not None
+    shutil.rmtree(record.folder)
+    command, *options = words
+    at = options.index("-o") if "-o" in options else len(options)
+    refused = here.tj(command, *options[:at], "digits", *options[at:])
+    assert refused.code == contract.CLI_NOT_FOUND, refused
+    assert record.folder in refused.err and "its volume is not mounted" in refused.err
+    resumed = here.tj("run", "train.py", "--name", "next", "--resume-from", "digits")
+    assert resumed.code != contract.CLI_OK and "its volume is not mounted" in resumed.err
+    status = here.tj("status", "digits").out
+    assert "not there now" in status and "tj model get" not in status
+    assert here.tj("rm", "digits", "--yes").code == contract.CLI_OK and records.find_all() == ([], [])
 
 
 def test_a_name_is_nothing_for_list_and_one_of_two_ways_for_rm(here: Shell) -> None:

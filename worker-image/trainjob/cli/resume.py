@@ -35,6 +35,7 @@ def resolve(what: str, name: str | None, storage: str | None) -> str:
     record = find.named(source, storage if same else None)
     if record.folder is None:
         raise CommandError(f"{source} had no storage: its checkpoints are gone", next_step="name another job")
+    find.check_stored(record)
     try:
         store = catalogue.open_store(record.folder)
         if id_:

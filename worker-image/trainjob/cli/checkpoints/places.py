@@ -96,6 +96,7 @@ def find(args: argparse.Namespace) -> Place:
             )
         if jobs.is_s3(record.folder):
             return replace(_at(record.folder), words=what, title=what)
+        local.check_stored(record)
         return _local(record.folder, what, "")
     if args.local:
         return _named(args, what, jobs.DEFAULT_STORAGE)

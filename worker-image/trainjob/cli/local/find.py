@@ -57,6 +57,24 @@ def named(name: str, storage: str | None = None) -> Record:
     )
 
 
+def is_gone(record: Record) -> bool:
+    """Whether the folder of a job that is over is not there: removed, or on a volume that is not mounted."""
+    folder = record.folder
+    return folder is not None and not jobs.is_s3(folder) and not record.lives and not os.path.isdir(folder)
+
+
+def check_stored(record: Record) -> None:
+    """Raises CommandError where what the job stored is not there."""
+    if not is_gone(record):
+        return
+    raise CommandError(
+        f"{record.name} was stored in {record.folder}, which is not there now: it was removed, or its volume is not "
+        "mounted on this machine",
+        next_step=f"mount it and run the same command again, or `tj rm {record.name}` removes what is left of the job",
+        code=CLI_NOT_FOUND,
+    )
+
+
 def job_of(record: Record) -> TrainJob | None:
     """The TrainJob of a record; None where there is none, or another version wrote it."""
     from pydantic import ValidationError

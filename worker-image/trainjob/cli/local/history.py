@@ -28,7 +28,7 @@ def history(args: argparse.Namespace) -> int:
     """Print the attempts of its last start, then the newest run's reports, or those of `--run` or of `--all`."""
     record = find.find(args)
     job = find.job_of(record)
-    if args.run is not None and record.folder is not None:
+    if args.run is not None and record.folder is not None and not find.is_gone(record):
         _check_run(record.name, record.folder, args.run)
         if job is not None and not _is_of(job, args.run):
             job = None  # what is remembered of attempts is the last start's
@@ -40,7 +40,13 @@ def history(args: argparse.Namespace) -> int:
     for line in told:
         print(line)
     if record.folder is None:
-        return _without_reports(record.name, told)
+        said = f"{record.name} had no storage, and its reports are gone with it"
+        return _without_reports(said, f"`tj logs {record.name}` shows what its ranks wrote", told)
+    if find.is_gone(record):
+        said = (
+            f"{record.folder} is not there now, and the reports with it: it was removed, or its volume is not mounted"
+        )
+        return _without_reports(said, f"`tj status {record.name}` has the last metrics", told)
     with _told(record.name):
         rows, of = _reports(record.folder, args.run, every=args.all)
     if args.tail is not None:
@@ -95,10 +101,8 @@ def _told(name: str) -> Iterator[None]:
         raise CommandError(str(error), next_step=f"`tj status {name}` shows where it stores") from None
 
 
-def _without_reports(name: str, told: Sequence[str]) -> int:
-    """Of a job without storage: its attempts are an answer. Raises CommandError where there were none to show."""
-    said = f"{name} had no storage, and its reports are gone with it"
-    next_step = f"`tj logs {name}` shows what its ranks wrote"
+def _without_reports(said: str, next_step: str, told: Sequence[str]) -> int:
+    """Of a job whose reports are not there: its attempts are an answer. Raises CommandError where there were none."""
     if not told:
         raise CommandError(said, next_step=next_step, code=CLI_NOT_FOUND)
     sys.stdout.flush()

@@ -33,7 +33,9 @@ def status(args: argparse.Namespace) -> int:
         moment = Moment(now=now, started=now - took, ascii_only=not unicode)
         lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
-    facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", record.folder or "none")]
+    gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
+    storage = f"{record.folder}{gone}" if record.folder else "none"
+    facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
     kept = output.pieces(record.output)
@@ -64,6 +66,8 @@ def advice(record: Record, state: str) -> list[str]:
     if state == records.ENDING:
         return ["its launcher is gone; its workers store what they hold and end by themselves"]
     if state == "Complete":
+        if find.is_gone(record):
+            return [f"next: `{again}` starts it again, `tj rm {name}` forgets it"]
         if not find.saved(job):
             return [f"next: `tj history {name}` has its metrics, `{again}` starts it again"]
         return [
