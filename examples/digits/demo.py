@@ -88,7 +88,8 @@ def main() -> int:
         ]
         say(f"tj {' '.join(command[3:])}")
         watch = Watch()
-        code = run(command, watch)
+        # Its folder goes, so `tj list` of this machine is not to remember the job.
+        code = run(command, watch, environ={"XDG_STATE_HOME": os.path.join(storage, "state")})
         total_s = time.monotonic() - begun
         if code != 0 or watch.killed_at is None:
             say(
@@ -107,7 +108,7 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def run(command: list[str], watch: Watch, silent_s: float = SILENT_S) -> int:
+def run(command: list[str], watch: Watch, silent_s: float = SILENT_S, environ: dict[str, str] | None = None) -> int:
     """Run the command with its output passed on line by line; its exit code. Ends a command that says nothing for so
     long.
     """
@@ -117,7 +118,7 @@ def run(command: list[str], watch: Watch, silent_s: float = SILENT_S) -> int:
         stderr=subprocess.STDOUT,
         text=True,
         bufsize=1,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})},
     ) as process:
 
         def give_up() -> None:

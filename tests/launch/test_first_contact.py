@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,16 @@ def test_without_a_kubeconfig_python_hears_what_a_shell_hears(tmp_path: Path, mo
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(LaunchError, match=r"no kubeconfig: ~/\.kube/config does not exist, and KUBECONFIG is not set"):
         trainjob.ClusterRun.attach("digits")
+
+
+def test_below_a_traceback_stands_what_to_do_about_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LaunchError) as raised:
+        trainjob.ClusterRun.attach("digits")
+    last = "".join(traceback.format_exception(raised.value)).splitlines()[-1]
+    assert last.startswith("next: name one with --kubeconfig or KUBECONFIG")
 
 
 def test_metrics_as_keywords_are_told_how_they_travel() -> None:

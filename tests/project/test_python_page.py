@@ -54,6 +54,13 @@ def test_nothing_public_lacks_a_text(name: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", trainjob.__all__)
+def test_every_public_name_has_an_example(name: str) -> None:
+    """It runs: tests/project/test_pages.py, from the page."""
+    blocks = re.findall(r"```python\n(.+?)```", inspect.getdoc(getattr(trainjob, name)) or "", re.DOTALL)
+    assert any("trainjob" in block or name in block for block in blocks), f"write an example of {name} into its text"
+
+
 @pytest.mark.parametrize(
     "name", ["TorchTrainer", *(name for name in trainjob.__all__ if inspect.isfunction(getattr(trainjob, name)))]
 )

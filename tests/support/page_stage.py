@@ -26,7 +26,7 @@ from trainjob import Checkpoint, Result, RunConfig, ScalingConfig, TorchTrainer
 EPOCH = 18
 STAGE = "stage"
 """The name of the run whose rank the blocks are in, and whose results they read."""
-TRAINERS = ("TorchTrainer(", "DataParallelTrainer(")
+TRAINERS = tuple(f"{name}(" for name in trainjob.__all__ if name.endswith("Trainer"))
 """A block with one of these starts a job."""
 
 
@@ -127,7 +127,7 @@ def main(folder: str) -> None:
 
     setting = RunConfig(name=STAGE, storage_path=folder, verbose=0)
     TorchTrainer(inside, scaling_config=ScalingConfig(num_workers=0), run_config=setting).fit()
-    public = {name: getattr(trainjob, name) for name in trainjob.__all__}
+    public = {"trainjob": trainjob, **{name: getattr(trainjob, name) for name in trainjob.__all__}}
     for _, place, code in blocks:
         if any(trainer in code for trainer in TRAINERS):
             results.append((place, tried(code, place, {**public, "__name__": "__main__", "train": _train})))

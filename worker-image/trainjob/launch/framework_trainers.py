@@ -29,6 +29,15 @@ class JaxTrainer(DataParallelTrainer):
     A DataParallelTrainer that has called `trainjob.jax.initialize()` in each rank: `jax.devices()` are those of all
     ranks. Where a machine has several ranks, each has the accelerator of its local rank. Arguments and errors are a
     DataParallelTrainer's.
+
+    ```python
+    def train(config):
+        import jax
+
+        print(jax.process_index(), jax.device_count())  # the devices of all ranks
+
+    trainer = JaxTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(name="jax"))
+    ```
     """
 
     _FRAMEWORK = payload.JAX
@@ -42,6 +51,16 @@ class TensorflowTrainer(DataParallelTrainer):
     A DataParallelTrainer that has called `trainjob.tensorflow.set_tf_config()` in each rank: a
     `MultiWorkerMirroredStrategy` that the function makes finds all ranks of this attempt in TF_CONFIG. Arguments and
     errors are a DataParallelTrainer's.
+
+    ```python
+    def train(config):
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+
+    trainer = TensorflowTrainer(train, scaling_config=ScalingConfig(num_workers=2))
+    ```
     """
 
     _FRAMEWORK = payload.TENSORFLOW
@@ -54,6 +73,17 @@ class XGBoostTrainer(DataParallelTrainer):
     A DataParallelTrainer whose function runs inside `trainjob.xgboost.communicator()`: `xgboost.train` in all ranks
     makes one booster of their rows. `load_booster()`, `rounds_left()` and `ReportCallback` of `trainjob.xgboost` resume
     it. Arguments and errors are a DataParallelTrainer's.
+
+    ```python
+    def train(config):
+        import xgboost
+        from trainjob.xgboost import ReportCallback, load_booster, rounds_left
+
+        rows = xgboost.DMatrix(config["x"], config["y"])  # this rank's
+        xgboost.train({}, rows, rounds_left(100), xgb_model=load_booster(), callbacks=[ReportCallback()])
+
+    trainer = XGBoostTrainer(train, scaling_config=ScalingConfig(num_workers=2))
+    ```
     """
 
     _FRAMEWORK = payload.XGBOOST
@@ -66,6 +96,17 @@ class LightGBMTrainer(DataParallelTrainer):
     A DataParallelTrainer: LightGBM wants its peers as parameters of `lightgbm.train`, which
     `trainjob.lightgbm.network_params()` gives in the function. `load_booster()`, `rounds_left()` and `ReportCallback`
     of that module resume it. Arguments and errors are a DataParallelTrainer's.
+
+    ```python
+    def train(config):
+        import lightgbm
+        from trainjob.lightgbm import ReportCallback, load_booster, network_params, rounds_left
+
+        rows, settings = lightgbm.Dataset(config["x"], config["y"]), {"tree_learner": "data", **network_params()}
+        lightgbm.train(settings, rows, rounds_left(100), init_model=load_booster(), callbacks=[ReportCallback()])
+
+    trainer = LightGBMTrainer(train, scaling_config=ScalingConfig(num_workers=2))
+    ```
     """
 
 
@@ -86,6 +127,15 @@ class LightningTrainer(TorchTrainer):
     - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
 
     Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    def module():
+        from my_package import LitModel
+
+        return LitModel(lr=0.01)
+
+    trainer = LightningTrainer(module, trainer_config={"max_epochs": 5}, scaling_config=ScalingConfig(num_workers=2))
+    ```
     """
 
     def __init__(
@@ -131,6 +181,17 @@ class TransformersTrainer(TorchTrainer):
     - `scaling_config`, `run_config`, `torch_config`, `resume_from_checkpoint`, `backend`: as of a TorchTrainer.
 
     Raises ConfigError (a ValueError) that names the argument.
+
+    ```python
+    def make_trainer(config):
+        from my_package import data, model
+        from transformers import Trainer, TrainingArguments
+
+        settings = TrainingArguments("out", num_train_epochs=config["epochs"])
+        return Trainer(model=model, args=settings, train_dataset=data)
+
+    trainer = TransformersTrainer(make_trainer, config={"epochs": 3}, scaling_config=ScalingConfig(num_workers=2))
+    ```
     """
 
     def __init__(

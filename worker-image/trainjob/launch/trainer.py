@@ -180,7 +180,21 @@ class DataParallelTrainer:
 
         Unpickles a file of that folder: only for folders of your own. Name, storage and namespace are those of the
         folder. `backend` also says how to reach a bucket where this process's environment does not; it is needed
-        where the one before set environment variables, whose values are not stored. Raises LaunchError.
+        where the one before set environment variables, whose values are not stored. Raises LaunchError, also for a run
+        that completed: to train on from its checkpoint, give it as `resume_from_checkpoint` to a new trainer.
+
+        ```python
+        def half(config):
+            return config["whole"] / 2
+
+        trainer = TorchTrainer(half, train_loop_config={"whole": "one"}, run_config=RunConfig(verbose=0))
+        try:
+            result = trainer.fit()
+        except TrainingFailedError as error:  # TypeError: a text has no half
+            result = error.result
+        if TorchTrainer.can_restore(result.path):
+            result = TorchTrainer.restore(result.path, train_loop_config={"whole": 1}).fit()
+        ```
         """
         before, name, storage, namespace = _before(path, backend, cls.__name__)
         return cls(

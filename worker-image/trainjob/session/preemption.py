@@ -9,7 +9,15 @@ from trainjob_api.rank_messages import Preemption
 
 
 class PreemptionInfo(NamedTuple):
-    """Workers that are about to be taken away. A node of Ray's is a worker here, named by its pod."""
+    """Workers that are about to be taken away. A node of Ray's is a worker here, named by its pod.
+
+    ```python
+    info = trainjob.get_preemption_info()
+    if info is not None and info.preempted_ranks:
+        print("about to go:", info.preempted_node_ids, "in seconds:", info.seconds_left())
+        trainjob.report(metrics, checkpoint=Checkpoint.from_dict(state), step=step)
+    ```
+    """
 
     deadline_ms: Optional[int]
     """When the first of them is gone, in milliseconds since the epoch; None: it is announced, and nobody knows when."""

@@ -47,7 +47,13 @@ class CheckpointConsistencyMode(Enum):
 
 
 class ReportedCheckpoint(NamedTuple):
-    """A checkpoint and the metrics of its report (rank 0's)."""
+    """A checkpoint and the metrics of its report (rank 0's).
+
+    ```python
+    for reported in trainjob.get_all_reported_checkpoints():
+        print(reported.checkpoint.id, reported.metrics, reported.status.value)
+    ```
+    """
 
     checkpoint: Checkpoint
     """Its handle: files are read when they are asked for."""

@@ -24,6 +24,10 @@ def get_devices() -> List[torch.device]:
     """All devices of this rank: an equal share of the visible GPUs, or the CPU where there are none.
 
     Where each rank sees only GPUs of its own (fewer visible than ranks on this worker), those are shared in turn.
+
+    ```python
+    print(trainjob.get_devices())  # [device(type='cpu')], or two of four GPUs where this worker has two ranks
+    ```
     """
     import torch
 

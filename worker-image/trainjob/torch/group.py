@@ -28,6 +28,12 @@ def init_process_group(backend: Optional[str] = None, timeout_s: Optional[float]
     `timeout_s` is that of each collective; None: spec.rendezvous.timeoutSeconds. With nccl the rank's GPU becomes the
     current device. Raises TrainJobError where the environment names no rank, and torch's DistError or ValueError when
     the ranks do not find each other.
+
+    ```python
+    trainjob.init_process_group()  # prepare_model() does it too
+    mean = loss.detach() / torch.distributed.get_world_size()
+    torch.distributed.all_reduce(mean)
+    ```
     """
     import torch
     import torch.distributed as dist

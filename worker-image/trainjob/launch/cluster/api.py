@@ -33,7 +33,8 @@ class ApiError(LaunchError):
     def __init__(self, message: str, *, next_step: str, status: int | None = None, reason: str = "") -> None:
         super().__init__(message)
         self.next_step = next_step
-        """A sentence or command that gets the user on."""
+        """A sentence or command that gets the user on. Python shows it below the traceback."""
+        self.add_note(f"next: {next_step}")
         self.status = status
         """HTTP status; None: no answer came, or there is no cluster to ask."""
         self.reason = reason

@@ -47,7 +47,16 @@ KEEP_S = 5.0
 
 
 class ClusterRun:
-    """A job on a cluster. It continues whether this object lives or not."""
+    """A job on a cluster. It continues whether this object lives or not.
+
+    ```python
+    def accuracy(name):
+        run = trainjob.ClusterRun.attach(name, namespace="team")  # or what TorchTrainer.submit() returned
+        for line in run.logs("0", tail=20):
+            print(line)
+        return run.result(timeout_s=3600).metrics["accuracy"]
+    ```
+    """
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api

@@ -14,7 +14,15 @@ from trainjob.session.arguments import told_of
 @told_of(WAYS_OUT)
 @dataclass(frozen=True)
 class ValidationTaskConfig:
-    """How one checkpoint is validated; given to `report(validation=...)`."""
+    """How one checkpoint is validated; given to `report(validation=...)`.
+
+    ```python
+    task = trainjob.ValidationTaskConfig(fn_kwargs={"samples": 100}, timeout_s=600)
+
+    def save(metrics, state):  # in the training loop
+        trainjob.report(metrics, checkpoint=Checkpoint.from_dict(state), validation=task)
+    ```
+    """
 
     fn_kwargs: Mapping[str, Any] | None = None
     """Keyword arguments of the function: values that JSON has."""
@@ -38,6 +46,21 @@ class ValidationConfig:
     without GPUs unless `ray_remote_kwargs={"num_gpus": ...}` says that it shares rank 0's. `fit()` waits for it at the
     end. What it returns joins the checkpoint's metrics, by which the best are then kept. It needs storage that rank 0
     reaches.
+
+    ```python
+    def measured(checkpoint):
+        saved = checkpoint.to_dict()  # here: load the model, run it over the validation data
+        return {"accuracy": saved["epoch"] / 3}
+
+    def train(config):
+        for epoch in range(3):
+            saved = Checkpoint.from_dict({"epoch": epoch})
+            trainjob.report({"epoch": epoch}, checkpoint=saved, validation=True)
+
+    trainer = TorchTrainer(train, validation_config=ValidationConfig(fn=measured), run_config=RunConfig(verbose=0))
+    best = trainer.fit().get_best_checkpoint("accuracy", "max")
+    print(best.metrics)  # {"epoch": 2, "accuracy": 0.66...}
+    ```
     """
 
     fn: Callable[..., Mapping[str, Any]]

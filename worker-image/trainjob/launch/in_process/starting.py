@@ -21,6 +21,11 @@ def init(*, name: Optional[str] = None, storage: Optional[str] = None) -> TrainC
     its processes become the ranks of one job. `name`: of the job, which goes on where its last run stopped (absent: a
     new one each time). `storage`: a folder or s3://bucket/folder (absent: ~/trainjob_results). One line on standard
     error says so. Raises LaunchError when it cannot begin.
+
+    ```python
+    context = trainjob.init(name="digits")  # `python train.py`: one rank; `tj run train.py`: nothing happens
+    print("rank", context.get_world_rank(), "of", context.get_world_size())
+    ```
     """
     if not os.environ.get(contract.ENV_AGENT_SOCKET):
         from trainjob.launch.in_process import script

@@ -20,7 +20,21 @@ _RAISED = re.compile(r"\braised (\w+)(?::|$)", re.M)
 
 
 class TrainingFailedError(TrainJobError):
-    """The job failed; the text names the first cause: rank, type, message, and the user's own frames."""
+    """The job failed; the text names the first cause: rank, type, message, and the user's own frames.
+
+    ```python
+    def divide(config):
+        return 1 / config["by"]
+
+    trainer = TorchTrainer(divide, train_loop_config={"by": 0}, run_config=RunConfig(verbose=0))
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        print(error.rank, error.reason)  # 0 UserCodeError
+        print(error.worker_traceback)
+        assert isinstance(error.worker_failures[0], ZeroDivisionError)
+    ```
+    """
 
     def __init__(
         self,
