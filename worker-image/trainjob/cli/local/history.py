@@ -57,7 +57,7 @@ def history(args: argparse.Namespace) -> int:
     elif rows:
         names = list(dict.fromkeys(name for row in rows for name in inventory.flat(row["metrics"])))
         header = (*(["RUN"] if args.all else []), "REPORT", "STEP", "EPOCH", "AT", "CHECKPOINT", *names)
-        table.show(header, [_cells(row, names) for row in rows])
+        table.show(header, [_cells(row, names, of_run=args.all) for row in rows])
     else:
         print(f"{record.name} has reported nothing{of}")
     return CLI_OK
@@ -67,7 +67,7 @@ def _reports(folder: str, run: int | None, *, every: bool) -> tuple[list[dict[st
     """The rows to show, with `run` in them where they are of every run; and of what they are, in words."""
     store = catalogue.open_store(folder)
     if every:
-        found = [{"run": k, **row} for k in runs.numbers(store) for row in _of_run(store, k)]
+        found = [{**row, "run": k} for k in runs.numbers(store) for row in _of_run(store, k)]
         return found, ""
     run = run or catalogue.latest_run(store)
     return ([], "") if run is None else (_of_run(store, run), f" in run {run}")
@@ -110,10 +110,10 @@ def _without_reports(said: str, next_step: str, told: Sequence[str]) -> int:
     return CLI_OK
 
 
-def _cells(row: dict[str, Any], names: list[str]) -> list[str]:
+def _cells(row: dict[str, Any], names: list[str], *, of_run: bool) -> list[str]:
     metrics = inventory.flat(row["metrics"])
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"])) if row.get("time") else ""
-    first = [str(row[name]) for name in ("run",) if name in row]
+    first = [str(row["run"])] if of_run else []
     first += [str(row.get("position", "")), _text(row.get("step")), _text(row.get("epoch")), at]
     return [*first, str(row.get("checkpoint") or ""), *(_text(metrics.get(name)) for name in names)]
 
