@@ -41,8 +41,9 @@ RESTART_TOKEN_LIMIT = 128
 """Characters of ANNOTATION_RESTART that count."""
 ANNOTATION_STACKS = "trainjob.dev/stacks"
 """On a TrainJob, set by its user: whenever it differs from status.stacks.request, the running ranks are asked where
-they are (`tj stack` writes a fresh one).
+they are (`tj stack` writes a fresh one). What follows a STACKS_OF names ranks: all threads of these, 0,3-5.
 """
+STACKS_OF = "@"
 STACKS_REQUEST_LIMIT = 64
 """Characters of ANNOTATION_STACKS that count, those left out that nobody can see."""
 ANNOTATION_AUTHORITY = "trainjob.dev/coordinator-ca"

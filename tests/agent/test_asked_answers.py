@@ -63,3 +63,26 @@ def test_of_many_questions_at_once_only_the_newest_is_put_to_the_ranks_that_wait
         assert (ranks.inquiries, changes) == (2, [None]), "the first was on its way"
 
     asyncio.run(run())
+
+
+def answer_to(request: str, words: str = "somewhere") -> str:
+    async def run() -> str:
+        asked = asked_of(Ranks(words), [])
+        asked.want(request)
+        await settled(asked)
+        assert asked.report is not None and asked.report["request"] == request
+        return asked.report["stacks"]
+
+    return asyncio.run(run())
+
+
+def test_of_ranks_that_are_named_all_threads_are_told_and_of_no_others() -> None:
+    assert answer_to("q@1,3-9") == "rank 1: 1 somewhere\nrank 3: 3 somewhere"
+    assert answer_to("q@4") == "no such rank: there are 4, from 0 on"
+    assert answer_to("q") == answer_to("q@") == answer_to("q@rank one"), "somebody's own word is a question like any"
+
+
+def test_each_rank_that_is_named_has_its_share_of_the_room_and_of_that_the_end() -> None:
+    told = answer_to("q@0-3", "x\n" * contract.ASKED_STACKS_LIMIT + "main")
+    assert told.count("\nmain") == 4 and told.count("bytes before this are not shown") == 4
+    assert contract.ASKED_STACKS_LIMIT * 0.95 < len(told.encode()) <= contract.ASKED_STACKS_LIMIT

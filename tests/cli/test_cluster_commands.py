@@ -297,6 +297,43 @@ def test_of_two_who_ask_at_once_both_get_the_newer_answer(user: User) -> None:
     assert (said.code, said.out) == (contract.CLI_OK, "rank 0: train.py:7\n")
 
 
+@pytest.mark.parametrize(("wanted", "asked"), [("1", "@1"), ("0, 1", "@0,1"), ("all", "@0-1")])
+def test_all_threads_of_some_ranks_are_asked_for_by_their_numbers(user: User, wanted: str, asked: str) -> None:
+    running(user)
+    user.status(attempt=attempt(1, "0-1", 2, runningAt="2026-01-01T00:00:00Z"))
+
+    def newest() -> str:
+        return str((user.get()["metadata"].get("annotations") or {}).get(contract.ANNOTATION_STACKS, ""))
+
+    def another_comes_between() -> None:
+        until(newest)
+        assert newest().endswith(asked) and len(newest()) <= contract.STACKS_REQUEST_LIMIT
+        annotate_stacks(user, "theirs")
+        user.status(stacks={"request": "theirs", "attempt": 1, "stacks": "all ranks: train.py:7"})
+        until(lambda: newest() != "theirs")
+        user.status(stacks={"request": newest(), "attempt": 1, "stacks": "rank 1:\nThread"})
+
+    with user.meanwhile(another_comes_between):
+        said = user.tj("stack", "digits", "--rank", wanted, "-n", user.namespace)
+    assert (said.code, said.out) == (contract.CLI_OK, "rank 1:\nThread\n")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "why"),
+    [
+        ("2", contract.CLI_NOT_FOUND, "no such rank of digits: it has 2"),
+        ("one", contract.CLI_USAGE, "give ranks and ranges"),
+        ("0," * 40 + "1", contract.CLI_USAGE, "too long for one question"),
+    ],
+)
+def test_ranks_that_cannot_be_asked_for_are_refused(user: User, wanted: str, code: int, why: str) -> None:
+    running(user)
+    user.status(attempt=attempt(1, "0-1", 2, runningAt="2026-01-01T00:00:00Z"))
+    refused = user.tj("stack", "digits", "--rank", wanted, "-n", user.namespace)
+    assert (refused.code, why in refused.err) == (code, True), refused.err
+    assert contract.ANNOTATION_STACKS not in (user.get()["metadata"].get("annotations") or {})
+
+
 def test_stack_of_a_job_whose_ranks_nobody_can_ask_is_refused_at_once(user: User) -> None:
     user.create({"metadata.name": "waiting"})
     user.create({"metadata.name": "plain", "spec.runtime": {"agent": "Disabled"}})

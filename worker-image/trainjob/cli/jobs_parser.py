@@ -152,11 +152,9 @@ def _add_local(commands: Commands) -> None:
     stop.set_defaults(only_here={"warm": "--warm", "timeout": "--timeout", "storage": "--storage"})
     stack = _shared(commands, "stack", "show where a running job's ranks are", STACK, "stack")
     _name(stack)
-    stack.add_argument(
-        "--rank", metavar="RANKS", help="show all threads of these ranks: 0, 0,3-5 or all (jobs of this machine)"
-    )
+    stack.add_argument("--rank", metavar="RANKS", help="show all threads of these ranks: 0, 0,3-5 or all")
     _cluster(stack)
-    stack.set_defaults(only_here={"rank": "--rank", "storage": "--storage"})
+    stack.set_defaults(only_here={"storage": "--storage"})
     hang = _shared(commands, "hang", "show which ranks of a job hang", HANG, "hang")
     _name(hang)
     output(hang, "json")

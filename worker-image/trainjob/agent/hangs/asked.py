@@ -7,11 +7,13 @@ Made by `collectives`. The answer is told until the coordinator asks no more: it
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, Optional, Tuple
+from typing import Callable, FrozenSet, List, Mapping, Optional, Tuple
 
+from trainjob.agent import rank_names
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.processes.stacks import tail
 from trainjob_api import contract
 
 
@@ -48,10 +50,30 @@ class Asked:
             if request != self._request:
                 return  # another one came while the ranks were asked
             total, each = self._ranks()
-            found = await self._inquiry.ask(range(total), each)
+            named = _named(request)
+            ranks = range(total) if named is None else sorted(named.intersection(range(total)))
+            found = await self._inquiry.ask(ranks, each)
         if request == self._request:
-            self.report = {"request": request, "stacks": _bounded("\n".join(grouping.lines(found.stacks)))}
+            lines = grouping.lines(found.stacks) if named is None else _whole(found.stacks, total)
+            self.report = {"request": request, "stacks": _bounded("\n".join(lines))}
             self._changed()
+
+
+def _named(request: str) -> Optional[FrozenSet[int]]:
+    """Ranks of which all threads are wanted; None: all ranks, those together in one."""
+    _, of, ranks = request.partition(contract.STACKS_OF)
+    try:
+        return rank_names.parse(ranks) if of else None
+    except ValueError:
+        return None  # somebody's own word: whoever asks gets an answer
+
+
+def _whole(stacks: Mapping[int, str], total: int) -> List[str]:
+    """Each rank has an equal share of the room: its end, where the main thread is."""
+    if not stacks:
+        return [f"no such rank: there are {total}, from 0 on"]
+    share = contract.ASKED_STACKS_LIMIT // len(stacks) - len("rank 00000:\n[00000 bytes before this are not shown]\n")
+    return grouping.each({rank: tail(text, max(share, 0)) for rank, text in stacks.items()})
 
 
 def _bounded(text: str) -> str:

@@ -84,6 +84,11 @@ def lines(stacks: Mapping[int, str]) -> List[str]:
     return said
 
 
+def each(stacks: Mapping[int, str]) -> List[str]:
+    """All threads of each, as they were written."""
+    return [f"rank {rank}: {text}" if "\n" not in text else f"rank {rank}:\n{text}" for rank, text in stacks.items()]
+
+
 def main_thread(text: str) -> List[Frame]:
     """Its frames, the innermost first: faulthandler writes the thread that began last first, so the main one last.
     Empty: this is no stack.

@@ -100,6 +100,13 @@ def _read(path: str, start: int, limit: int) -> str:
     return text if not cut else f"[{cut}{CUT}\n{text}"
 
 
+def tail(text: str, limit: int) -> str:
+    """The last `limit` bytes of a rank's stacks, and how many are left out."""
+    whole = text.encode("utf-8", "replace")
+    cut = len(whole) - limit
+    return text if cut <= 0 else f"[{cut}{CUT}\n{whole[cut:].decode('utf-8', 'ignore')}"
+
+
 def state_letter(pid: int) -> Optional[str]:
     """What the kernel says a process does: R, S, D, T (stopped), ...; None: it is gone."""
     try:

@@ -48,17 +48,13 @@ def stack(args: argparse.Namespace) -> int:
             code=CLI_NOT_FOUND,
         )
     stacks = asyncio.run(_ask(chosen))
-    print("\n".join(_all(stacks) if args.rank else _together(stacks)))
+    print("\n".join(grouping.each(stacks) if args.rank else _together(stacks)))
     return CLI_OK
 
 
 async def _ask(chosen: list[ranks.RankProcess]) -> dict[int, str]:
     texts = await asyncio.gather(*(stack_of(each.rank, each.pid, each.folder, LIMIT, WAIT_S) for each in chosen))
     return {each.rank: text for each, text in zip(chosen, texts, strict=True)}
-
-
-def _all(stacks: dict[int, str]) -> list[str]:
-    return [f"rank {rank}: {text}" if "\n" not in text else f"rank {rank}:\n{text}" for rank, text in stacks.items()]
 
 
 def _together(stacks: dict[int, str]) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainjob.agent import rank_names
+from trainjob.agent.rank_names import RANKS_LIMIT
 from trainjob.launch.errors import ConfigError
 from trainjob_api import defaults
 from trainjob_api.v1alpha1 import TrainJob
 
 SHOWN_RANKS = 8
 """With more ranks than this only rank 0 is shown, unless ranks are named."""
-RANKS_LIMIT = 100_000
 
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _PREFIX = re.compile(r"r(\d{2,6}) \| ", re.ASCII)
@@ -40,14 +41,10 @@ def parse(text: str) -> Selection:
     """`all`, `3`, `0,3-5`. Raises ConfigError."""
     if text == "all":
         return ALL
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last or last >= RANKS_LIMIT:
-            raise ConfigError("rank", text, "give ranks and ranges such as 0 or 0,3-5, or all")
-        found.update(range(first, last + 1))
-    return Selection(frozenset(found))
+    try:
+        return Selection(rank_names.parse(text))
+    except ValueError as error:
+        raise ConfigError("rank", text, f"{error}, or all") from None
 
 
 def usual(job: TrainJob) -> Selection:
