@@ -645,6 +645,7 @@ class GaveWay(StatusModel):
     uid: str = Field(description="Its UID.")
     workers: int = Field(ge=1, description="With so many this job continues until the other one trains.")
     freed: int = Field(0, ge=0, description="Workers that it gave up; 0: it only does without further ones.")
+    beside: int = Field(0, ge=0, description="Workers of the other job that had room already.")
     since: datetime = Field(description="When. After five minutes it waits no longer for the other job to start.")
 
 

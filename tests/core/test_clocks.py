@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from support.core import World, is_steady, raised, seconds
+from trainjob_api.v1alpha1 import Boundary, GaveWay
 from trainjob_operator.core.clocks import LONGEST_GANG_S, LONGEST_RETRY_S, TOLERANCE_S, settled
 
 HOUR = timedelta(hours=1)
@@ -46,6 +47,25 @@ def test_a_look_that_was_called_for_in_the_future_keeps_no_job_for_longer() -> N
     world.now -= HOUR
     world.turn()
     assert world.status.verdict is not None and world.status.verdict.since == world.now
+
+
+def test_room_that_was_made_in_the_future_is_taken_back_in_its_time() -> None:
+    world = World.of(workers=4)
+    gave = GaveWay(to="other", uid="other", workers=2, since=world.now + HOUR)
+    moments = {"gave_way": gave, "gave_way_in_vain": {"third": world.now + HOUR}}
+    status = settled(world.status.model_copy(update=moments), world.now)
+    assert status.gave_way is not None and status.gave_way.since == world.now
+    assert status.gave_way_in_vain == {"third": world.now}
+
+
+def test_who_was_to_go_an_hour_ahead_goes_within_its_grace_period() -> None:
+    world = World.of(workers=1)
+    boundary = Boundary(
+        cause="Preempted", since=world.now + HOUR, gone_by=world.now + HOUR + seconds(30), grace_seconds=30
+    )
+    status = settled(world.status.model_copy(update={"boundary": boundary}), world.now)
+    assert status.boundary is not None
+    assert (status.boundary.since, status.boundary.gone_by) == (world.now, world.now + seconds(30))
 
 
 def test_progress_that_was_written_in_the_future_does_not_hold_up_the_next() -> None:

@@ -47,6 +47,12 @@ CASES: dict[str, tuple[list[Standing], dict[str, tuple[str, int]]]] = {
                                               {"a": ("d", 1)}),
     "what is under way counts": ([asks("b"), trains("a", 2), trains("c", 0, gave_to="b", gave=2)], {}),
     "a rest is given by another": ([asks("b"), trains("a", 2), trains("c", 0, gave_to="b", gave=1)], {"a": ("b", 1)}),
+    "what was given and is used counts no second time": (
+        [asks("b", 1, has=1), trains("a", 2), trains("c", 0, gave_to="b", gave=1)], {"a": ("b", 1)}),
+    "what had room before is no use of it": (
+        [asks("b", 2, has=2), trains("a", 2), trains("c", 0, gave_to="b", gave=2, gave_beside=2)], {}),
+    "a gang that gave its pods back uses nothing": (
+        [asks("b", 3, has=0), trains("a", 2), trains("c", 0, gave_to="b", gave=1, gave_beside=1)], {"a": ("b", 2)}),
     "who gives gives to nobody else": ([asks("b"), trains("a", 2, gave_to="d", gave=1)], {}),
     "not again in vain": ([asks("b"), trains("a", in_vain=frozenset({"b"}))], {}),
     "workers that are too small": ([asks("b", requests=GPU), trains("a")], {}),

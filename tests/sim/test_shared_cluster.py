@@ -168,3 +168,22 @@ def test_a_job_that_no_room_helps_takes_workers_from_another_once_an_hour_at_mos
             assert [entry.end_cause for entry in job.status.history].count(contract.REASON_GAVE_WAY) == 1
 
     run_virtual(main())
+
+
+def test_what_one_job_gave_and_is_used_counts_no_second_time() -> None:
+    """The other one, whose checkpoints are rare, gives the rest all the same."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=0.5)) as sim:
+            sim.world.capacity = 6
+            for name, every in (("often", 4), ("rarely", 90)):
+                fields = {"elastic": {**ELASTIC["elastic"], "maxWorkers": 3}, "boundaryTimeoutSeconds": 600}
+                sim.cluster.create_job(manifest(name, workers=3, **fields, **STORED))
+                training = sim.world.training(name)
+                training.length, training.every = 14400, every
+                await until_running(sim, name)
+            sim.cluster.create_job(manifest("asks", workers=2))
+            await until_running(sim, "asks")
+            assert {sim.job(name).status.attempt.workers for name in ("often", "rarely")} == {2}
+
+    run_virtual(main())

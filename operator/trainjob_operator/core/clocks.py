@@ -7,9 +7,10 @@ once; a wrong clock then costs one pause instead of an hour.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
-from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_api.v1alpha1 import Boundary, TrainJobStatus
 from trainjob_operator.core.moments import after, aware
 
 TOLERANCE_S = 10.0
@@ -46,7 +47,9 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
         ),
         "goodput": books and books.model_copy(update={"at": past(books.at), "settled_at": past(books.settled_at)}),
         "progress": status.progress.model_copy(update={"written_at": past(status.progress.written_at)}),
-        "boundary": status.boundary and status.boundary.model_copy(update={"since": past(status.boundary.since)}),
+        "boundary": _boundary(status.boundary, past),
+        "gave_way": status.gave_way and status.gave_way.model_copy(update={"since": past(status.gave_way.since)}),
+        "gave_way_in_vain": {uid: past(at) for uid, at in status.gave_way_in_vain.items()},
         "verdict": status.verdict
         and status.verdict.model_copy(
             update={name: past(getattr(status.verdict, name)) for name in ("since", "nothing_found_at")}
@@ -63,3 +66,11 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
         ],
     }
     return status.model_copy(update=fields)
+
+
+def _boundary(boundary: Boundary | None, past: Callable[..., datetime | None]) -> Boundary | None:
+    """Who goes away is gone after its grace period."""
+    if boundary is None:
+        return None
+    gone_by = past(boundary.gone_by, boundary.grace_seconds or 0.0)
+    return boundary.model_copy(update={"since": past(boundary.since), "gone_by": gone_by})

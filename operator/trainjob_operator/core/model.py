@@ -167,6 +167,8 @@ class Standing:
     """What one of its pods requests, by resource."""
     lacks: int = 0
     """Workers without which it cannot begin, and for which there has been no room for a while."""
+    has: int = 0
+    """Workers that have room, while it lacks others."""
     content: bool = True
     """It trains, or wants no room: suspended, finished."""
     above: int = 0
@@ -177,6 +179,8 @@ class Standing:
     """UID of the job that it makes room for."""
     gave: int = 0
     """So many workers."""
+    gave_beside: int = 0
+    """Workers of that job that had room before."""
     in_vain: frozenset[str] = frozenset()
     """UIDs of jobs that it makes no room for, since that has not helped them."""
 

@@ -231,4 +231,18 @@ MUTANTS = (
         "view.checked is not None",
         "tests/core/test_verdict.py::test_a_look_after_an_earlier_attempt_does_not_count",
     ),
+    Mutant(
+        "room that was given and is used counts again",
+        FOLDER + "**/room.py",
+        "asker.lacks - _unused(asker, list(jobs.values()))",
+        "asker.lacks - given_to(asker.uid, jobs.values())",
+        "tests/core/test_room.py::test_who_gives_what",
+    ),
+    Mutant(
+        "what a wrong clock wrote of room that was made stands",
+        FOLDER + "clocks.py",
+        '        "gave_way": status.gave_way and status.gave_way.model_copy(update={"since": past(status.gave_way.since)}),\n',
+        "",
+        "tests/core/test_clocks.py::test_room_that_was_made_in_the_future_is_taken_back_in_its_time",
+    ),
 )

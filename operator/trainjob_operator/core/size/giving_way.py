@@ -52,7 +52,7 @@ def give_way(turn: Turn) -> Answer:
         if hold is not None:
             return hold
     freed = max(gift.workers, members - size)
-    known = GaveWay(to=gift.to.name, uid=gift.to.uid, workers=size, freed=freed, since=turn.now)
+    known = GaveWay(to=gift.to.name, uid=gift.to.uid, workers=size, freed=freed, beside=gift.to.has, since=turn.now)
     less = f"training continues with {size} of {members} workers" if fewer else "there are no spare workers meanwhile"
     message = f"TrainJob {gift.to.name} has no room for {gift.to.lacks} workers that it needs to start: {less}"
     if fewer:
@@ -93,6 +93,7 @@ def standing(turn: Turn) -> Standing:
     rests = turn.outcome is not None or turn.status.finished or turn.is_suspended
     pods = [pod for slot in parse_slots(turn.status.slots) if (pod := turn.kids.live.get(slot)) is not None]
     lacks, above = 0 if rests else _lacks(turn, pods), _above(turn)
+    has = sum(pod.scheduled for pod in pods) if lacks else 0
     wants = _may_give(turn) and any(not pod.scheduled for pod in pods)
     return Standing(
         name=metadata.name,
@@ -101,11 +102,13 @@ def standing(turn: Turn) -> Standing:
         priority=next((pod.priority for pod in pods if pod.priority is not None), None),
         requests=room.requests_of(turn.spec) if lacks or above or wants else (),  # nobody compares any others
         lacks=lacks,
+        has=has,
         content=rests or turn.running is not None,
         above=above,
         wants=wants,
         gave_to=known.uid if known is not None else None,
         gave=known.freed if known is not None else 0,
+        gave_beside=known.beside if known is not None else 0,
         in_vain=frozenset(uid for uid, at in turn.status.gave_way_in_vain.items() if _counts(turn, at)),
     )
 

@@ -35,7 +35,7 @@ def gift_of(me: Standing, others: Iterable[Standing]) -> Gift | None:
     if me.gave_to is not None or not (me.above or me.wants):
         return None  # one asker after the other: whether it helped the first is still to be seen
     for asker in sorted((job for job in jobs.values() if job.lacks), key=_served):
-        open_ = asker.lacks - given_to(asker.uid, jobs.values())
+        open_ = asker.lacks - _unused(asker, list(jobs.values()))
         givers = sorted((job for job in jobs.values() if _gives(job, asker)), key=_served, reverse=True)
         if open_ <= 0 or sum(job.above for job in givers) < open_:
             continue
@@ -49,8 +49,14 @@ def gift_of(me: Standing, others: Iterable[Standing]) -> Gift | None:
 
 
 def given_to(uid: str, jobs: Iterable[Standing]) -> int:
-    """Workers that others have given up for it, and that it has not used so far."""
+    """Workers that others have given up for it."""
     return sum(job.gave for job in jobs if job.gave_to == uid)
+
+
+def _unused(asker: Standing, jobs: Sequence[Standing]) -> int:
+    """Those of them whose room it has not taken so far."""
+    before = min((job.gave_beside for job in jobs if job.gave_to == asker.uid), default=asker.has)
+    return max(0, given_to(asker.uid, jobs) - max(0, asker.has - before))
 
 
 def requests_of(spec: TrainJobSpec) -> Requests:
