@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.puppet_agent import PuppetAgent
-from support.simulation import NAMESPACE, Operator, Simulation
+from support.simulation import NAMESPACE, Operator, Simulation, manifest
 from trainjob.checkpoint import errors
 from trainjob_api.v1alpha1 import TrainJobSpec
 from trainjob_api.validation import validate_spec
@@ -26,6 +26,28 @@ Blow = Callable[[Simulation, random.Random], None]
 def _some_agent(sim: Simulation, rng: random.Random) -> Any:
     agents = sorted(sim.world.agents.values(), key=lambda agent: agent.pod_uid)
     return rng.choice(agents) if agents else None
+
+
+OTHER = "other"
+"""A second job, in runs that have one."""
+
+
+def other_job(rng: random.Random) -> Manifest:
+    """It needs room, or can make some, or both."""
+    spec: dict[str, Any] = {"workers": rng.randint(1, 4), "checkpoint": {"storage": "/checkpoints"}}
+    if rng.random() < 0.5:
+        waits = {"shrinkAfterSeconds": rng.choice([0, 5, 30]), "growAfterSeconds": rng.choice([0, 10, 60])}
+        spec["elastic"] = {"minWorkers": rng.randint(1, spec["workers"]), "maxWorkers": 4, **waits}
+    elif rng.random() < 0.2:
+        spec["runtime"] = {"agent": "Disabled"}
+    job = manifest(OTHER, **spec)
+    job["spec"]["template"]["spec"]["priority"] = rng.choice([0, 0, 10])
+    return job
+
+
+def _some_job(sim: Simulation, rng: random.Random) -> str:
+    names = sorted(job["metadata"]["name"] for job in sim.cluster.jobs())
+    return rng.choice(names) if len(names) > 1 else "digits"
 
 
 def fail_rank(sim: Simulation, rng: random.Random) -> None:
@@ -184,25 +206,27 @@ def set_clock(sim: Simulation, rng: random.Random) -> None:
 
 
 def suspend(sim: Simulation, rng: random.Random) -> None:
-    if not sim.job().status.finished:
-        sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+    name = _some_job(sim, rng)
+    if not sim.job(name).status.finished:
+        sim.cluster.update_job_spec(NAMESPACE, name, {"suspend": True})
 
 
 def resume(sim: Simulation, rng: random.Random) -> None:
-    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+    sim.cluster.update_job_spec(NAMESPACE, _some_job(sim, rng), {"suspend": False})
 
 
 def ask_restart(sim: Simulation, rng: random.Random) -> None:
-    sim.cluster.annotate_job(NAMESPACE, "digits", {"trainjob.dev/restart": str(rng.random())})
+    sim.cluster.annotate_job(NAMESPACE, _some_job(sim, rng), {"trainjob.dev/restart": str(rng.random())})
 
 
 def scale(sim: Simulation, rng: random.Random) -> None:
-    elastic = sim.job().spec.elastic
+    name = _some_job(sim, rng)
+    elastic = sim.job(name).spec.elastic
     least = elastic.min_workers if elastic is not None else 1
     workers = rng.randint(least, 4)
     if elastic is not None and elastic.allowed_sizes:
         workers = max(size for size in elastic.allowed_sizes if size <= workers)
-    _change_spec(sim, {"workers": workers})
+    _change_spec(sim, {"workers": workers}, name)
 
 
 def edit(sim: Simulation, rng: random.Random) -> None:
@@ -213,7 +237,10 @@ def edit(sim: Simulation, rng: random.Random) -> None:
     container = {"name": "trainer", "image": f"image-{rng.randint(0, 2)}", "command": ["python", "train.py"]}
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
     sim.cluster.update_job_spec(NAMESPACE, "digits", {"template": {"spec": {"containers": [container]}}})
-    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+    if sim.world.capacity is not None:
+        sim.world.capacity = max(4, sim.world.capacity)
+    for job in sim.cluster.jobs():
+        sim.cluster.update_job_spec(NAMESPACE, job["metadata"]["name"], {"suspend": False})
 
 
 def _elastic(rng: random.Random) -> Any:
@@ -241,7 +268,7 @@ EDITS: dict[str, Callable[[random.Random], Any]] = {
     },
     "hang": lambda rng: rng.choice(
         [
-            {"afterSeconds": "auto", "action": "Restart"},
+            {"afterSeconds": "auto", "action": "Restart", "replaceStragglers": rng.random() < 0.5},
             {"afterSeconds": 60, "action": "Report"},
             {"afterSeconds": 600, "action": "Off"},
         ]
@@ -259,21 +286,22 @@ never; a job whose time to live is over is gone, and puppets know one storage.
 
 def edit_anything(sim: Simulation, rng: random.Random) -> None:
     """A few fields at once, as the API server would accept them."""
-    if sim.job().status.finished:
+    job = _some_job(sim, rng)
+    if sim.job(job).status.finished:
         return
     patch = {name: EDITS[name](rng) for name in rng.sample(sorted(EDITS), rng.randint(1, 3))}
-    _change_spec(sim, patch)
+    _change_spec(sim, patch, job)
 
 
-def _change_spec(sim: Simulation, patch: Manifest) -> None:
-    if accepted(sim, patch):
-        sim.cluster.update_job_spec(NAMESPACE, "digits", patch)
+def _change_spec(sim: Simulation, patch: Manifest, name: str = "digits") -> None:
+    if accepted(sim, patch, name):
+        sim.cluster.update_job_spec(NAMESPACE, name, patch)
 
 
-def accepted(sim: Simulation, patch: Manifest) -> bool:
+def accepted(sim: Simulation, patch: Manifest, name: str = "digits") -> bool:
     """Whether the API server would take this edit."""
-    spec = TrainJobSpec.model_validate(merge(sim.cluster.job(NAMESPACE, "digits")["spec"], patch))
-    return not validate_spec(spec, "digits")
+    spec = TrainJobSpec.model_validate(merge(sim.cluster.job(NAMESPACE, name)["spec"], patch))
+    return not validate_spec(spec, name)
 
 
 def foreign_pod(sim: Simulation, rng: random.Random) -> None:
@@ -392,6 +420,37 @@ def change_agent_clock(sim: Simulation, rng: random.Random) -> None:
         agent.clock_error = rng.choice([-3600.0, 0.0, 3600.0])
 
 
+def slow_rank(sim: Simulation, rng: random.Random) -> None:
+    """A rank keeps the others waiting, for a while or as long as its agent lives."""
+    agent = _some_agent(sim, rng)
+    if isinstance(agent, PuppetAgent):
+        agent.slow.add(rng.randrange(agent.processes))
+        sim.world.spawn(_later(rng.choice([2.0, 30.0, 1000.0]), agent.slow.clear))
+
+
+def replace_stragglers(sim: Simulation, rng: random.Random) -> None:
+    """Whoever is slow is to be replaced, and somebody is."""
+    _change_spec(sim, {"hang": {"action": "Restart", "replaceStragglers": True}}, _some_job(sim, rng))
+    slow_rank(sim, rng)
+
+
+def change_room(sim: Simulation, rng: random.Random) -> None:
+    """Nodes come, or are taken by others."""
+    if sim.world.capacity is not None:
+        sim.world.capacity = rng.choice([2, 4, 6])
+
+
+def create_other(sim: Simulation, rng: random.Random) -> None:
+    """A second job of the namespace; later it may be deleted."""
+    if OTHER in sim.world.trainings:
+        if rng.random() < 0.3 and len(sim.cluster.jobs()) > 1:
+            sim.cluster.remove_job(NAMESPACE, OTHER)
+        return
+    sim.cluster.create_job(other_job(rng))
+    training = sim.world.training(OTHER)
+    training.length, training.every = rng.choice([10, 60, 200, 400]), rng.choice([1, 1, 10])
+
+
 async def _later(delay_s: float, what: Callable[[], object]) -> None:
     await asyncio.sleep(delay_s)
     what()
@@ -436,8 +495,13 @@ BLOWS: dict[str, Blow] = {
         cut_link,
         strike_spare,
         wish_spares,
+        slow_rank,
+        replace_stragglers,
+        change_room,
     )
 }
+CROWDED: dict[str, Blow] = {"create_other": create_other}
+"""Blows of those runs in which two jobs share a namespace and its room."""
 
 
 def heal(sim: Simulation) -> None:
@@ -453,4 +517,7 @@ def heal(sim: Simulation) -> None:
         sim.world.restore_node(node)
     if sim.operator is None:
         sim.start_operator()
-    sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": False})
+    if sim.world.capacity is not None:
+        sim.world.capacity = max(4, sim.world.capacity)
+    for job in sim.cluster.jobs():
+        sim.cluster.update_job_spec(NAMESPACE, job["metadata"]["name"], {"suspend": False})

@@ -87,6 +87,8 @@ class PuppetAgent:
         self.lost_peers: set[int] = set()
         self.unreached_since = world.clock.monotonic()
         self.progress_at: tuple[int, float] = (-1, 0.0)
+        self.slow: set[int] = set()
+        """Local ranks that keep the others waiting."""
         self.clock_error = world.rng.uniform(-3.0, 3.0)
         self._seq = 0
         self._heard_at = world.clock.monotonic()
@@ -250,7 +252,21 @@ class PuppetAgent:
             **observed.of_attempt(seen, self.found_run),  # type: ignore[arg-type]
         }
         said["progress"] = self._progress(said["progress"])
+        if self.leader is not None and not self.quiet:
+            said["stragglers"] = self._stragglers()
         return said
+
+    def _stragglers(self) -> dict[str, Any] | None:
+        """Ranks that somebody made slow, as rank 0's agent finds them."""
+        if self.group is None:
+            return None
+        members = self.group.members.items()
+        slow = [index * self.processes + local for index, agent in members for local in getattr(agent, "slow", ())]
+        if not slow:
+            return None
+        shares = {"behind": 0.5, "data": 0.0, "compute": 0.9, "held": 0.0, "wait": 0.1}
+        ranks = [{"rank": rank, **shares} for rank in sorted(slow)]
+        return {"since": self.wall(), "message": f"ranks {slow} keep the others waiting", "ranks": ranks}
 
     def _progress(self, told: dict[str, Any] | None) -> dict[str, Any] | None:
         """With the world's time: the library asks the machine for it."""

@@ -19,15 +19,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from support.misfortunes import BLOWS, heal
+from support.misfortunes import BLOWS, CROWDED, heal
 from support.puppets import Training
 from support.simulation import FlakyCluster, RandomFaults, Simulation, manifest
 from support.virtual_time import EPOCH, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.core.moments import aware
 
-FAULTY_S = 60.0
-"""So long things break."""
+FAULTY_S, CROWDED_S = 60.0, 240.0
+"""So long things break, and where two jobs share the room: nobody makes any within half a minute."""
 PATIENCE_S = 900.0
 """So long after the last fault the job may take to end."""
 UNHEARD_S = 5.0
@@ -57,6 +57,8 @@ class Plan:
     lost_messages: float
     notice_s: float
     capacity: int | None
+    crowded: bool
+    """A second job comes, and there is no room for both."""
     blows: tuple[Struck, ...]
 
 
@@ -100,19 +102,30 @@ def plan_of(seed: int) -> Plan:
     spares = random.Random(f"spares {seed}").choice([0, 0, 1, 2])
     if spares and "runtime" not in spec:
         spec["runtime"] = {"spareWorkers": spares}
+    crowd = random.Random(f"crowd {seed}")
+    crowded = crowd.random() < 0.3
+    if crowded and "elastic" not in spec and "agent" not in spec.get("runtime", {}) and crowd.random() < 0.7:
+        waits = {"shrinkAfterSeconds": crowd.choice([0, 5]), "growAfterSeconds": crowd.choice([0, 10])}
+        spec["elastic"] = {"minWorkers": crowd.choice([1, 1, spec["workers"]]), "maxWorkers": 4, **waits}
+    names = sorted({**BLOWS, **(CROWDED if crowded else {})})
     blows, at, pause_s = [], 0.0, rng.choice([1.0, 4.0, 10.0])
-    while at < FAULTY_S:
-        at += rng.expovariate(1 / pause_s)
-        blows.append(Struck(round(at, 2), rng.choice(sorted(BLOWS)), rng.randrange(2**32)))
+    if crowded:
+        blows.append(Struck(round(crowd.uniform(0.0, 20.0), 2), "create_other", crowd.randrange(2**32)))
+    faulty_s = CROWDED_S if crowded else FAULTY_S
+    while at < faulty_s:
+        at += rng.expovariate(1 / pause_s) * faulty_s / FAULTY_S * (2.0 if crowded else 1.0)
+        blows.append(Struck(round(at, 2), rng.choice(names), rng.randrange(2**32)))
+    blows.sort(key=lambda struck: struck.at)
     return Plan(
         seed=seed,
         spec=spec,
-        length=rng.choice([1, 10, 60, 120]),
+        length=rng.choice([1, 10, 60, 120]) if not crowded else crowd.choice([60, 200, 400]),
         api_errors=rng.choice([0.0, 0.02, 0.1, 0.3]),
         late_requests=rng.choice([0.0, 0.05]),
         lost_messages=rng.choice([0.0, 0.02, 0.2]),
         notice_s=rng.choice([0.0, 0.1, 1.0]),
-        capacity=rng.choice([None, None, 4, 6]),
+        capacity=spec["workers"] + crowd.choice([0, 0, 1]) if crowded else rng.choice([None, None, 4, 6]),
+        crowded=crowded,
         blows=tuple(blows),
     )
 
@@ -142,8 +155,9 @@ async def _run(plan: Plan, ran: Ran) -> None:
             faults.on, sim.cluster.late_rate, sim.network_loss = False, 0.0, 0.0
             heal(sim)
             say(ran, "nothing breaks any more")
-            job = await sim.until_finished(within_s=PATIENCE_S)
-            _check_end(job, sim.world.training("digits"))
+            for name in sorted(job["metadata"]["name"] for job in sim.cluster.jobs()):
+                job = await sim.until_finished(name, within_s=PATIENCE_S)
+                _check_end(job, sim.world.training(name))
             await _stays_finished(sim)
         finally:
             telling.cancel()
@@ -172,8 +186,8 @@ async def _strike(sim: Simulation, plan: Plan, ran: Ran) -> None:
         sim.checker.raise_failure()
         say(ran, f"BLOW {struck.blow}")
         ran.faults += 1
-        BLOWS[struck.blow](sim, random.Random(struck.seed))
-    await asyncio.sleep(max(0.0, FAULTY_S - loop.time()))
+        (BLOWS | CROWDED)[struck.blow](sim, random.Random(struck.seed))
+    await asyncio.sleep(max(0.0, (CROWDED_S if plan.crowded else FAULTY_S) - loop.time()))
 
 
 def say(ran: Ran, text: str) -> None:
@@ -207,17 +221,21 @@ async def _tell(sim: Simulation, ran: Ran) -> None:
 
 async def _stays_finished(sim: Simulation) -> None:
     """Terminal, and quiet: no new attempt, no pod that still runs, no writes but the clean-up's."""
-    number = sim.job().status.attempt.number if sim.job().status.attempt else 0
+    names = [job["metadata"]["name"] for job in sim.cluster.jobs()]
+    numbers = {name: _number(sim.job(name)) for name in names}
     await asyncio.sleep(120.0)
     sim.checker.raise_failure()
-    attempt = sim.job().status.attempt
-    assert (attempt.number if attempt else 0) == number
+    assert {name: _number(sim.job(name)) for name in names} == numbers
     running = [
         pod["metadata"]["name"]
         for pod in sim.cluster.pods()
         if pod["status"]["phase"] in ("Pending", "Running") and "ownerReferences" in pod["metadata"]
     ]
     assert not running, f"still there after the end: {running}"
+
+
+def _number(job: TrainJob) -> int:
+    return job.status.attempt.number if job.status.attempt else 0
 
 
 # --- A failing plan ---------------------------------------------------------------------------------------------------
@@ -255,7 +273,7 @@ def tale(ran: Ran) -> str:
     lines = [
         f"seed {plan.seed} (again: TRAINJOB_SIM_SEED={plan.seed}): {ran.failure}",
         f"  spec {plan.spec}; length {plan.length}; API errors {plan.api_errors}, late {plan.late_requests}, lost "
-        f"messages {plan.lost_messages}, notice {plan.notice_s} s, capacity {plan.capacity}",
+        f"messages {plan.lost_messages}, notice {plan.notice_s} s, capacity {plan.capacity}, crowded {plan.crowded}",
         f"  blows: {', '.join(f'{struck.blow} at {struck.at}' for struck in plan.blows) or 'none'}",
         *(f"  {line}" for line in ran.timeline[-120:]),
     ]
