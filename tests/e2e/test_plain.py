@@ -22,6 +22,10 @@ TORCHRUN = ("python", "-m", "torch.distributed.run")
 """What the program torchrun is; images that bring torch as files alone lack that name."""
 
 
+RENDEZVOUS = pytest.mark.parametrize("backend", [(), ("--rdzv_backend=c10d",)], ids=["static", "c10d"])
+"""As it is by default, and as examples for Kubeflow write it, which leave the endpoint to the environment."""
+
+
 def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
     """One rank fails once: the group is made anew, and the script finds its own checkpoint."""
     gated.start("plain", namespace, command=("python", *SCRIPT, "--fail-at", "3"), spec=PLAIN)
@@ -49,9 +53,10 @@ def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
     assert "this failure is on purpose" in e2e.logs("plain-1", namespace), "the pod of the first cause keeps its log"
 
 
-def test_torchrun_in_plain_mode(namespace: str) -> None:
+@RENDEZVOUS
+def test_torchrun_in_plain_mode(namespace: str, backend: tuple[str, ...]) -> None:
     """torchrun finds the other node in its environment."""
-    gated.start("plain", namespace, command=(*TORCHRUN, "--nproc-per-node=2", *SCRIPT), spec=PLAIN)
+    gated.start("plain", namespace, command=(*TORCHRUN, *backend, "--nproc-per-node=2", *SCRIPT), spec=PLAIN)
     e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
     text = gated.said("plain", namespace)
     # Two processes write to one log: their lines may run together.
@@ -64,9 +69,10 @@ def test_torchrun_in_plain_mode(namespace: str) -> None:
     assert "step 5 done" in text
 
 
-def test_torchrun_under_the_agent(namespace: str) -> None:
+@RENDEZVOUS
+def test_torchrun_under_the_agent(namespace: str, backend: tuple[str, ...]) -> None:
     """It is started once a pod, and its ranks report, save and are restarted as any others."""
-    train = (*TORCHRUN, "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
+    train = (*TORCHRUN, *backend, "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
     e2e.apply(e2e.training_job("digits", namespace, command=train, spec={"checkpoint": {"keep": 1}}))
     e2e.wait_for_step("digits", namespace, 90, within_s=240)
     before = e2e.uids("digits", namespace)
