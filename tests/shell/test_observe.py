@@ -595,3 +595,35 @@ def test_the_last_word_of_a_member_whose_pod_is_gone_is_seen() -> None:
         assert [rank["kind"] for rank in seen.parted[1].ranks] == [contract.END_EXCEPTION]
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [(cordoned, "its node node-2 is cordoned"), (lambda cluster: None, None)], ids=["drained", "-"]
+)
+def test_the_node_of_a_member_that_was_seen_to_go_tells_whether_it_was_taken_away(
+    change: Any, told: str | None
+) -> None:
+    """A drain without evictions deletes pods; their events are not asked for."""
+
+    async def main() -> None:
+        cluster = MemoryCluster(VirtualClock())
+        job = stored_job(cluster)
+        attempt = {"number": 1, "state": "Running", "startedAt": EPOCH.isoformat(), "members": "1", "workers": 1}
+        status = {"slots": "1", "attempt": {**attempt, "worldSize": 1, "cause": "Started"}}
+        await cluster.patch_job_status(*job.key, job.metadata.resource_version, status)
+        cluster.add_node("node-2")
+        change(cluster)
+        job = TrainJob.model_validate(cluster.job(*job.key))
+        asked: list[str] = []
+
+        async def note(call: Call, moment: Moment) -> None:
+            asked.append(call.verb)
+
+        cluster.faults = note
+        went = {1: PodView(slot=1, name="digits-1", uid="u1", node="node-2", phase=PodPhase.RUNNING)}
+        sight, _ = await read(cluster, job, went={"digits-1"})
+        seen = await complete(cluster, replace(sight, went=went), silent, EPOCH, EPOCH + timedelta(seconds=90))
+        assert seen.disruptions == ({1: told} if told else {})
+        assert "list_pod_events" not in asked and "get_node" in asked
+
+    run_virtual(main())

@@ -86,7 +86,7 @@ def test_a_job_that_reports_costs_seven_calls_a_minute() -> None:
 
 @pytest.mark.parametrize(("fault", "most"), [("rank", 6), ("pod", 8)])
 def test_a_recovery_costs_few_calls_and_its_pods(fault: str, most: int) -> None:
-    """A pod that went costs two more: its events (was it taken away?), and the list before another is made."""
+    """A pod that went costs two more: its node (was it taken away?), and the list before another is made."""
 
     async def main() -> None:
         async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
@@ -103,6 +103,21 @@ def test_a_recovery_costs_few_calls_and_its_pods(fault: str, most: int) -> None:
             pods = calls(sim)["create_pod"] + calls(sim)["delete_pod"]
             assert pods == (fault == "pod")
             assert sum(calls(sim).values()) <= most + pods, calls(sim)
+
+    run_virtual(main())
+
+
+def test_the_service_is_read_once_however_long_a_lost_pods_successor_takes() -> None:
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
+            sim.cluster.create_job(manifest(workers=4))
+            await sim.until_training()
+            await asyncio.sleep(120.0)
+            sim.calls.clear()
+            sim.world.pace.start = (30.0, 30.0)
+            sim.world.lose_pod(sim.agent(1))
+            await sim.until_training(attempt=2)
+            assert calls(sim)["get_service"] == calls(sim)["list_pods"] == 1
 
     run_virtual(main())
 

@@ -20,7 +20,7 @@ from trainjob_operator.cluster import JobKey, Manifest, Seen
 from trainjob_operator.core.model import PodView, ServiceView
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.departed import Departed
-from trainjob_operator.loop.observe import Sight, in_order
+from trainjob_operator.loop.observe import Served, Sight, in_order
 from trainjob_operator.manifests import pod_view_of, read_job
 
 READ_AGAIN_S = 7200.0
@@ -224,6 +224,13 @@ class Known:
             service_age_s=0.0 if finished else age,
             went=self._went(job, pods),
         )
+
+    def service(self, key: JobKey, now: float) -> Served | None:
+        """Its Service, where that need not be read again for its own sake."""
+        entry = self._entries.get(key)
+        if entry is None or entry.service is None or not entry.service.owned or entry.service_read_at is None:
+            return None
+        return Served(entry.service, now - entry.service_read_at)
 
     def _went(self, job: TrainJob, pods: Iterable[PodView]) -> Mapping[int, PodView]:
         there = {pod.name for pod in pods}

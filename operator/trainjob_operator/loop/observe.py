@@ -38,6 +38,14 @@ Views = Callable[[JobKey], Mapping[str, AgentView]]
 """What a job's agents last said, by pod UID."""
 
 
+@dataclass(frozen=True)
+class Served:
+    """A job's Service, and how long ago it was read."""
+
+    service: ServiceView | None
+    age_s: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sight:
     """A job and its children, before agents, events and nodes are asked about them."""
@@ -75,20 +83,30 @@ async def observe(
 
 
 async def read(
-    cluster: Cluster, job: TrainJob, taken: Collection[str] = (), went: Collection[str] = ()
+    cluster: Cluster,
+    job: TrainJob,
+    taken: Collection[str] = (),
+    went: Collection[str] = (),
+    served: Served | None = None,
 ) -> tuple[Sight, list[Manifest] | None]:
     """The job's pods and its Service; and the pods as the list has them, None: there are others too, which no watch
-    tells of. `taken`: names that creates found taken; `went`: names of pods that were deleted. Raises any ClusterError.
+    tells of. `taken`: names that creates found taken; `went`: names of pods that were deleted; `served`: the Service as
+    it was read before, None: it is read now. Raises any ClusterError.
 
     If the job is the same after this (`confirm`, or a write that is bound to its resourceVersion), each of these pods
     was created before this status was written or under it, and one whose slot is missing is missing for good. Without
     that, a change of leadership (the old leader's last write still on its way) could have a fresh pod taken for a
     left-over.
     """
-    manifests, service = await asyncio.gather(cluster.list_pods(*job.key), read_service(cluster, job))
+    if served is None:
+        manifests, service = await asyncio.gather(cluster.list_pods(*job.key), read_service(cluster, job))
+        served = Served(service)
+    else:
+        manifests = await cluster.list_pods(*job.key)
     others = await _unlabelled(cluster, job, manifests, taken, went)
     pods = in_order(pod_view(manifest, job) for manifest in (*manifests, *others))
-    return Sight(job=job, pods=pods, service=service, read=True), None if others else manifests
+    sight = Sight(job=job, pods=pods, service=served.service, service_age_s=served.age_s, read=True)
+    return sight, None if others else manifests
 
 
 async def confirm(cluster: Cluster, job: TrainJob) -> None:
@@ -256,8 +274,8 @@ async def _on_their_nodes(
 async def _disruptions(
     cluster: Cluster, job: TrainJob, there: Collection[int], went: Mapping[int, PodView]
 ) -> dict[int, str]:
-    """Of members of the running attempt whose pods are gone: what they told last, else what events and their nodes
-    still tell.
+    """Of members of the running attempt whose pods are gone: what they told last, else what their nodes still tell,
+    and of those whose last state nobody has seen, events.
     """
     attempt = job.status.attempt
     if attempt is None or attempt.state != "Running":
@@ -266,16 +284,20 @@ async def _disruptions(
     gone = [slot for slot in parse_slots(attempt.members) if slot not in there and slot not in words]
 
     async def told(slot: int) -> str | None:
+        if slot in went:
+            # Who takes a pod away marks it; a drain that deletes it instead has cordoned its node.
+            return await taken_from(went[slot].node)
         try:
             events = await cluster.list_pod_events(job.metadata.namespace, pod_name(job.metadata.name, slot))
         except (Rejected, Unavailable):
             return None
         taken, name = disruption_in(events, attempt.started_at), node_in(events)
-        if taken is not None or name is None:
-            return taken
         # An API eviction leaves no event of its own; who drains a node has cordoned it.
-        node = await _node(cluster, name)
-        return None if node is UNKNOWN else why_taken(name, node)
+        return taken if taken is not None else await taken_from(name)
+
+    async def taken_from(name: str | None) -> str | None:
+        node = UNKNOWN if name is None else await _node(cluster, name)
+        return None if name is None or node is UNKNOWN else why_taken(name, node)
 
     asked = gone[:EVENTS_OF_PODS]
     texts = zip(asked, await asyncio.gather(*(told(slot) for slot in asked)), strict=True)

@@ -322,7 +322,8 @@ class Reconciler:
             job = self._known.job(key) if self._known.is_listed(key) else None
             job = job or read_job(await self._cluster.get_job(*key))
             taken, went = self._creates[key].taken, self._known.went(key)
-            sight, listed = await read(self._cluster, job, taken, went)
+            served = self._known.service(key, self._clock.monotonic())
+            sight, listed = await read(self._cluster, job, taken, went, served)
             if listed is not None:
                 reading.take(sight, listed, self._clock.monotonic())
         return self._known.with_departed(sight)
