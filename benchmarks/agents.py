@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import multiprocessing.connection
-import resource
 import selectors
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -32,11 +32,14 @@ CALLS = 10
 
 
 def measure(rounds: int) -> list[Figure]:
-    """CPU milliseconds of the agent; every round joins, reports and saves."""
+    """CPU milliseconds of the agent; every round joins, reports and saves. Memory is that of another join, whose every
+    allocation is counted.
+    """
     samples: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
     for _ in range(rounds):
         for name, values in asyncio.run(_round()).items():
             samples[name] += values
+        samples["join_mib"].append(asyncio.run(_round(counts_memory=True))["join_mib"][0])
     at = f"{WORKERS}x{PROCESSES}"
     return [
         Figure(f"agent_join_{at}", "ms", samples["join_ms"]),
@@ -97,7 +100,7 @@ def _members(ends: list[socket.socket], orders: multiprocessing.connection.Conne
                 return
 
 
-async def _round() -> dict[str, list[float]]:
+async def _round(counts_memory: bool = False) -> dict[str, list[float]]:
     loop, pairs = asyncio.get_running_loop(), [socket.socketpair() for _ in range(WORKERS - 1)]
     orders, ordered = multiprocessing.Pipe()
     members = multiprocessing.get_context("fork").Process(target=_members, args=([b for _, b in pairs], ordered))
@@ -123,11 +126,11 @@ async def _round() -> dict[str, list[float]]:
         leader.attach(index, connection)
     everyone = list(leader._links._links.values())
 
-    async def step(frames: list[bytes], own_word: Callable[[], Any], answer: type) -> tuple[float, int]:
-        """CPU milliseconds from the members' word to the end of the answer's way out, and how memory grew. Of the
-        loop's thread: it takes what comes while another one still hands out what the members are to say.
+    async def step(frames: list[bytes], own_word: Callable[[], Any], answer: type) -> float:
+        """CPU milliseconds from the members' word to the end of the answer's way out. Of the loop's thread: it takes
+        what comes while another one still hands out what the members are to say.
         """
-        before, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()
+        cpu = time.thread_time()
         sending = loop.run_in_executor(None, orders.send, frames)
         own_word()
         while not told or type(told[-1]) is not answer:
@@ -137,13 +140,17 @@ async def _round() -> dict[str, list[float]]:
         for connection in everyone:
             await connection.drained()
         await sending
-        return (time.thread_time() - cpu) * 1000, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return (time.thread_time() - cpu) * 1000
 
     out: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
     (frames,) = _said("join", 0)
-    spent, grown = await step(frames, lambda: leader.take(0, Join("10.0.0.1:0")), Joined)
+    if counts_memory:
+        tracemalloc.start()
+    spent = await step(frames, lambda: leader.take(0, Join("10.0.0.1:0")), Joined)
+    if counts_memory:
+        out["join_mib"].append(tracemalloc.get_traced_memory()[1] / 2**20)
+        tracemalloc.stop()
     out["join_ms"].append(spent)
-    out["join_mib"].append(grown / 1024)
     for n in range(1, CALLS + 1):
         what = "save" if n == CALLS else "report"
         mode = contract.UPLOAD_ASYNC if what == "save" else None
@@ -153,7 +160,7 @@ async def _round() -> dict[str, list[float]]:
             words = [(mine, Stage), (_staged(n, 0), Persist), (Persisted(n), Release)]
         spent = 0.0
         for frames, (word, answer) in zip(_said(what, n), words, strict=True):
-            spent += (await step(frames, lambda word=word: leader.take(0, word), answer))[0]
+            spent += await step(frames, lambda word=word: leader.take(0, word), answer)
         out[f"{what}_ms"].append(spent)
     leader.close()
     for connection in everyone:
