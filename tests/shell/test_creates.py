@@ -179,3 +179,23 @@ def test_a_write_that_was_refused_leaves_no_create_unanswered() -> None:
         raise Conflict("somebody wrote first")
     look = Observed(job=make_job(), pods=(), service=None)
     assert creates.seen(look, 100.0, T0).creates_land_until is None
+
+
+def test_a_pod_that_comes_while_a_read_is_under_way_is_not_lost() -> None:
+    """That there is no such pod is slow to arrive, and older than the pod, of which the watch has told meanwhile."""
+
+    async def main() -> None:
+        async with Simulation(cluster_type=LateCreate) as sim:
+            sim.cluster.late = "digits-1"
+
+            async def slow(call: Call, moment: Moment) -> None:
+                if call.verb == "get_pod" and moment is Moment.AFTER:
+                    await asyncio.sleep(5.0)
+
+            sim.on_call = slow
+            sim.cluster.create_job(manifest(workers=2, runtime={"agent": "Disabled"}))
+            job = await sim.until_finished()
+            assert job.status.holds("Complete") and job.status.attempt is not None and job.status.attempt.number == 1
+            assert job.status.failures.counted == 0
+
+    run_virtual(main())

@@ -408,6 +408,25 @@ def test_what_was_told_of_a_pod_counts_though_a_read_shows_first_that_it_is_gone
     assert bench.known.went(KEY) == set(), "that it was deleted is not told: it may have lost its label"
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_pod_that_came_while_a_list_was_under_way_is_not_taken_for_gone(gone: bool) -> None:
+    """The list was made before it, and arrives after the watch has told of it."""
+    bench = Bench("0-1")
+    bench.job = running(bench, "0-1")
+    stays = bench.pod()
+    bench.began(stays)
+    with bench.known.reading(KEY) as reading:
+        listed = bench.read(stays)
+        came = bench.pod("digits-1")
+        bench.tell(came)
+        if gone:
+            bench.tell(came, gone=True)
+        reading.take(*listed, 0.0)
+        sight = bench.known.with_departed(reading.with_told(listed[0]))
+    assert [pod.name for pod in sight.pods] == ["digits-0", "digits-1"][: 2 - gone]
+    assert list(sight.went) == [1] * gone
+
+
 def test_a_disruption_that_was_taken_back_before_the_pod_was_gone_is_none() -> None:
     bench = Bench("0")
     bench.job = running(bench, "0")

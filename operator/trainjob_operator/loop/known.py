@@ -330,6 +330,15 @@ class Reading:
     def __exit__(self, *_: object) -> None:
         self._known._end(self)
 
+    def with_told(self, sight: Sight) -> Sight:
+        """What was read, with the pods that came meanwhile: the list may be older than they are, and whoever is not in
+        it would be taken for gone.
+        """
+        there, name = {pod.uid for pod in sight.pods}, self.key[1]
+        came = {pod["metadata"]["uid"]: pod for pod in self.told}
+        views = [pod_view_of(came[uid], name, sight.job.metadata.uid) for uid in came.keys() - there - self.gone]
+        return replace(sight, pods=in_order((*sight.pods, *views))) if views else sight
+
     def take(self, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
         """What was read is known from now on, together with what was told meanwhile."""
         self._known._take(self, sight, manifests, now)

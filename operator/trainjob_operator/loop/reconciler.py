@@ -326,6 +326,7 @@ class Reconciler:
             sight, listed = await read(self._cluster, job, taken, went, served)
             if listed is not None:
                 reading.take(sight, listed, self._clock.monotonic())
+            sight = reading.with_told(sight)
         return self._known.with_departed(sight)
 
     async def _with_service(self, key: JobKey, sight: Sight) -> Sight:
