@@ -129,8 +129,8 @@ MUTANTS = (
     Mutant(
         "a node that is cordoned says nothing of a pod that is gone",
         FOLDER + "**/observe.py",
-        "        if taken is not None or name is None:\n",
-        "        if True:\n",
+        "        return taken if taken is not None else await taken_from(name)\n",
+        "        return taken\n",
         "tests/shell/test_observe.py::test_a_member_that_was_evicted_while_nobody_looked_was_taken_away",
     ),
     Mutant(
@@ -237,5 +237,12 @@ MUTANTS = (
         "            sight = reading.with_told(sight)\n",
         "",
         "tests/shell/test_creates.py::test_a_pod_that_comes_while_a_read_is_under_way_is_not_lost",
+    ),
+    Mutant(
+        "a node that is cordoned says nothing of a pod that was seen to go",
+        FOLDER + "**/observe.py",
+        "            return await taken_from(went[slot].node)\n",
+        "            return None\n",
+        "tests/shell/test_observe.py::test_the_node_of_a_member_that_was_seen_to_go_tells_whether_it_was_taken_away",
     ),
 )
