@@ -38,6 +38,7 @@ def test_help_of_a_command_stands_on_either_side(capsys: pytest.CaptureFixture[s
     ("words", "said", "next_step"),
     [
         (["fly"], "there is no command `tj fly`", "`tj --help`"),
+        (["versoin"], "there is no command `tj versoin`; did you mean `tj --version`?", "`tj --help`"),
         (["rum", "x.py"], "there is no command `tj rum`; did you mean", "`tj --help`"),
         (["rum"], "`tj run`", "`tj --help`"),
         (["help"], "did you mean `tj --help`?", "`tj --help`"),

@@ -5,6 +5,7 @@ nothing else.
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainjob.cli import slips
@@ -45,16 +46,17 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, argparse._SubParsersAction) or value in (action.choices or ()):
             super()._check_value(action, value)
             return
-        instead = slips.COMMANDS.get(self.prog, {}).get(value)
-        near = (
-            [instead]
-            if instead and (instead in (action.choices or ()) or instead.startswith("-"))
-            else nearest(str(value), sorted(action.choices or ()), 2)
-        )
+        others = slips.COMMANDS.get(self.prog, {})
+        near = nearest(str(value), sorted(action.choices or ()), 2)
+        # Another tool's word, misspelt too, where none of ours is near.
+        meant = next(iter(get_close_matches(str(value), others, 1, cutoff=0.75)), None)
+        instead = others.get(str(meant))
+        if instead and (meant == value or not near) and (instead in (action.choices or ()) or instead.startswith("-")):
+            near = [instead]
         if not near and self.prog in slips.OF_A_JOB:
-            meant = f"{slips.OF_A_JOB[self.prog]} {value}"
+            of_a_job = f"{slips.OF_A_JOB[self.prog]} {value}"
             raise CommandError(
-                f"there is no command `{self.prog} {value}`; if {value} is a job: `{meant}`",
+                f"there is no command `{self.prog} {value}`; if {value} is a job: `{of_a_job}`",
                 next_step=f"`{self.prog} --help` shows the commands",
                 code=CLI_USAGE,
             )

@@ -174,6 +174,12 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
             "With the start method spawn, what starts the training must stand below `if __name__ == '__main__':`; "
             "num_workers=0 shows other errors where they are"
         )
+    if "pickle" in said and ("popen_spawn" in said or "popen_forkserver" in said):
+        return (
+            "What a process that starts with spawn gets must be picklable (of a DataLoader the data set, collate_fn "
+            "and worker_init_fn): define them at the top of a module, not in a function, or use the start method fork "
+            "({where})"
+        )
     if "in loading state_dict" in said:
         return (
             "Fix {where}: load what was saved through prepare_model() into a model of the same class; of one saved "
