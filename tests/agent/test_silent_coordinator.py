@@ -5,6 +5,7 @@ address is found after one poll.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.patience import HANG_S
 from trainjob.agent import config
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control import sync
-from trainjob.agent.control.http_post import SILENT_S, PostConnection
+from trainjob.agent.control.http_post import SILENT_S, PostConnection, PostError
 from trainjob.agent.control.sync import Sync
 from trainjob_api import contract
 
@@ -89,6 +90,43 @@ def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: p
         return leaders.silent
 
     assert asyncio.run(run()) == 1, "one poll was spent on it"
+
+
+@pytest.mark.parametrize("urgent", [False, True], ids=["polling", "leaving"])
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_ends_while_the_agent_stops_is_no_fault(tmp_path: Path, turns: int, urgent: bool) -> None:
+    """The launcher of a local job goes when its agents are told to: nobody waits for the answer any more."""
+    faults: list[object] = []
+
+    def fault(_: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        if isinstance(context.get("exception"), PostError):  # others are the server's of this test
+            faults.append(context)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(fault)
+        leaders = Leaders()
+        server = await asyncio.start_server(leaders.serve, "127.0.0.1")
+        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
+        task = asyncio.create_task(talking.run())
+        await asyncio.wait_for(leaders.asked.wait(), HANG_S)
+        if urgent:
+            talking.changed(urgent=True)
+        else:
+            talking._connections[0].connection_lost(None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        talking.close()
+        await asyncio.wait({task})
+        server.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        del task, talking
+        gc.collect()
+
+    asyncio.run(run())
+    assert faults == []
 
 
 def test_small_changes_open_no_connection_more_to_a_coordinator_that_is_slow(

@@ -140,6 +140,7 @@ class Sync:
         """One request, until its answer or until something urgent supersedes it. False: no answer."""
         self._last_post = asyncio.get_running_loop().time()
         request = asyncio.ensure_future(self._post())
+        request.add_done_callback(_heard)
         news = asyncio.ensure_future(self._urgent.wait())
         try:
             await asyncio.wait(
@@ -252,6 +253,12 @@ class Sync:
         if trouble.kind not in self._troubles:
             self._troubles.add(trouble.kind)
             self._say(f"{trouble.sentence}; training continues, trying again")
+
+
+def _heard(request: asyncio.Task[Dict[str, Any]]) -> None:
+    """An error that comes when nobody waits for the answer any more (the agent stops) is no fault of the agent's."""
+    if not request.cancelled():
+        request.exception()
 
 
 def _pace_s(told: object) -> float:
