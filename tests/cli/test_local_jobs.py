@@ -264,6 +264,18 @@ def test_a_folder_that_is_not_there_is_told_in_a_sentence(here: Shell, words: li
     assert here.tj("rm", "digits", "--yes").code == contract.CLI_OK and records.find_all() == ([], [])
 
 
+@pytest.mark.parametrize(("outcome", "phase"), [("Stopped", "Suspended"), (None, "Running")], ids=["stopped", "killed"])
+def test_a_job_that_is_over_is_not_shown_as_its_launcher_saw_it_last(
+    here: Shell, outcome: str | None, phase: str
+) -> None:
+    workers = {"ready": 2, "desired": 2}
+    remember(here, outcome=outcome, job=document({"status": {"phase": phase, "workers": workers}}))
+    shown = here.tj("status", "digits").out.splitlines()
+    word = outcome or "Killed"
+    assert shown[0].split()[-1] == word and shown[1].split()[0] == word
+    assert phase not in " ".join(shown[:3]) and "2/2 workers" not in shown[1]
+
+
 def test_a_name_is_nothing_for_list_and_one_of_two_ways_for_rm(here: Shell) -> None:
     remember(here)
     refused = here.tj("list", "digits")

@@ -31,6 +31,8 @@ class Moment:
     ascii_only: bool = False
     last: bool = False
     """Nothing is drawn after it: an age would go stale."""
+    phase: str | None = None
+    """A word in place of the status's, from who knows more: a launcher that was killed wrote no status."""
 
 
 def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
@@ -60,8 +62,8 @@ def state(job: TrainJob, moment: Moment) -> str:
     status, most = job.status, job.spec.failure_policy.max_failures
     attempt = status.attempt
     used = status.failures.counted
-    parts = [status.phase or "Starting"]
-    if not status.finished:
+    parts = [moment.phase or status.phase or "Starting"]
+    if not status.finished and moment.phase is None:
         parts.append(f"{status.workers.ready}/{status.workers.desired or job.spec.workers} workers")
         if status.workers.spares is not None:
             parts.append(f"{status.workers.spares} spares")

@@ -30,7 +30,8 @@ def status(args: argparse.Namespace) -> int:
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
-        moment = Moment(now=now, started=now - took, ascii_only=not unicode)
+        phase = None if state in (records.RUNNING, job.status.phase) else state
+        moment = Moment(now=now, started=now - took, ascii_only=not unicode, phase=phase)
         lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
