@@ -3,9 +3,7 @@
 import os
 import time
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 
 def monitor():
@@ -20,10 +18,4 @@ def monitor():
 
 
 monitor()
-net = Net()
-if checkpoint := trainjob.get_checkpoint():
-    net.load(checkpoint.to_dict())
-for step in range(net.done, STEPS):
-    loss = net.train_step(step)
-    trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-net.finish()
+train(Net())

@@ -3,20 +3,12 @@
 import os
 import threading
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 threading.Thread(target=threading.Event().wait).start()  # this is the one that hangs
 
 try:
-    net = Net()
-    if checkpoint := trainjob.get_checkpoint():
-        net.load(checkpoint.to_dict())
-    for step in range(net.done, STEPS):
-        loss = net.train_step(step)
-        trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-    net.finish()
+    train(Net())
 except BaseException:
     import traceback
 

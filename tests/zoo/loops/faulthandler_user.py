@@ -6,9 +6,7 @@ import os
 import signal
 import warnings
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 crashes = open(f"crashes-{os.environ['RANK']}.txt", "w")
 faulthandler.enable(crashes, all_threads=True)
@@ -19,11 +17,5 @@ faulthandler.dump_traceback_later(60, exit=True)
 warnings.simplefilter("error")
 gc.disable()
 
-net = Net()
-if checkpoint := trainjob.get_checkpoint():
-    net.load(checkpoint.to_dict())
-for step in range(net.done, STEPS):
-    loss = net.train_step(step)
-    trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-net.finish()
+train(Net())
 faulthandler.cancel_dump_traceback_later()

@@ -4,9 +4,7 @@ import os
 import threading
 import time
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 over = threading.Event()
 
@@ -23,13 +21,7 @@ def fork():
 forking = threading.Thread(target=fork)
 forking.start()
 try:
-    net = Net()
-    if checkpoint := trainjob.get_checkpoint():
-        net.load(checkpoint.to_dict())
-    for step in range(net.done, STEPS):
-        loss = net.train_step(step)
-        trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-    net.finish()
+    train(Net())
 finally:
     over.set()
     forking.join()

@@ -3,9 +3,7 @@
 import os
 import subprocess
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 local_rank = int(os.environ["LOCAL_RANK"])
@@ -17,9 +15,4 @@ for name in list(os.environ):
         if name == "TRAINJOB_ATTEMPT":
             os.environ[name] = kept
 subprocess.run(["env"], stdout=subprocess.DEVNULL, check=True)
-if checkpoint := trainjob.get_checkpoint():
-    net.load(checkpoint.to_dict())
-for step in range(net.done, STEPS):
-    loss = net.train_step(step)
-    trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-net.finish()
+train(net)

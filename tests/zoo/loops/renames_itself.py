@@ -6,9 +6,7 @@ import ctypes
 import os
 import time
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 
 def rename():
@@ -28,9 +26,4 @@ if os.fork() == 0:
         time.sleep(600)
     os._exit(0)
 os.wait()
-if checkpoint := trainjob.get_checkpoint():
-    net.load(checkpoint.to_dict())
-for step in range(net.done, STEPS):
-    loss = net.train_step(step)
-    trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-net.finish()
+train(net)

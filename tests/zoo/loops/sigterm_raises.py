@@ -4,9 +4,7 @@ import signal
 import sys
 import time
 
-from tiny import STEPS, Net
-
-import trainjob
+from tiny import Net, train
 
 
 def leave(number, frame):
@@ -17,12 +15,7 @@ def main():
     signal.signal(signal.SIGTERM, leave)
     net = Net()
     try:
-        if checkpoint := trainjob.get_checkpoint():
-            net.load(checkpoint.to_dict())
-        for step in range(net.done, STEPS):
-            loss = net.train_step(step)
-            trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
-        net.finish()
+        train(net)
     finally:
         time.sleep(0.05)
         print("closing the data set", file=sys.stderr)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 
+import trainjob
 from support import faults
 
 STEPS = 8
@@ -63,3 +64,13 @@ class Net(Model):
     def finish(self) -> None:
         """Training is over: what came out."""
         _note(f"final-{self._rank}", f"{self.done} {float(self.weight).hex()}")
+
+
+def train(net: Net) -> None:
+    """Resumes and trains as most scripts do: for loops that are odd elsewhere."""
+    if checkpoint := trainjob.get_checkpoint():
+        net.load(checkpoint.to_dict())
+    for step in range(net.done, STEPS):
+        loss = net.train_step(step)
+        trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_dict(net.state()), step=step + 1)
+    net.finish()
