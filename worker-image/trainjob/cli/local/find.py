@@ -6,6 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records import layout
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
@@ -85,6 +87,19 @@ def job_of(record: Record) -> TrainJob | None:
         return TrainJob.model_validate(dict(record.job)) if record.job else None
     except ValidationError:
         return None
+
+
+def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
+    """Its id. Of a job whose launcher was killed as storage has it: its workers stored what they held after that."""
+    told = job.status.checkpoint.latest if job is not None else None
+    if record.state == records.KILLED and record.folder is not None and os.path.isdir(record.folder):
+        try:
+            stored = catalogue.list_checkpoints(catalogue.open_store(record.folder))
+        except StoreError:
+            stored = []
+        if stored:
+            return str(stored[-1].id)
+    return None if told is None else told.id
 
 
 def size(folder: str | None) -> int | None:

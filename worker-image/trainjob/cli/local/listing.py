@@ -85,7 +85,6 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
     """The cells of a job."""
     job = find.job_of(record)
     progress = job.status.progress if job else None
-    latest = job.status.checkpoint.latest if job else None
     step, total = (progress.step, progress.total_steps) if progress else (None, None)
     state = record.state
     over = record.ended or (now if state == records.RUNNING else None)
@@ -93,7 +92,7 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
         record.name,
         state,
         "" if step is None else str(step) if total is None else f"{step}/{total}",
-        "" if latest is None else latest.id,
+        find.newest_checkpoint(record, job) or "",
         f"{wording.age(record.started, now)} ago",
         wording.duration(over - record.started) if over else "",
         "" if record.folder is None else _short(record.folder.rsplit("/", 2)[0]),

@@ -37,6 +37,9 @@ def status(args: argparse.Namespace) -> int:
     gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
     storage = f"{record.folder}{gone}" if record.folder else "none"
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
+    newest, told = find.newest_checkpoint(record, job), job.status.checkpoint.latest if job is not None else None
+    if newest is not None and (told is None or told.id != newest):
+        facts.append(("newest", f"checkpoint {newest}, stored after the launcher was killed"))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
     kept = output.pieces(record.output)
