@@ -13,7 +13,8 @@ from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
 from support.virtual_time import EPOCH
 from trainjob_operator.cluster import Manifest, Seen
 from trainjob_operator.core.model import ServiceView
-from trainjob_operator.loop.known import READ_AGAIN_S, Known
+from trainjob_operator.loop.known import Known
+from trainjob_operator.loop.known_job import READ_AGAIN_S
 from trainjob_operator.loop.observe import Sight, in_order
 from trainjob_operator.manifests import UnreadableJob, pod_view, read_job
 from trainjob_operator.memory import MemoryCluster

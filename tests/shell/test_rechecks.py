@@ -143,7 +143,7 @@ def test_a_notice_that_is_taken_back_while_nobody_watches_is_forgotten() -> None
         where = PodView(slot=0, name="works-0", uid="uid", phase=PodPhase.RUNNING, node="node-1")
 
         def noticed() -> bool:
-            return stand.reconciler._leaving.with_notices((where,))[0].notice is not None
+            return stand.reconciler._remembered.leaving.with_notices((where,))[0].notice is not None
 
         stand.cluster.add_node("node-1")
         stand.cluster.taint_node("node-1", "karpenter.sh/disrupted")

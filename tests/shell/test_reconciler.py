@@ -15,7 +15,7 @@ from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, Unavailable
 from trainjob_operator.core.model import Installation
-from trainjob_operator.loop import creates
+from trainjob_operator.loop import creates, look
 from trainjob_operator.loop import reconciler as module
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
@@ -128,7 +128,7 @@ def test_a_list_that_fails_after_it_has_begun_is_tried_ever_more_rarely_and_not_
 
 def test_a_bug_in_a_turn_ends_no_worker(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Only a broken rule can show this, so one is put in its place."""
-    sound = module.decide
+    sound = look.decide
     broken = 3
 
     def decide(*arguments: Any) -> Any:
@@ -138,7 +138,7 @@ def test_a_bug_in_a_turn_ends_no_worker(monkeypatch: pytest.MonkeyPatch, caplog:
             raise RuntimeError("a rule divided by zero")
         return sound(*arguments)
 
-    monkeypatch.setattr(module, "decide", decide)
+    monkeypatch.setattr(look, "decide", decide)
 
     async def main() -> None:
         async with Simulation() as sim:

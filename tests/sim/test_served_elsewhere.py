@@ -87,7 +87,7 @@ def test_a_job_of_the_other_installation_that_is_deleted_is_forgotten(heard: boo
             reconciler = sim.operator.reconciler
             assert reconciler.namespaces() == {NAMESPACE} and reconciler.waiting() == 1
             if not heard:
-                reconciler._known.begin()
+                reconciler._remembered.known.begin()
             sim.cluster.remove_job(NAMESPACE, "digits")
             await asyncio.sleep(60.0)
             assert reconciler.namespaces() == set() and reconciler.waiting() == 0
@@ -116,7 +116,7 @@ def test_a_job_of_the_other_installation_is_read_once_whatever_has_failed(worker
             await asyncio.sleep(100.0)
             assert sim.operator is not None
             reconciler, key = sim.operator.reconciler, (NAMESPACE, "digits")
-            reconciler._known.doubt(key)  # as a turn that failed leaves it
+            reconciler._remembered.known.doubt(key)  # as a turn that failed leaves it
             sim.calls.clear()
             await asyncio.sleep(600.0)
             assert [call.verb for call, moment in sim.calls if moment is Moment.BEFORE] == ["get_job"]
@@ -137,7 +137,7 @@ def test_a_finished_job_of_the_other_installation_is_kept_small() -> None:
             sim.start_operator()
             await asyncio.sleep(100.0)
             assert sim.operator is not None
-            known = sim.operator.reconciler._known
+            known = sim.operator.reconciler._remembered.known
             assert known._entries[(NAMESPACE, "digits")].job is None
 
     run_virtual(main())
@@ -154,7 +154,7 @@ def test_what_its_jobs_lacked_is_forgotten() -> None:
             sim.world.training("trains").length = 10**6
             await sim.until_training(name="trains")
             sim.cluster.create_job(manifest("waits", workers=2))
-            hood = sim.operator.reconciler._neighbourhood  # type: ignore[union-attr]
+            hood = sim.operator.reconciler._remembered.neighbourhood  # type: ignore[union-attr]
             key = NAMESPACE, "trains"
             await sim.until(lambda: len(hood.of(key)) == 1, "the other one is known", every_s=0.01)
             sim.claims.why = "namespace team is served by ops"

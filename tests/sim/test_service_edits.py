@@ -11,7 +11,7 @@ from support.puppets import Pace
 from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_operator.cluster import Manifest, NotFound, Rejected
-from trainjob_operator.loop.known import READ_AGAIN_S
+from trainjob_operator.loop.known_job import READ_AGAIN_S
 from trainjob_operator.memory import Call, Moment
 
 EDITS: dict[str, dict[str, Any]] = {

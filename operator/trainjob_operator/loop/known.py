@@ -10,58 +10,25 @@ list.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Metadata, TrainJob
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey, Manifest, Seen
 from trainjob_operator.core.model import PodView, ServiceView
-from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.departed import Departed
+from trainjob_operator.loop.known_job import KnownJob, Writing, is_at_rest, packed, version_of, wish_in, wish_of
 from trainjob_operator.loop.observe import Served, Sight, in_order
-from trainjob_operator.manifests import pod_view_of, read_job
-
-READ_AGAIN_S = 7200.0
-"""A job whose pods were listed so long ago is read again at its next turn: a net below the watch."""
-SERVICE_FRESH_S = 10.0
-"""A Service that was read so recently need not be read again before an attempt begins."""
-
-
-@dataclass(frozen=True)
-class _Pod:
-    version: int
-    view: PodView
-
-
-@dataclass
-class _Entry:
-    """What is known of one job, the one with this UID."""
-
-    uid: str
-    version: int
-    wish: int
-    """Of what people may want of the job, a hash: our own writes leave it as it is."""
-    stored: bytes = b""
-    """The job as JSON, a tenth of what it takes as objects; empty: only `job` is known."""
-    at_rest: bool = False
-    """It was told to be finished or suspended."""
-    job: TrainJob | None = None
-    """The same, read; of a finished job only while its turn runs."""
-    pods: dict[str, _Pod] = field(default_factory=dict)
-    """By UID."""
-    listed_at: float | None = None
-    """When `pods` were all there are; None: they may not be."""
-    service: ServiceView | None = None
-    service_read_at: float | None = None
+from trainjob_operator.manifests import pod_view_of
 
 
 class Known:
     """All jobs."""
 
     def __init__(self) -> None:
-        self._entries: dict[JobKey, _Entry] = {}
+        self._entries: dict[JobKey, KnownJob] = {}
         self._readings: dict[JobKey, Reading] = {}
         self._writings: dict[JobKey, Writing] = {}
         self._newest: dict[JobKey, tuple[str, int]] = {}
@@ -95,19 +62,19 @@ class Known:
     def _job_told(self, seen: Seen) -> bool:
         metadata, entry = seen.manifest["metadata"], self._entries.get(seen.key)
         writing = self._writings.get(seen.key)
-        wish = _wish(metadata)
+        wish = wish_in(metadata)
         if writing is not None and entry is not None and not seen.gone and wish == entry.wish:
             writing.told.append(seen)
             return False
-        version, newest = _version(metadata), self._newest.get(seen.key)
+        version, newest = version_of(metadata), self._newest.get(seen.key)
         if newest is not None and newest[0] == metadata["uid"] and version < newest[1]:
             return False
         self._see(seen.key, metadata["uid"], version)
         if entry is None or entry.uid != metadata["uid"]:
             if not seen.gone:
-                at_rest = _is_at_rest(seen.manifest)
-                self._entries[seen.key] = _Entry(
-                    metadata["uid"], version, wish, _packed(seen.manifest), at_rest=at_rest
+                at_rest = is_at_rest(seen.manifest)
+                self._entries[seen.key] = KnownJob(
+                    metadata["uid"], version, wish, packed(seen.manifest), at_rest=at_rest
                 )
             return True
         if seen.gone:
@@ -115,7 +82,7 @@ class Known:
             return True
         if version > entry.version or (version == entry.version and not entry.stored):
             news = version > entry.version
-            entry.version, entry.stored, entry.at_rest = version, _packed(seen.manifest), _is_at_rest(seen.manifest)
+            entry.version, entry.stored, entry.at_rest = version, packed(seen.manifest), is_at_rest(seen.manifest)
             entry.wish = wish
             entry.job = None if news or (entry.job and entry.job.status.finished) else entry.job
             return news
@@ -143,9 +110,18 @@ class Known:
         if entry is not None and entry.uid == job.metadata.uid and version > entry.version:
             entry.version, entry.job, entry.stored = version, job, b""
 
-    def writing(self, key: JobKey) -> Writing:
-        """A status write of ours is under way: `with known.writing(key) as writing`."""
-        return Writing(self, key)
+    @contextmanager
+    def writing(self, key: JobKey) -> Iterator[Writing]:
+        """While a status write of ours is under way."""
+        writing = Writing()
+        hears = self._writings.setdefault(key, writing) is writing
+        try:
+            yield writing
+        finally:
+            if hears:
+                del self._writings[key]
+                for seen in writing.told:
+                    writing.news = self.told(seen) or writing.news
 
     def created(self, key: JobKey, pods: Iterable[Manifest]) -> None:
         """Pods that we created, as the API server answered."""
@@ -197,40 +173,17 @@ class Known:
     def job(self, key: JobKey) -> TrainJob | None:
         """As it was told last; None: it was not. Raises UnreadableJob."""
         entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if entry.job is None:
-            entry.job = read_job(json.loads(entry.stored))
-        return entry.job
+        return entry.read() if entry is not None else None
 
     def sight(self, key: JobKey, now: float) -> Sight | None:
         """What is known of the job and its children; None: it must be read. Raises UnreadableJob."""
-        entry, job = self._entries.get(key), self.job(key)
-        if entry is None or job is None or self._filling or entry.listed_at is None:
-            return None
-        pods = in_order(pod.view for pod in entry.pods.values())
-        finished = job.status.finished
-        if not finished:
-            theirs = {pod.slot for pod in pods if pod.owned}
-            complete = all(slot in theirs for slot in parse_slots(job.status.slots))
-            if now - entry.listed_at >= READ_AGAIN_S or not complete:
-                return None
-        foreign = entry.service is not None and not entry.service.owned
-        age = READ_AGAIN_S if entry.service_read_at is None or foreign else now - entry.service_read_at
-        return Sight(
-            job=job,
-            pods=pods,
-            service=entry.service,
-            service_age_s=0.0 if finished else age,
-            went=self._went(job, pods),
-        )
+        entry = self._entries.get(key)
+        return entry.sight(now, self._went) if entry is not None and not self._filling else None
 
     def service(self, key: JobKey, now: float) -> Served | None:
         """Its Service, where that need not be read again for its own sake."""
         entry = self._entries.get(key)
-        if entry is None or entry.service is None or not entry.service.owned or entry.service_read_at is None:
-            return None
-        return Served(entry.service, now - entry.service_read_at)
+        return entry.served(now) if entry is not None else None
 
     def _went(self, job: TrainJob, pods: Iterable[PodView]) -> Mapping[int, PodView]:
         there = {pod.name for pod in pods}
@@ -274,7 +227,7 @@ class Known:
         self._see(key, job.metadata.uid, int(job.metadata.resource_version))
         if reading.void or (before is not None and before.uid != job.metadata.uid):
             return
-        entry = _Entry(job.metadata.uid, int(job.metadata.resource_version), _wish_of(job.metadata), job=job)
+        entry = KnownJob(job.metadata.uid, int(job.metadata.resource_version), wish_of(job.metadata), job=job)
         if before is not None and before.version >= entry.version:
             entry.version, entry.wish = before.version, before.wish
             entry.stored, entry.job = before.stored, before.job
@@ -291,16 +244,12 @@ class Known:
         if not reading.void and not self._filling and reading.key not in self._entries:
             self._job_told(Seen(contract.KIND, reading.key, manifest))
 
-    def _put(self, entry: _Entry, key: JobKey, manifest: Manifest) -> bool:
+    def _put(self, entry: KnownJob, key: JobKey, manifest: Manifest) -> bool:
         """Whether it is newer than what is known."""
-        metadata = manifest["metadata"]
-        version, before = _version(metadata), entry.pods.get(metadata["uid"])
-        if before is not None and before.version >= version:
-            return False
-        view = pod_view_of(manifest, key[1], entry.uid)
-        self._departed.there(key, manifest, view)
-        entry.pods[metadata["uid"]] = _Pod(version, view)
-        return True
+        view = entry.put(key[1], manifest)
+        if view is not None:
+            self._departed.there(key, manifest, view)
+        return view is not None
 
 
 class Reading:
@@ -346,63 +295,3 @@ class Reading:
     def take_job(self, manifest: Manifest) -> None:
         """The job alone was read: it is known from now on, its pods are not."""
         self._known._take_job(self, manifest)
-
-
-class Writing:
-    """One status write under way. The watch may tell of it before it is answered, and that is no news: what is told of
-    the job meanwhile and may be the write itself is judged once the answer is known. What people did (an edit, an
-    annotation, a deletion) is heard at once, for a write may hang. A turn may begin while progress is written: of the
-    two the first hears, and what is told after that is judged at once.
-    """
-
-    def __init__(self, known: Known, key: JobKey) -> None:
-        self.told: list[Seen] = []
-        self.news = False
-        """Afterwards: somebody else wrote the job meanwhile; it wants a turn."""
-        self._known = known
-        self._key = key
-
-    def __enter__(self) -> Writing:
-        self._known._writings.setdefault(self._key, self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._known._writings.get(self._key) is not self:
-            return
-        del self._known._writings[self._key]
-        for seen in self.told:
-            self.news = self._known.told(seen) or self.news
-
-
-def _version(metadata: Manifest) -> int:
-    """See `is_older`."""
-    return int(metadata["resourceVersion"])
-
-
-def _wish(metadata: Manifest) -> int:
-    annotations: dict[str, str] = metadata.get("annotations") or {}
-    deleting = metadata.get("deletionTimestamp") is not None
-    return hash((metadata.get("generation", 1), deleting, frozenset(annotations.items())))
-
-
-def _wish_of(metadata: Metadata) -> int:
-    """The same, of a job that was read."""
-    deleting = metadata.deletion_timestamp is not None
-    return hash((metadata.generation, deleting, frozenset(metadata.annotations.items())))
-
-
-def _is_at_rest(manifest: Manifest) -> bool:
-    """Of a job in whatever shape it is stored: others may have written it."""
-    spec, status = manifest.get("spec"), manifest.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    ended = any(
-        isinstance(condition, dict)
-        and condition.get("type") in ("Complete", "Failed")
-        and condition.get("status") == "True"
-        for condition in (conditions if isinstance(conditions, list) else ())
-    )
-    return ended or (isinstance(spec, dict) and spec.get("suspend") is True)
-
-
-def _packed(manifest: Manifest) -> bytes:
-    return json.dumps(manifest, separators=(",", ":")).encode()

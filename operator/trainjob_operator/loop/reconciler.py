@@ -1,54 +1,35 @@
 """The loop: a job whose turn it is gets observed, decided upon, and what was decided carried out.
 
-Runs the same over the in-process cluster and over Kubernetes. A turn looks at what the watch has told (`known.py`), and
-reads from the API server only when that may not be all, or before something is created; what it does rests on the job
-as it still is, since its write is bound to the job's resourceVersion. Nothing that decides is remembered between turns:
-only the sentence that was logged last, what became of the creates (`creates.py`), and the last look at jobs that run,
-from which mere progress is written without another one (`progress_writer.py`).
+Runs the same over the in-process cluster and over Kubernetes. What a turn does rests on the job as it still is, since
+its write is bound to the job's resourceVersion. Nothing that decides is remembered between turns (`remembered.py`).
+From the last look at jobs that run mere progress is written without another one (`progress_writer.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from dataclasses import replace
 
-from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Mark, News, NodeSeen, NotFound, Seen
-from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
-from trainjob_operator.core.model import (
-    CreatePod,
-    Decision,
-    EnsureService,
-    Event,
-    Installation,
-    Observed,
-)
-from trainjob_operator.core.pods.naming import parse_slots
-from trainjob_operator.loop.apply import Applied, apply, event_manifest
-from trainjob_operator.loop.authority import Authority, authority_lost, strangers
-from trainjob_operator.loop.creates import Creates, a_share
-from trainjob_operator.loop.known import READ_AGAIN_S, SERVICE_FRESH_S, Known
-from trainjob_operator.loop.leaving import Leaving
+from trainjob_operator.core.model import Decision, Installation, Observed
+from trainjob_operator.loop.apply import Applied, apply
+from trainjob_operator.loop.authority import strangers
+from trainjob_operator.loop.creates import a_share
+from trainjob_operator.loop.elsewhere import LOOK_S, Elsewhere
+from trainjob_operator.loop.look import Look
 from trainjob_operator.loop.means import Hears, Means, Turn
-from trainjob_operator.loop.neighbourhood import Neighbourhood
 from trainjob_operator.loop.neighbours import Claimed
-from trainjob_operator.loop.observe import Sight, complete, confirm, read
 from trainjob_operator.loop.progress_writer import ProgressWriter
-from trainjob_operator.loop.removals import Removals
-from trainjob_operator.loop.services import read_service
+from trainjob_operator.loop.remembered import Remembered
 from trainjob_operator.loop.shown import ShownLimit, is_only_shown
-from trainjob_operator.loop.status_writes import report_unreadable, status_patch
-from trainjob_operator.loop.suspects import Suspects
+from trainjob_operator.loop.status_writes import report_unreadable
 from trainjob_operator.loop.workqueue import Backoff, Share, WorkQueue
-from trainjob_operator.manifests import UnreadableJob, read_job
+from trainjob_operator.manifests import UnreadableJob
 
 TURN_TIMEOUT_S = 120.0
 """A turn that takes longer is given up and tried again; each call has a shorter time-out of its own."""
-ELSEWHERE_LOOK_S = 30.0
-"""So often it is asked whether a namespace is still another installation's."""
 RECHECKS_AT_ONCE, RECHECKS_A_SECOND = 20, 100.0
 """Of all jobs there are, once the watch has listed them: who has news to tell (an agent, an edit) does not wait behind
 thousands that rest.
@@ -79,18 +60,11 @@ class Reconciler:
         # A webhook of one namespace that hangs must not take every worker.
         share = Share[JobKey](group=lambda key: key[0], most=max(1, workers - max(1, workers // 4)))
         self._queue: WorkQueue[JobKey] = WorkQueue(self._clock, self._rng, share=share)
-        self._known = Known()
-        self._leaving = Leaving()
-        self._neighbourhood = Neighbourhood()
-        self._suspects = Suspects()
-        self._progress = ProgressWriter(means, self._known, self, self._hears)
+        self._remembered = Remembered()
+        self._look = Look(means, self._remembered)
+        self._elsewhere = Elsewhere(means, self._remembered, self._say)
+        self._progress = ProgressWriter(means, self._remembered.known, self, self._hears)
         self._shown = ShownLimit()
-        self._said: dict[JobKey, str] = {}
-        self._strangers: dict[JobKey, frozenset[str]] = {}
-        """UIDs of pods that were told to trust a lost authority."""
-        self._authority = Authority()
-        self._creates: defaultdict[JobKey, Creates] = defaultdict(Creates)
-        self._removals: defaultdict[JobKey, Removals] = defaultdict(Removals)
         means.agents.listen(self.ask, self._progress.show, self._queue.hurry)
 
     def enqueue(self, key: JobKey) -> None:
@@ -111,7 +85,7 @@ class Reconciler:
 
     def namespaces(self) -> set[str]:
         """Those of the jobs that were looked at."""
-        return {key[0] for key in self._said}
+        return {key[0] for key in self._remembered.said}
 
     def waiting(self) -> int:
         """Jobs that wait for a turn, those due later included."""
@@ -153,22 +127,22 @@ class Reconciler:
         """`before`: jobs that were there before the last BEGIN, and may have gone unseen; the same, after this."""
         match news:
             case Mark.BEGIN:
-                before = before | set(self._said)
-                self._known.begin()
-                self._leaving.begin()
+                before = before | set(self._remembered.said)
+                self._remembered.known.begin()
+                self._remembered.leaving.begin()
             case Mark.COMPLETE:
-                there = self._known.complete(self._clock.monotonic())
+                there = self._remembered.known.complete(self._clock.monotonic())
                 self._recheck([*sorted(before.difference(there)), *there])
                 return set()
             case Seen():
-                if self._known.told(news):
+                if self._remembered.known.told(news):
                     self._queue.add(news.key)
             case NodeSeen():
-                if self._leaving.told(news, self._clock.steady()):
-                    for key in self._known.on_node(news.name):
+                if self._remembered.leaving.told(news, self._clock.steady()):
+                    for key in self._remembered.known.on_node(news.name):
                         self._queue.add(key)
             case key:
-                self._known.doubt(key)
+                self._remembered.known.doubt(key)
                 self._queue.add(key)
         return before
 
@@ -189,18 +163,18 @@ class Reconciler:
                 outcome = "ok"
             except Conflict as error:
                 outcome = "conflict"
-                self._known.doubt(key)
+                self._remembered.known.doubt(key)
                 self._queue.retry(key)
                 self._log.debug("%s/%s: somebody wrote first, looking again: %s", *key, error, extra=_about(key))
             except (ClusterError, TimeoutError) as error:
-                self._known.doubt(key)
+                self._remembered.known.doubt(key)
                 wished_s = error.retry_after_s if isinstance(error, ClusterError) else 0.0
                 rest = self._queue.retry(key, wished_s)
                 self._log.warning(
                     "%s/%s: turn failed, next in %.1f s: %s", *key, rest, error or "it took too long", extra=_about(key)
                 )
             except Exception:
-                self._known.doubt(key)
+                self._remembered.known.doubt(key)
                 rest = self._queue.retry(key)
                 self._log.exception("%s/%s: turn failed unexpectedly, next in %.1f s", *key, rest, extra=_about(key))
             finally:
@@ -215,11 +189,17 @@ class Reconciler:
         try:
             elsewhere = await self._claims.served_by(key[0]) if self._claims is not None else None
             if elsewhere is not None:
-                await self._stand_back(key, elsewhere)
+                await self._elsewhere.stand_back(key, elsewhere)
+                self._progress.forget(key)
+                self._queue.succeeded(key)
+                self._queue.add_after(key, LOOK_S)
                 return None
-            observed, decision = await self._decided(key)
+            observed, decision = await self._look.decided(key, self._installation.coordinator_ca)
         except NotFound:
-            self._gone(key)
+            self._coordinator.forget(key)
+            self._remembered.forget(key)
+            self._progress.forget(key)
+            self._queue.succeeded(key)
             return None
         except UnreadableJob as error:
             # Only an edit can help, and an edit asks for a turn.
@@ -237,117 +217,27 @@ class Reconciler:
         job = await self._apply(key, observed, decision)
         self._queue.succeeded(key)
         self._progress.put_off(key, decision)
-        for other in self._neighbourhood.note(key, decision.standing):
+        for other in self._remembered.neighbourhood.note(key, decision.standing):
             self._queue.add(other)
         if decision.requeue_after is not None:
             self._queue.add_after(key, decision.requeue_after.total_seconds())
-        self._known.rest(key)
+        self._remembered.known.rest(key)
         return job
-
-    async def _stand_back(self, key: JobKey, why: str) -> None:
-        """Another installation looks after the job: nothing of it is touched, and whoever looks at it is told once.
-        Raises NotFound.
-        """
-        self._coordinator.leave(key)
-        self._known.leave(key)
-        self._progress.forget(key)
-        self._neighbourhood.forget(key)
-        if self._said.get(key) != why or not self._known.has(key):
-            job = await self._theirs(key)
-            if self._said.get(key) != why:
-                if job is not None and not job.status.finished:
-                    event = Event("Warning", contract.REASON_SERVED_ELSEWHERE, why)
-                    await self._cluster.create_event(key[0], event_manifest(job, event))
-                self._say(key, why)
-            self._known.rest(key)
-        self._queue.succeeded(key)
-        self._queue.add_after(key, ELSEWHERE_LOOK_S)
-
-    async def _theirs(self, key: JobKey) -> TrainJob | None:
-        """A job that another installation looks after; None: nobody can read it, and the other one says so. It is read
-        from the API server once, and known from then on. Raises NotFound.
-        """
-        try:
-            if self._known.has(key):
-                return self._known.job(key)
-            with self._known.reading(key) as reading:
-                manifest = await self._cluster.get_job(*key)
-                reading.take_job(manifest)
-            return read_job(manifest)
-        except UnreadableJob:
-            return None
-
-    async def _decided(self, key: JobKey) -> tuple[Observed, Decision]:
-        """The look that the turn acts on, and what it decides. Raises NotFound, UnreadableJob, any ClusterError."""
-        sight = self._known.sight(key, self._clock.monotonic()) or await self._read(key)
-        if sight.service_age_s >= READ_AGAIN_S:
-            sight = await self._with_service(key, sight)
-        observed, decision = await self._decide(key, sight)
-        if sight.service_age_s >= SERVICE_FRESH_S and _begins(observed, decision):
-            # The workers are about to look each other up by name.
-            sight = await self._with_service(key, sight)
-            observed, decision = await self._decide(key, sight)
-        creates = any(isinstance(action, CreatePod | EnsureService) for action in decision.actions)
-        if not sight.read and (creates or _blames_a_pod_that_stands(observed, decision)):
-            sight = await self._read(key)
-            observed, decision = await self._decide(key, sight)
-        if (decision.actions or decision.events) and not status_patch(observed.job, decision):
-            await confirm(self._cluster, observed.job)
-        return observed, decision
-
-    async def _decide(self, key: JobKey, sight: Sight) -> tuple[Observed, Decision]:
-        now, ca = self._clock.steady(), self._installation.coordinator_ca
-        pods = self._leaving.with_notices(self._authority.with_strangers(key, sight.pods, ca))
-        sight = replace(sight, pods=pods)
-        views, listening_since = self._coordinator.views, self._coordinator.listening_since
-        seen = await complete(self._cluster, sight, views, listening_since, now)
-        observed = self._creates[key].seen(seen, self._clock.monotonic(), self._clock.steady())
-        self._suspects.look(observed.job, now)
-        observed = replace(observed, bad_nodes=self._suspects.bad(key[0], now))
-        if _has_unlisted(observed):
-            # Their agents are about to be told to end: not if another leader has listed them a moment ago.
-            await confirm(self._cluster, observed.job)
-        # What was seen is committed too: after a restart agents hear of the running attempt without a write.
-        self._coordinator.commit(observed.job, observed.pods)
-        observed = replace(observed, neighbours=self._neighbourhood.of(key))
-        decision = decide(observed, self._clock.steady())
-        strange = strangers(observed)
-        if not {pod.uid for pod in strange} <= self._strangers.get(key, frozenset()):
-            decision = replace(decision, events=(*decision.events, authority_lost(observed, strange)))
-        return observed, decision
-
-    async def _read(self, key: JobKey) -> Sight:
-        """Everything as it is now."""
-        with self._known.reading(key) as reading:
-            job = self._known.job(key) if self._known.is_listed(key) else None
-            job = job or read_job(await self._cluster.get_job(*key))
-            taken, went = self._creates[key].taken, self._known.went(key)
-            served = self._known.service(key, self._clock.monotonic())
-            sight, listed = await read(self._cluster, job, taken, went, served)
-            if listed is not None:
-                reading.take(sight, listed, self._clock.monotonic())
-            sight = reading.with_told(sight)
-        return self._known.with_departed(sight)
-
-    async def _with_service(self, key: JobKey, sight: Sight) -> Sight:
-        service = await read_service(self._cluster, sight.job)
-        self._known.served(key, service, self._clock.monotonic())
-        return replace(sight, service=service, service_age_s=0.0)
 
     async def _apply(self, key: JobKey, observed: Observed, decision: Decision) -> TrainJob:
         """Carry the decision out; the job as committed. Creates that failed are no failed turn: what runs is looked
         after, and they are tried again. Raises what else failed.
         """
-        creates, removals = self._creates[key], self._removals[key]
+        creates, removals = self._remembered.creates[key], self._remembered.removals[key]
         now_due, rest_s = creates.due(decision, observed, self._clock.monotonic())
         now_due, more = a_share(now_due)
         now_due, kept_s = removals.due(now_due, self._clock.monotonic())
 
         def written(job: TrainJob) -> None:
-            self._known.written(job)
+            self._remembered.known.written(job)
             self._coordinator.commit(job, observed.pods)
 
-        with self._known.writing(key) as writing, creates.sending(now_due, self._clock.monotonic):
+        with self._remembered.known.writing(key) as writing, creates.sending(now_due, self._clock.monotonic):
             done = await apply(self._cluster, observed, now_due, self._installation, removals.told, written)
         if writing.news:
             self._queue.add(key)
@@ -359,7 +249,7 @@ class Reconciler:
                 self._queue.add_after(key, pause_s)
         if more and done.creates is None:
             self._queue.add(key)
-        self._strangers[key] = frozenset(pod.uid for pod in strangers(observed))
+        self._remembered.strangers[key] = frozenset(pod.uid for pod in strangers(observed))
         self._learn(key, observed, decision, done)
         trouble = done.creates
         if trouble is not None and (set(trouble.refusals) != known or (creates.unanswered and not unknown)):
@@ -372,19 +262,19 @@ class Reconciler:
 
     async def _tell_authority(self, key: JobKey, observed: Observed) -> None:
         ca, now = self._installation.coordinator_ca, self._clock.monotonic()
-        told, again_s = await self._authority.tell(self._cluster, observed, ca, now)
-        self._known.created(key, told)
+        told, again_s = await self._remembered.authority.tell(self._cluster, observed, ca, now)
+        self._remembered.known.created(key, told)
         if again_s is not None:
             self._queue.add_after(key, again_s)
 
     def _learn(self, key: JobKey, observed: Observed, decision: Decision, done: Applied) -> None:
         """What our own writes changed is known without the watch, and asks for a turn if there is more to do."""
         if done.creates is not None or done.error is not None:
-            self._known.doubt(key)
+            self._remembered.known.doubt(key)
         if done.service is not None:
-            self._known.served(key, done.service, self._clock.monotonic())
-        self._known.written(done.job)
-        self._known.created(key, done.created)
+            self._remembered.known.served(key, done.service, self._clock.monotonic())
+        self._remembered.known.written(done.job)
+        self._remembered.known.created(key, done.created)
         if done.created or done.service is not None:
             # The watch's word of them will be no news, and what they change is to be shown.
             self._queue.add(key)
@@ -396,45 +286,10 @@ class Reconciler:
         elif again.requeue_after is not None:
             self._queue.add_after(key, again.requeue_after.total_seconds())
 
-    def _gone(self, key: JobKey) -> None:
-        self._coordinator.forget(key)
-        self._said.pop(key, None)
-        self._strangers.pop(key, None)
-        self._authority.forget(key)
-        self._creates.pop(key, None)
-        self._removals.pop(key, None)
-        self._progress.forget(key)
-        self._known.gone(key)
-        self._neighbourhood.forget(key)
-        self._queue.succeeded(key)
-
     def _say(self, key: JobKey, why: str) -> None:
-        if self._said.get(key) != why:
-            self._said[key] = why
+        if self._remembered.said.get(key) != why:
+            self._remembered.said[key] = why
             self._log.info("%s/%s: %s", *key, why, extra={**_about(key), "why": why})
-
-
-def _has_unlisted(observed: Observed) -> bool:
-    listed = frozenset(parse_slots(observed.job.status.slots))
-    return any(
-        pod.owned and pod.slot not in listed and not pod.deleting and not is_finished(pod) for pod in observed.pods
-    )
-
-
-def _begins(observed: Observed, decision: Decision) -> bool:
-    old, new = observed.job.status.attempt, decision.status.attempt
-    return new is not None and new.state == "Running" and (old is None or old.number != new.number)
-
-
-def _blames_a_pod_that_stands(observed: Observed, decision: Decision) -> bool:
-    """Whether a failure is counted for a pod that is to go, as its agent told before the watch did: the pod itself may
-    say that it is taken away.
-    """
-    failure, counted = decision.status.last_failure, decision.status.failures.counted
-    if failure is None or failure.reason != contract.REASON_POD_LOST:
-        return False
-    stands = any(pod.name == failure.pod and not pod.deleting for pod in observed.pods)
-    return stands and counted > observed.job.status.failures.counted
 
 
 def _about(key: JobKey) -> dict[str, str]:

@@ -226,14 +226,14 @@ MUTANTS = (
     ),
     Mutant(
         "a failure is counted for a pod that says itself that it is taken away",
-        "operator/trainjob_operator/loop/reconciler.py",
+        "operator/trainjob_operator/loop/look.py",
         "(creates or _blames_a_pod_that_stands(observed, decision))",
         "creates",
         "tests/sim/test_stories.py::test_an_agent_that_tells_of_its_sigterm_before_the_watch_tells_of_the_eviction_costs_no_failure",
     ),
     Mutant(
         "a pod that came while a read was under way is gone",
-        "operator/trainjob_operator/loop/reconciler.py",
+        "operator/trainjob_operator/loop/look.py",
         "            sight = reading.with_told(sight)\n",
         "",
         "tests/shell/test_creates.py::test_a_pod_that_comes_while_a_read_is_under_way_is_not_lost",
