@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
@@ -146,15 +147,15 @@ def test_of_two_writes_under_way_the_first_hears_what_is_told() -> None:
     """Progress is being written as a turn begins that writes too: one of the two is refused."""
     bench = Bench()
     bench.began()
-    progress, turn = bench.known.writing(KEY), bench.known.writing(KEY)
-    with progress:
-        turn.__enter__()
+    later = ExitStack()
+    with bench.known.writing(KEY) as progress:
+        turn = later.enter_context(bench.known.writing(KEY))
         ours = bench.stored(phase="Pending")
         assert bench.tell(ours) == [False]
         bench.known.written(read_job(ours))
     theirs = bench.stored(phase="Running")
     assert bench.tell(theirs) == [True], "nobody is waited for who does not hear"
-    turn.__exit__(None, None, None)
+    later.close()
     assert not progress.news and not turn.news and not bench.known._writings
 
 

@@ -1,4 +1,4 @@
-"""What is known of one job and its pods: small while it rests, newer states in place of older ones. Kept by `known.py`."""
+"""What is known of one job and its pods: small while it rests, newer states in place of older ones. See `known.py`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ MUTANTS = (
         "spares are a gang of their own",
         FOLDER + "size/gang.py",
         "if turn.running is not None or not has_node(turn, slot)]",
-        "if not has_node(turn, slot)]",
+        "if False]",
         TEST + "test_two_spares_of_which_one_finds_a_node_are_no_start_that_is_given_back",
     ),
     Mutant(
