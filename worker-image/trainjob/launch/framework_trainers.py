@@ -36,6 +36,7 @@ class JaxTrainer(DataParallelTrainer):
 
         print(jax.process_index(), jax.device_count())  # the devices of all ranks
 
+
     trainer = JaxTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(name="jax"))
     ```
     """
@@ -58,6 +59,7 @@ class TensorflowTrainer(DataParallelTrainer):
 
         with tf.distribute.MultiWorkerMirroredStrategy().scope():
             model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+
 
     trainer = TensorflowTrainer(train, scaling_config=ScalingConfig(num_workers=2))
     ```
@@ -82,6 +84,7 @@ class XGBoostTrainer(DataParallelTrainer):
         rows = xgboost.DMatrix(config["x"], config["y"])  # this rank's
         xgboost.train({}, rows, rounds_left(100), xgb_model=load_booster(), callbacks=[ReportCallback()])
 
+
     trainer = XGBoostTrainer(train, scaling_config=ScalingConfig(num_workers=2))
     ```
     """
@@ -104,6 +107,7 @@ class LightGBMTrainer(DataParallelTrainer):
 
         rows, settings = lightgbm.Dataset(config["x"], config["y"]), {"tree_learner": "data", **network_params()}
         lightgbm.train(settings, rows, rounds_left(100), init_model=load_booster(), callbacks=[ReportCallback()])
+
 
     trainer = LightGBMTrainer(train, scaling_config=ScalingConfig(num_workers=2))
     ```
@@ -133,6 +137,7 @@ class LightningTrainer(TorchTrainer):
         from my_package import LitModel
 
         return LitModel(lr=0.01)
+
 
     trainer = LightningTrainer(module, trainer_config={"max_epochs": 5}, scaling_config=ScalingConfig(num_workers=2))
     ```
@@ -189,6 +194,7 @@ class TransformersTrainer(TorchTrainer):
 
         settings = TrainingArguments("out", num_train_epochs=config["epochs"])
         return Trainer(model=model, args=settings, train_dataset=data)
+
 
     trainer = TransformersTrainer(make_trainer, config={"epochs": 3}, scaling_config=ScalingConfig(num_workers=2))
     ```

@@ -187,6 +187,7 @@ class DataParallelTrainer:
         def half(config):
             return config["whole"] / 2
 
+
         trainer = TorchTrainer(half, train_loop_config={"whole": "one"}, run_config=RunConfig(verbose=0))
         try:
             result = trainer.fit()

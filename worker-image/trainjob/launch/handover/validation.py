@@ -19,6 +19,7 @@ class ValidationTaskConfig:
     ```python
     task = trainjob.ValidationTaskConfig(fn_kwargs={"samples": 100}, timeout_s=600)
 
+
     def save(metrics, state):  # in the training loop
         trainjob.report(metrics, checkpoint=Checkpoint.from_dict(state), validation=task)
     ```
@@ -52,10 +53,12 @@ class ValidationConfig:
         saved = checkpoint.to_dict()  # here: load the model, run it over the validation data
         return {"accuracy": saved["epoch"] / 3}
 
+
     def train(config):
         for epoch in range(3):
             saved = Checkpoint.from_dict({"epoch": epoch})
             trainjob.report({"epoch": epoch}, checkpoint=saved, validation=True)
+
 
     trainer = TorchTrainer(train, validation_config=ValidationConfig(fn=measured), run_config=RunConfig(verbose=0))
     best = trainer.fit().get_best_checkpoint("accuracy", "max")

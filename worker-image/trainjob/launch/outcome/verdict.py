@@ -26,6 +26,7 @@ class TrainingFailedError(TrainJobError):
     def divide(config):
         return 1 / config["by"]
 
+
     trainer = TorchTrainer(divide, train_loop_config={"by": 0}, run_config=RunConfig(verbose=0))
     try:
         trainer.fit()
