@@ -20,7 +20,13 @@ from trainjob.integrations import ring
 from trainjob.session import calls
 from trainjob.session.context import TrainContext
 
-LIBRARIES = {"lightning": "lightning", "huggingface": "transformers", "xgboost": "xgboost", "lightgbm": "lightgbm"}
+LIBRARIES = {
+    "lightning": "lightning",
+    "huggingface": "transformers",
+    "deepspeed": "deepspeed",
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+}
 
 
 def context(rank: int, world_size: int) -> TrainContext:
@@ -54,7 +60,7 @@ def test_a_missing_library_is_told_with_the_way_out(name: str, monkeypatch: pyte
 def test_a_public_name_is_found_where_the_page_says() -> None:
     import trainjob
 
-    assert {"lightning", "huggingface", "xgboost", "lightgbm", "tensorflow"} <= set(dir(trainjob))
+    assert {"lightning", "huggingface", "deepspeed", "xgboost", "lightgbm", "tensorflow"} <= set(dir(trainjob))
 
 
 @pytest.mark.skipif(find_spec("xgboost") is None, reason="xgboost is not installed: make test-frameworks")
