@@ -29,7 +29,7 @@ CONDITION_MESSAGE_LIMIT = 512
 UNREACHABLE_S = 60.0
 """All agents silent for this long, while their pods run: the way to the coordinator is broken."""
 
-OURS_AT_TIMES = ("BelowTargetWorkers", standby.CONDITION)
+OURS_AT_TIMES = ("BelowTargetWorkers", "SparesReady")
 """Conditions that only some jobs have: one of them that is said no more goes."""
 
 
@@ -45,7 +45,7 @@ class Says:
 def what_is_said(turn: Turn, workers: WorkersStatus) -> dict[str, Says]:
     """All conditions by type, in the order in which they are shown; some only of jobs that they are about."""
     elastic = {"BelowTargetWorkers": _below_target(turn)} if turn.spec.elastic is not None else {}
-    spares = {standby.CONDITION: _spares_ready(turn)} if standby.are_wished(turn) else {}
+    spares = {"SparesReady": _spares_ready(turn)} if standby.are_wished(turn) else {}
     return {
         "Suspended": _suspended(turn),
         "ResourcesCreated": _resources_created(turn),

@@ -14,8 +14,6 @@ from trainjob_operator.core.pods.naming import spare_slots
 from trainjob_operator.core.size import spares
 from trainjob_operator.core.turn import Turn
 
-CONDITION = "SparesReady"
-
 
 def are_wished(turn: Turn) -> bool:
     """Whether anything is to be said of them."""
@@ -38,7 +36,7 @@ def said(turn: Turn) -> tuple[Truth, str, str]:
     if turn.outcome is not None or turn.is_suspended:
         return "False", contract.REASON_FINISHED if turn.outcome else contract.REASON_SUSPENDED, ""
     count, there = turn.spec.runtime.spare_workers, _ready(turn)
-    old = turn.status.condition(CONDITION)
+    old = turn.status.condition("SparesReady")
     if old is not None and _may_be_ready(turn):
         return old.status, old.reason, old.message
     if there >= count:
