@@ -32,6 +32,13 @@ def test_restarts_are_counted_as_far_as_they_are_allowed() -> None:
     assert "1 restart " in said(-1, 1)
 
 
+def test_the_failure_that_ends_a_job_is_no_restart() -> None:
+    ended = {"attempt": attempt(2, state="Ended"), "failures": {"counted": 2}, "lastFailure": failure()}
+    failed = {**ended, "conditions": [condition("Failed", "True", "UserCodeError", "twice the same")]}
+    assert "1 of 3 restarts used" in panel(job(failed), Pace(), MOMENT)[0]
+    assert "2 of 3 restarts used" in panel(job(ended), Pace(), MOMENT)[0], "another attempt follows"
+
+
 def test_a_running_job_has_four_facts_on_three_lines() -> None:
     running = job(
         {

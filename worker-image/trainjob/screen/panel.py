@@ -62,6 +62,8 @@ def state(job: TrainJob, moment: Moment) -> str:
     status, most = job.status, job.spec.failure_policy.max_failures
     attempt = status.attempt
     used = status.failures.counted
+    if status.finished and attempt is not None:
+        used = min(used, attempt.number - 1)  # the failure that ended the job was followed by no restart
     parts = [moment.phase or status.phase or "Starting"]
     if not status.finished and moment.phase is None:
         parts.append(f"{status.workers.ready}/{status.workers.desired or job.spec.workers} workers")
