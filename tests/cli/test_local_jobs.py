@@ -276,13 +276,14 @@ def test_a_job_that_is_over_is_not_shown_as_its_launcher_saw_it_last(
     assert phase not in " ".join(shown[:3]) and "2/2 workers" not in shown[1]
 
 
-def test_what_workers_stored_after_their_launcher_was_killed_is_the_newest(here: Shell) -> None:
+@pytest.mark.parametrize(("outcome", "word"), [(None, "Killed"), ("Stopped", "Stopped")])
+def test_what_workers_stored_as_they_ended_is_the_newest(here: Shell, outcome: str | None, word: str) -> None:
     here.save("1-1-1", "1-1-2")
     told = {"status": {"phase": "Running", "checkpoint": {"latest": {"id": "1-1-1", "level": "Durable"}}}}
-    remember(here, outcome=None, job=document(told))
+    remember(here, outcome=outcome, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
-    assert "Killed" in row and "1-1-2" in row and "1-1-1" not in row
-    assert "checkpoint 1-1-2, stored after the launcher was killed" in here.tj("status", "digits").out
+    assert word in row and "1-1-2" in row and "1-1-1" not in row
+    assert "checkpoint 1-1-2, stored by the workers as they ended" in here.tj("status", "digits").out
     remember(here, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
     assert "Complete" in row and "1-1-1" in row

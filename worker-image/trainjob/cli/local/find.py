@@ -90,9 +90,11 @@ def job_of(record: Record) -> TrainJob | None:
 
 
 def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
-    """Its id. Of a job whose launcher was killed as storage has it: its workers stored what they held after that."""
+    """Its id. Of a job that was stopped, or whose launcher was killed, as storage has it: its workers stored what they
+    held after its status was written last.
+    """
     told = job.status.checkpoint.latest if job is not None else None
-    if record.state == records.KILLED and record.folder is not None and os.path.isdir(record.folder):
+    if record.state in (records.KILLED, "Stopped") and record.folder is not None and os.path.isdir(record.folder):
         try:
             stored = catalogue.list_checkpoints(catalogue.open_store(record.folder))
         except StoreError:

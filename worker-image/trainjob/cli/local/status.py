@@ -39,7 +39,7 @@ def status(args: argparse.Namespace) -> int:
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     newest, told = find.newest_checkpoint(record, job), job.status.checkpoint.latest if job is not None else None
     if newest is not None and (told is None or told.id != newest):
-        facts.append(("newest", f"checkpoint {newest}, stored after the launcher was killed"))
+        facts.append(("newest", f"checkpoint {newest}, stored by the workers as they ended"))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
     kept = output.pieces(record.output)
