@@ -1,4 +1,6 @@
-"""A rank's life is tied to its agent's, whose child it is. Called at its boot, and by the warm parent and its forks."""
+"""A rank's life is tied to its agent's, whose child it is. Called at its boot, by the warm parent and its forks, and by
+what starts mpirun and its daemons.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Its waker is `mpirun_side`: with a command, with the word that none comes, or by
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import functools
 import os
 import signal
 import socket
@@ -17,13 +17,13 @@ import time
 from typing import IO, Any, Dict, Tuple
 
 from trainjob.agent.mpi import places, proof
+from trainjob.session import tie
 from trainjob_api import contract
 
 _LIMIT_S = 300.0
 """For worker 0's side to be there: its process is started at the same time."""
 _PAUSE_S = 0.2
 _ANSWER_S = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -68,9 +68,6 @@ def _connected(key: str, attempt: int, index: int) -> Tuple[IO[bytes], IO[bytes]
 def _run(order: Dict[str, Any]) -> int:
     with tempfile.TemporaryDirectory(prefix="mpi" + os.environ.get(contract.ENV_TMP_MARK, "")) as folder:
         env = places.own_folder(os.environ, folder, int(order["port"]))
+        ends_with_us = functools.partial(tie.tie_to, os.getpid())
         # As ssh would have a shell read it: it has quotes and several commands.
-        return subprocess.run(["sh", "-c", str(order["command"])], env=env, preexec_fn=_end_with_parent).returncode
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return subprocess.run(["sh", "-c", str(order["command"])], env=env, preexec_fn=ends_with_us).returncode

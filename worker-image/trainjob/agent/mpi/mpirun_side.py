@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
+import functools
 import ipaddress
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 
 from trainjob.agent.mpi import places, proof
 from trainjob.agent.wire import handshake
+from trainjob.session import tie
 from trainjob_api import contract
 
 _HELLO_S = 10.0
@@ -26,7 +26,6 @@ _LIMIT_S = 300.0
 """For a worker to come for its command: the agents start all sides at the same time, and end all where one dies."""
 _LEAVE_S = 10.0
 _VERSION_S = 60.0
-_PR_SET_PDEATHSIG = 1
 _NOTHING: Dict[str, Any] = {"over": True}
 
 
@@ -117,7 +116,8 @@ async def run(words: Sequence[str]) -> int:
         env = {**_environment(folder, address, ranks_port), contract.ENV_MPI_SOCKET: door}
         async with await asyncio.start_server(handover.worker, address, port, limit=handshake.FRAME_LIMIT):
             async with await asyncio.start_unix_server(handover.shell, door, limit=proof.FRAME_LIMIT):
-                process = await asyncio.create_subprocess_exec(*words, env=env, preexec_fn=_end_with_parent)
+                ends_with_us = functools.partial(tie.tie_to, os.getpid())
+                process = await asyncio.create_subprocess_exec(*words, env=env, preexec_fn=ends_with_us)
                 code = await process.wait()
                 unused = await handover.over()
     if code == 0 and unused:
@@ -145,10 +145,6 @@ def _free_port(address: str) -> int:
     with socket.socket(family, kind) as one:
         one.bind(where)
         return int(one.getsockname()[1])
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def main() -> None:
