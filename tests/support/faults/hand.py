@@ -220,8 +220,11 @@ class _Question(socketserver.StreamRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
+        question = self.rfile.readline()
+        if not question.endswith(b"\n"):
+            return  # who would have asked was killed in the middle of it
         try:
-            answer = self.server.answer(json.loads(self.rfile.readline()))
+            answer = self.server.answer(json.loads(question))
         except BaseException as error:
             self.server.errors.append(error)
             raise
