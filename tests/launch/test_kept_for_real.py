@@ -37,6 +37,8 @@ if "raise" in sys.argv and context.get_world_rank() == 1:
 if "die" in sys.argv and os.environ["TRAINJOB_ATTEMPT"] == "1":
     trainjob.barrier()
     os.kill(os.getpid(), 9) if context.get_world_rank() == 1 else time.sleep(600)
+if "wait" in sys.argv:
+    open(f"trains{context.get_world_rank()}", "w").close()
 while "wait" in sys.argv and not os.path.exists("go"):
     time.sleep(0.05)
 trainjob.report({"loss": 1.0}, step=0)
@@ -89,6 +91,10 @@ class Machine:
         """Processes that are kept by now, by their command line and state folder."""
         mark = f"XDG_STATE_HOME={self.state}".encode()
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_kept(pid, mark)]
+
+    def trains(self) -> bool:
+        """Both ranks of a job that waits have begun. (A job is listed as running before it has agents.)"""
+        return all((self.job / f"trains{rank}").exists() for rank in range(2))
 
     def sockets(self) -> list[Path]:
         return list(self.state.rglob("*.sock"))
@@ -169,7 +175,7 @@ def test_it_is_listed_and_ended_and_jobs_go_on(machine: Machine) -> None:
     (pid,) = machine.kept()
     assert f"process {pid} is kept warm" in machine.tj("list")[2]
     second = machine.start(*machine.words("wait"))
-    wait_until(lambda: "Running" in machine.tj("list", "--status", "running")[1])
+    wait_until(machine.trains)
     code, _, err = machine.tj("stop", "--warm")
     assert code == contract.CLI_OK and f"warm process {pid} has ended" in err
     wait_until(lambda: not machine.kept())
@@ -218,11 +224,11 @@ def test_agents_whose_end_nobody_would_tell_are_ended_and_the_job_goes_on(machin
     machine.run("first")
     kept_once(machine, 3)
     second = machine.start(*machine.words("wait"))
-    wait_until(lambda: "Running" in machine.tj("list", "--status", "running")[1])
+    wait_until(machine.trains)
     assert len(_between(machine)) == 2
     os.kill(_between(machine)[0], signal.SIGKILL)
     # Not before: ranks that may end could be done when their agent's end is seen.
-    wait_until(lambda: _newest(machine).get("attempt", {}).get("number") == 2)
+    wait_until(lambda: _newest(machine).get("attempt", {}).get("number") == 2 or second.poll() is not None)
     (machine.job / "go").touch()
     out, err = second.communicate(timeout=HANG_S)
     assert second.returncode == contract.CLI_OK, out + err
