@@ -84,7 +84,18 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every name of `trainjob.__all__`, in the order of the page."""
 
-MODULES = ("torch", "trackers", "lightning", "huggingface", "xgboost", "lightgbm", "jax", "tensorflow")
+MODULES = (
+    "torch",
+    "trackers",
+    "lightning",
+    "huggingface",
+    "xgboost",
+    "lightgbm",
+    "jax",
+    "orbax",
+    "tensorflow",
+    "deepspeed",
+)
 """Modules of `trainjob` with more public names. They are read, not imported: the libraries that they are for need not
 be installed.
 """

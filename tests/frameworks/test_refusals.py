@@ -26,6 +26,7 @@ LIBRARIES = {
     "deepspeed": "deepspeed",
     "xgboost": "xgboost",
     "lightgbm": "lightgbm",
+    "orbax": "orbax",
 }
 
 
@@ -52,7 +53,7 @@ def test_a_missing_library_is_told_with_the_way_out(name: str, monkeypatch: pyte
     monkeypatch.setattr(sys, "meta_path", [Absent(library), *sys.meta_path])
     monkeypatch.delitem(sys.modules, f"trainjob.integrations.{name}", raising=False)
     with pytest.raises(
-        ImportError, match=rf"{LIBRARIES[name]} is not installed here: pip install '{LIBRARIES[name]}>="
+        ImportError, match=rf"{LIBRARIES[name]}\S* is not installed here: pip install '{LIBRARIES[name]}\S*>="
     ):
         importlib.import_module(f"trainjob.integrations.{name}")
 
@@ -60,7 +61,7 @@ def test_a_missing_library_is_told_with_the_way_out(name: str, monkeypatch: pyte
 def test_a_public_name_is_found_where_the_page_says() -> None:
     import trainjob
 
-    assert {"lightning", "huggingface", "deepspeed", "xgboost", "lightgbm", "tensorflow"} <= set(dir(trainjob))
+    assert {"lightning", "huggingface", "deepspeed", "xgboost", "lightgbm", "tensorflow", "orbax"} <= set(dir(trainjob))
 
 
 @pytest.mark.skipif(find_spec("xgboost") is None, reason="xgboost is not installed: make test-frameworks")
