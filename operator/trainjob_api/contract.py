@@ -270,6 +270,8 @@ SYNC_BODY_LIMIT = 256 * 1024
 """Bytes of a sync request's body; larger ones are refused with 413."""
 MESSAGE_LIMIT = 1024
 """Characters of an error message in status."""
+ENDED_LIMIT = 200
+"""The same of an attempt in the history: there are ten of them."""
 LEARNED_LIMIT = 64
 """Packages that warm parents have learned to import ahead, as they are told in status."""
 TRACEBACK_LIMIT = 2048
@@ -711,6 +713,12 @@ class AgentSpec(TypedDict, total=False):
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]
     """Modules that the warm parent imports; None: what a script needs that imports torch."""
+
+
+LOADER_KILLED = "DataLoader"
+"""The type of a RankError that tells of a signal which ended a process of the rank's data loader, not the rank."""
+REFUSED_ARGUMENTS = 2
+"""The exit code of a script whose arguments argparse, click and their like refuse."""
 
 
 class RankError(TypedDict, total=False):

@@ -595,6 +595,10 @@ class HistoryEntry(StatusModel):
     resumed_from: str | None = Field(None, description="The checkpoint that its ranks resumed from.")
     down_seconds: float | None = Field(None, description="From the end of the attempt before to this one's begin.")
     position: int | None = Field(None, description="Reports along the lineage when it ended.")
+    message: str | None = Field(None, max_length=contract.ENDED_LIMIT, description="What ended it, in a sentence.")
+    lost_seconds: float | None = Field(
+        None, description="Steps since its newest checkpoint when it ended, in seconds: they are done again."
+    )
     parts_ms: PartsMs | None = Field(None, description="How it began, part by part, in milliseconds.")
     from_spares: str | None = Field(
         None, max_length=1024, description="Members that were spare workers until it began, as ranges: 3."

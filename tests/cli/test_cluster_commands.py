@@ -523,7 +523,9 @@ def test_history_shows_how_attempts_began_and_where_the_time_went(user: User) ->
     parts = {"decided": 10, "joined": 20, "firstStep": 470}
     user.status(attempt=attempt(1, "0-1", 2, partsMs=parts), goodput={**books, "seconds": seconds, "settled": {}})
     shown = user.tj("history", "digits").out
-    assert "500 ms" in shown and "goodput 75.0% of 1m40s: productive 1m15s, starting 25s" in shown
+    assert "0.5s" in shown and "(runs)" in shown and "DECIDED" not in shown
+    assert "500 ms" in user.tj("history", "digits", "--parts").out
+    assert "goodput 75.0% of 1m40s: productive 1m15s, starting 25s" in shown
     rows = [json.loads(line) for line in user.tj("history", "digits", "-o", "json").out.splitlines()]
     assert [row["kind"] for row in rows] == ["attempt", "goodput"] and rows[0]["totalMs"] == 500
     assert "goodput 75.0%" in user.tj("status", "digits").out

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,10 @@ class Machine:
         wait_until((self.folder / f"store/default/count/checkpoints/{id_}/.trainjob/manifest.json").exists)
         wait_until(lambda: id_ in self.tj("list")[1])
 
+    def ranks(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.tj("status", name, "-o", "json")[1])["ranks"]
+        return found
+
     def status(self, name: str) -> str:
         return self.tj("status", name)[1].splitlines()[0].split()[-1]
 
@@ -99,6 +105,28 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
     assert re.findall(r"^(\d+) +(\d)", machine.tj("history", "count")[1], re.MULTILINE) == [("5", "4"), ("6", "5")]
     assert machine.tj("rm", "count", "-y")[0] == contract.CLI_OK
     assert not (machine.folder / "store").exists() or not list((machine.folder / "store").rglob("*.jsonl"))
+
+
+def test_each_rank_is_named_with_its_process_which_can_be_killed(machine: Machine) -> None:
+    (machine.folder / "train.py").write_text("import time, trainjob\ntrainjob.report({}, step=1)\ntime.sleep(3600)\n")
+    words = ("run", "train.py", "--name", "stay", "--storage", "store", "--workers", "2", "--detach")
+    code, _, err = machine.tj(*words)
+    assert code == contract.CLI_OK, err
+    wait_until(
+        lambda: all(each["pid"] for each in machine.ranks("stay")) and "step 1" in machine.tj("status", "stay")[1]
+    )
+    before = machine.ranks("stay")
+    assert [(each["rank"], each["attempt"], each["worker"]) for each in before] == [(0, 1, "stay-0"), (1, 1, "stay-1")]
+    assert all(each["memoryBytes"] > 1 << 20 for each in before)
+    assert re.search(rf"^1 +{before[1]['pid']} +stay-1 +\S+ MiB$", machine.tj("status", "stay")[1], re.M)
+    os.kill(before[1]["pid"], signal.SIGKILL)
+    wait_until(lambda: [each["attempt"] for each in machine.ranks("stay") if each["pid"]] == [2, 2])
+    assert {each["pid"] for each in machine.ranks("stay")}.isdisjoint(each["pid"] for each in before)
+    shown = machine.tj("status", "stay")[1]
+    assert re.search(r"^1 +Started .* KilledBySignal +rank 1 on stay-1 was killed by SIGKILL$", shown, re.M), shown
+    assert re.search(r"^2 +KilledBySignal .*\(runs\)$", shown, re.M), "while it runs, not at its end"
+    assert machine.tj("stop", "stay")[0] == contract.CLI_OK
+    assert machine.ranks("stay") == []
 
 
 def test_a_killed_launcher_is_told_and_its_output_and_checkpoints_are_there(machine: Machine) -> None:

@@ -69,6 +69,11 @@ def settle(turn: Turn, *, broke: datetime | None = None, loses: bool = False) ->
     turn.change(goodput=_entered(turn, books, broke=broke, loses=loses, at_boundary=True))
 
 
+def lost_s(turn: Turn) -> float:
+    """Seconds of steps that were to be done again, up to the last boundary."""
+    return 0.0 if turn.status.goodput is None else turn.status.goodput.settled.lost
+
+
 def show(turn: Turn) -> None:
     """The books as of now."""
     books = _books(turn)

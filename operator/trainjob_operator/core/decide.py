@@ -224,7 +224,7 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     cost = budget.charge(turn.spec.failure_policy, turn.status.failures, incident, record, turn.kids.listed)
     attempt = turn.status.attempt
     failure = incident.failure(attempt.number if attempt else 0)
-    lifecycle.end_attempt(turn, incident.reason, broke=incident.time)
+    lifecycle.end_attempt(turn, incident.reason, broke=incident.time, message=incident.message)
     turn.change(failures=cost.failures, last_failure=failure)
     turn.tell("Warning", incident.reason, incident.message)
     turn.say(incident.message)

@@ -29,14 +29,15 @@ NAMED_WORKERS = 8
 # --- Attempts ---------------------------------------------------------------------------------------------------------
 
 
-def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> None:
+def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None, message: str | None = None) -> None:
     """Write the end of the running attempt, if there is one; its place in the history goes with it. `broke`: when what
-    ended it happened; None: now.
+    ended it happened; None: now. `message`: what that was, where the cause alone does not tell it.
     """
     if turn.running is None:
         return
     take_progress(turn, at_end=True)
     note_parts(turn)
+    lost_before = accounting.lost_s(turn)
     accounting.settle(turn, broke=broke, loses=cause != contract.REASON_COMPLETED)
     attempt = turn.running
     # The origin also of one that was over before anybody saw it run.
@@ -55,6 +56,8 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None) -> Non
         resumed_from=ended.resumed_from,
         down_seconds=elapsed(ended.started_at, before) if before else None,
         position=turn.status.progress.position,
+        message=message[: contract.ENDED_LIMIT] if message else None,
+        lost_seconds=round(accounting.lost_s(turn) - lost_before, 3) or None,
         parts_ms=ended.parts_ms,
         from_spares=ended.from_spares,
     )
@@ -270,7 +273,7 @@ def fail(turn: Turn, reason: str, message: str, cause: Failure | None = None) ->
     if turn.outcome is not None:
         return
     attempt = turn.status.attempt
-    end_attempt(turn, reason)
+    end_attempt(turn, reason, message=message)
     message = message[: contract.MESSAGE_LIMIT]
     cause = cause or Failure(attempt=attempt.number if attempt else 0, time=turn.now, reason=reason, message=message)
     turn.change(last_failure=cause)

@@ -26,7 +26,8 @@ those of a cluster's namespace.
 
 {RULE}"""
 
-STATUS = f"""Show a job on one screen: state, progress, failures, what to do next.
+STATUS = f"""Show a job on one screen: state, progress, its ranks with their processes or pods, its attempts, what to do
+next.
 
 {RULE}"""
 
@@ -38,7 +39,8 @@ through restarts and replaced pods, and ends with the job and its exit code.
 
 {RULE}"""
 
-HISTORY = f"""Show how each attempt of a job began, part by part, and where the job's time went.
+HISTORY = f"""Show the attempts of a job: how long each took until its first step, how long it ran, what was lost of it,
+why it ended; and where the job's time went. --parts shows how each attempt began, part by part.
 
 For a job of this machine also what it reported, each report once: steps that a restart undid are left out. That is the
 newest run's; --run shows another one's, --all those of all runs.
@@ -131,6 +133,9 @@ def _add_local(commands: Commands) -> None:
     which = history.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="K", type=at_least(1), help="the reports of run K (default: the newest)")
     which.add_argument("--all", action="store_true", help="the reports of all runs of the name, with the run of each")
+    history.add_argument(
+        "--parts", action="store_true", help="also how each attempt began, part by part (docs/recovery.md)"
+    )
     history.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N reports")
     output(history, "json")
     _cluster(history)

@@ -1,5 +1,5 @@
-"""How each attempt of a job began, part by part, and where the job's time went: tables, bars and JSON for `tj history`
-and `tj status`; pure. The same for a job of this machine and one of a cluster, from the status alone.
+"""How each attempt of a job began, part by part, and where the job's time went: tables, bars and JSON for `tj history
+--parts` and `tj status`; pure. The same for a job of this machine and one of a cluster, from the status alone.
 """
 
 from __future__ import annotations
@@ -38,24 +38,44 @@ class Start:
     parts: PartsMs
     spares: str | None = None
     """Slots of spare workers that it took, as ranges."""
+    resumed_from: str | None = None
+    message: str | None = None
+    """What ended it, in a sentence."""
+    lost_seconds: float | None = None
 
     @property
     def total_ms(self) -> int:
         """All that is known of it."""
-        return sum(value for value in self.parts.model_dump().values() if value is not None)
+        return total_ms(self.parts)
 
 
 def starts(status: TrainJobStatus) -> list[Start]:
     """Those whose clock is known, in their order, the running attempt last."""
     found = [
-        Start(one.attempt, one.cause, one.end_cause, one.world_size, one.parts_ms, one.from_spares)
+        Start(
+            one.attempt,
+            one.cause,
+            one.end_cause,
+            one.world_size,
+            one.parts_ms,
+            one.from_spares,
+            one.resumed_from,
+            one.message,
+            one.lost_seconds,
+        )
         for one in status.history
         if one.parts_ms is not None
     ]
     last = status.attempt
     if last is not None and last.parts_ms is not None and last.number not in [one.attempt for one in status.history]:
-        found.append(Start(last.number, last.cause, last.end_cause, last.world_size, last.parts_ms, last.from_spares))
+        began = (last.number, last.cause, last.end_cause, last.world_size, last.parts_ms)
+        found.append(Start(*began, spares=last.from_spares, resumed_from=last.resumed_from))
     return found
+
+
+def total_ms(parts: PartsMs) -> int:
+    """From the end of the attempt before to the first step, as far as it was measured."""
+    return sum(value for value in parts.model_dump().values() if value is not None)
 
 
 def lines(status: TrainJobStatus) -> list[str]:
@@ -132,6 +152,9 @@ def as_json(status: TrainJobStatus) -> list[dict[str, Any]]:
             "partsMs": start.parts.to_json(),
             "totalMs": start.total_ms,
             **({"fromSpares": start.spares} if start.spares else {}),
+            **({"resumedFrom": start.resumed_from} if start.resumed_from else {}),
+            **({"message": start.message} if start.message else {}),
+            **({"lostSeconds": start.lost_seconds} if start.lost_seconds else {}),
         }
         for start in starts(status)
     ]

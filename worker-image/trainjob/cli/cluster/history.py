@@ -1,12 +1,13 @@
-"""`tj history` of a cluster's job: how its attempts began, part by part, and where its time went."""
+"""`tj history` of a cluster's job: why its attempts ended, what was lost, and where its time went."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 
 from trainjob.cli.cluster import connect
-from trainjob.screen import clock
+from trainjob.screen import attempts, clock
 from trainjob_api.contract import CLI_OK
 
 
@@ -21,5 +22,7 @@ def history(args: argparse.Namespace) -> int:
         for row in clock.as_json(job.status):
             print(json.dumps(row))
         return CLI_OK
-    print(*(clock.lines(job.status) or [f"no attempt of {args.name} has begun"]), sep="\n")
+    told = attempts.lines(job.status, time.time()) or [f"no attempt of {args.name} has begun"]
+    more = clock.lines(job.status) if args.parts else clock.goodput(job.status)
+    print(*told, *([""] if more else []), *more, sep="\n")
     return CLI_OK

@@ -15,7 +15,7 @@ from trainjob.launch.cluster.api import ApiError
 from trainjob.launch.cluster.follow import Wanted
 from trainjob.launch.cluster.pod_log import container_status, target
 from trainjob.launch.outcome import log_choice as ranks
-from trainjob.screen import clock, table, wording
+from trainjob.screen import attempts, clock, table
 from trainjob.screen import display as displays
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
@@ -92,12 +92,8 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
                 f"-n {place.namespace}`)"
             )
         print()
-    if job.status.history:
-        table.show(
-            ("ATTEMPT", "BEGAN BY", "ENDED BY", "RANKS", "FROM", "DOWN"),
-            [_attempt(entry) for entry in job.status.history],
-        )
-        print()
+    if told := attempts.lines(job.status, now):
+        print(*told, "", sep="\n")
     if said:
         table.show(event_lines.HEADER, [event_lines.row(event, now) for event in said])
         print()
@@ -140,21 +136,6 @@ def pod_state(pod: Manifest) -> tuple[str, str]:
 def _line(text: object) -> str:
     words = " ".join(str(text or "").split())
     return words if len(words) <= 160 else words[:157] + "..."
-
-
-def _attempt(entry: object) -> list[str]:
-    from trainjob_api.v1alpha1 import HistoryEntry
-
-    assert isinstance(entry, HistoryEntry)
-    down = "" if entry.down_seconds is None else wording.duration(entry.down_seconds)
-    return [
-        str(entry.attempt),
-        clock.began_by(entry.cause, entry.from_spares),
-        entry.end_cause or "",
-        str(entry.world_size),
-        entry.resumed_from or "",
-        down,
-    ]
 
 
 def advice(place: connect.Place, manifest: Manifest, job: TrainJob) -> list[str]:

@@ -1,4 +1,4 @@
-"""`tj history`: how the attempts of a job of this machine began, and what it has reported, each report once."""
+"""`tj history`: why the attempts of a job of this machine ended, and what it has reported, each report once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.reading import runs
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
-from trainjob.screen import clock, table, wording
+from trainjob.launch.local.registry import records
+from trainjob.screen import attempts, clock, table, wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
 
 if TYPE_CHECKING:
     from trainjob.checkpoint.stores.store import Store
+    from trainjob.launch.local.registry.records import Record
     from trainjob_api.v1alpha1 import TrainJob
 
 
@@ -35,7 +37,7 @@ def history(args: argparse.Namespace) -> int:
     told: Sequence[str] = ()
     if job is not None and args.output == "json":
         told = [json.dumps(row) for row in clock.as_json(job.status)]
-    elif job is not None and (text := clock.lines(job.status)):
+    elif job is not None and (text := _attempts(record, job, with_parts=args.parts)):
         told = [*text, ""]
     for line in told:
         print(line)
@@ -61,6 +63,15 @@ def history(args: argparse.Namespace) -> int:
     else:
         print(f"{record.name} has reported nothing{of}")
     return CLI_OK
+
+
+def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
+    """The first view; with the parts of each start below it."""
+    state = record.state
+    last = attempts.RUNS if state == records.RUNNING else state
+    told = attempts.lines(job.status, time.time(), last=last, here=True)
+    more = clock.lines(job.status) if with_parts else clock.goodput(job.status)
+    return [*told, *([""] if told and more else []), *more]
 
 
 def _reports(folder: str, run: int | None, *, every: bool) -> tuple[list[dict[str, Any]], str]:

@@ -7,10 +7,10 @@ import json
 import sys
 import time
 
-from trainjob.cli.local import attach, find, listing
+from trainjob.cli.local import attach, find, listing, rank_processes
 from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
-from trainjob.screen import clock, failure, table, wording
+from trainjob.screen import attempts, clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
 from trainjob_api.contract import CLI_OK
@@ -22,7 +22,9 @@ def status(args: argparse.Namespace) -> int:
     if args.watch:
         return attach.show(record, plain=args.plain, lines=False)
     if args.output == "json":
-        print(json.dumps(listing.as_json(record), indent=2))
+        job = find.job_of(record)
+        there = rank_processes.of(record, job) if job is not None and record.state == records.RUNNING else []
+        print(json.dumps({**listing.as_json(record), "ranks": [each.as_json for each in there]}, indent=2))
         return CLI_OK
     state = record.state
     print(f"{record.name}   on this machine   {state}")
@@ -49,13 +51,13 @@ def status(args: argparse.Namespace) -> int:
         facts.append(("size", wording.size(bytes_)))
     print()
     print(*(f"  {name:<9} {value}" for name, value in facts if value), sep="\n")
-    if job is not None and job.status.history:
+    if job is not None and state == records.RUNNING and (there := rank_processes.of(record, job)):
         print()
-        rows = [
-            [str(e.attempt), e.cause, e.end_cause or "", str(e.world_size), e.resumed_from or ""]
-            for e in job.status.history
-        ]
-        table.show(("ATTEMPT", "BEGAN BY", "ENDED BY", "RANKS", "FROM"), rows)
+        table.show(rank_processes.HEADER, [each.row for each in there])
+    last = attempts.RUNS if state == records.RUNNING else state
+    if job is not None and (table_of_attempts := attempts.lines(job.status, now, last=last, here=True)):
+        print()
+        print(*table_of_attempts, sep="\n")
     print()
     print(*advice(record, state), sep="\n")
     return CLI_OK

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainjob.agent.processes.stacks import files_of
-from trainjob_api import contract
+from trainjob.launch.outcome import log_choice
+from trainjob_api import contract, defaults
+from trainjob_operator.core.pods.naming import pod_name
+
+if TYPE_CHECKING:
+    from trainjob_api.v1alpha1 import TrainJob
 
 _STACK_FILE = re.compile(re.escape(contract.STACK_FILE).replace(r"\{rank\}", r"(?P<rank>\d+)"))
 
@@ -22,6 +27,12 @@ class RankProcess(NamedTuple):
     pid: int
     folder: str
     """Where its stack file is."""
+
+
+def worker(job: TrainJob, rank: int) -> str:
+    """The name of the worker that this rank of the newest attempt runs in; empty: the job has no such rank."""
+    members, place = log_choice.workers(job), rank // defaults.processes_per_worker(job.spec)
+    return pod_name(job.metadata.name, members[place]) if place < len(members) else ""
 
 
 def below(launcher: int) -> list[RankProcess]:

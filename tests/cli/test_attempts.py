@@ -1,0 +1,46 @@
+"""The attempts of a job as a person asks for them."""
+
+from __future__ import annotations
+
+from support.jobs import NOW, at, attempt, job
+from trainjob.screen import attempts
+
+FIRST = {
+    "attempt": 1,
+    "cause": "Started",
+    "endCause": "KilledBySignal",
+    "startedAt": at(0),
+    "endedAt": at(65),
+    "worldSize": 2,
+    "message": "rank 1 on digits-1 was killed by SIGKILL\nmore",
+    "lostSeconds": 3.24,
+    "partsMs": {"decided": 100, "firstStep": 1900},
+}
+SECOND = attempt(2, startedAt=at(66), cause="KilledBySignal", resumedFrom="1-1-3", fromSpares="3")
+
+
+def test_each_says_how_long_it_took_and_ran_what_was_lost_and_why_it_ended_the_running_one_too() -> None:
+    status = job({"attempt": SECOND, "history": [FIRST]}).status
+    assert attempts.lines(status, NOW + 76) == [
+        "ATTEMPT   BEGAN BY                   RANKS   FROM    UP AFTER   RAN     LOST   ENDED BY         WHY",
+        "1         Started                    2               2.0s       1m05s   3.2s   KilledBySignal   "
+        "rank 1 on digits-1 was killed by SIGKILL",
+        "2         KilledBySignal (spare 3)   2       1-1-3              10s            (runs)",
+    ]
+
+
+def test_an_attempt_that_is_in_the_history_stands_there_once() -> None:
+    over = attempt(1, state="Ended", endedAt=at(65))
+    assert len(attempts.lines(job({"attempt": over, "history": [FIRST]}).status, NOW)) == 2
+    assert attempts.lines(job().status, NOW) == []
+
+
+def test_of_a_launcher_that_is_gone_the_attempt_does_not_run() -> None:
+    (_, row) = attempts.lines(job({"attempt": attempt()}).status, NOW + 5, last="Killed")
+    assert row.split() == ["1", "Started", "2", "Killed"], "for how long it ran nobody knows"
+
+
+def test_on_this_machine_a_job_is_stopped_and_not_suspended() -> None:
+    status = job({"history": [{**FIRST, "endCause": "Suspended", "message": None}]}).status
+    assert "Stopped" in attempts.lines(status, NOW, here=True)[1]
+    assert "Suspended" in attempts.lines(status, NOW)[1]

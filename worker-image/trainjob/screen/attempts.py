@@ -1,0 +1,63 @@
+"""The attempts of a job as a person asks for them: why each ended, what was lost, how long nothing trained. For `tj
+history` and `tj status`, here and on a cluster; pure. How each began, part by part, is `clock`'s.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from trainjob.screen import clock, table, wording
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Attempt, HistoryEntry, TrainJobStatus
+
+HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "UP AFTER", "RAN", "LOST", "ENDED BY", "WHY")
+RUNS = "(runs)"
+_HERE = {contract.REASON_SUSPENDED: "Stopped"}
+"""On this machine a job is not suspended: that is how it is stopped."""
+
+
+def lines(status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = False) -> list[str]:
+    """The table, the running attempt last; empty before the first. `last`: how that one stands, where its launcher is
+    gone; `here`: it is a job of this machine. Columns that have nothing to say are left out.
+    """
+    rows = [_ended(entry, here) for entry in status.history]
+    attempt = status.attempt
+    if attempt is not None and attempt.number not in [entry.attempt for entry in status.history]:
+        rows.append(_running(attempt, now, last))
+    if not rows:
+        return []
+    kept = [at for at, name in enumerate(HEADER) if name == "ATTEMPT" or any(row[at] for row in rows)]
+    return table.lines([HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def _ended(entry: HistoryEntry, here: bool) -> list[str]:
+    cause = entry.end_cause or ""
+    return [
+        *_begin(entry),
+        _length(entry.started_at, entry.ended_at.timestamp()) if entry.ended_at is not None else "",
+        "" if entry.lost_seconds is None else wording.duration(entry.lost_seconds),
+        _HERE.get(cause, cause) if here else cause,
+        (entry.message or "").strip().partition("\n")[0],
+    ]
+
+
+def _running(attempt: Attempt, now: float, last: str) -> list[str]:
+    return [*_begin(attempt), _length(attempt.started_at, now) if last == RUNS else "", "", last, ""]
+
+
+def _begin(one: HistoryEntry | Attempt) -> list[str]:
+    parts = one.parts_ms
+    number, up_s = (one.number, None) if isinstance(one, Attempt) else (one.attempt, one.down_seconds)
+    if parts is not None and parts.first_step is not None:
+        up_s = clock.total_ms(parts) / 1000
+    return [
+        str(number),
+        clock.began_by(one.cause, one.from_spares),
+        str(one.world_size),
+        one.resumed_from or "",
+        "" if up_s is None else wording.duration(up_s),
+    ]
+
+
+def _length(since: datetime, until: float) -> str:
+    return wording.duration(until - since.timestamp())
