@@ -193,3 +193,30 @@ def test_a_job_that_had_nothing_more_to_do_says_so() -> None:
     assert len(completed(job({"attempt": attempt()}), None)) == 1
     saved = job({"attempt": attempt(resumedFrom="1-1-6"), "checkpoint": checkpoint()})
     assert "from before" not in "\n".join(completed(saved, None))
+
+
+ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: bad batch of pid {}'
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ({"attempt": 2, "traceback": ERROR.format(74)}, True),
+        ({"attempt": 2, "traceback": ERROR.format(74).replace("line 3", "line 4")}, False),
+        ({"attempt": 3, "traceback": ERROR.format(74)}, False),
+        ({"attempt": 2, "traceback": None}, False),
+    ],
+    ids=["the same", "elsewhere", "not in a row", "no exception"],
+)
+def test_an_error_that_comes_again_says_so_and_how_to_stop(again: dict[str, object], said: bool) -> None:
+    first = failure(traceback=ERROR.format(9))
+    found = texts(job({"lastFailure": first}), job({"lastFailure": {**first, **again}}))
+    assert found[0].startswith(f"attempt {again['attempt']} failed: ")
+    assert found[1:] == (
+        [
+            "attempt 2 ended by the same error as attempt 1. If a restart cannot mend that, `tj stop digits` ends the job; "
+            "--max-failures (maxFailures) limits the restarts"
+        ]
+        if said
+        else []
+    )

@@ -267,6 +267,37 @@ def test_a_pid_in_its_text_makes_no_other_error(now: str, before: str, fails: bo
     assert (cost.fatal is not None) == fails
 
 
+@pytest.mark.parametrize(
+    ("fields", "policy", "pod", "now", "fails"),
+    [
+        ({}, {}, "digits-1", NAME_ERROR, True),
+        # Its machine may be the cause: first it is replaced.
+        ({}, {}, "digits-0", NAME_ERROR, False),
+        ({"progressed": True}, {}, "digits-1", NAME_ERROR, False),
+        ({}, {}, "digits-1", NAME_ERROR.replace("line 3", "line 4"), False),
+        ({}, {}, "digits-1", AWAY, False),
+        ({}, {"max_failures": -1}, "digits-1", NAME_ERROR, False),
+        ({}, {"no_progress_attempts": 0}, "digits-1", NAME_ERROR, False),
+        ({}, {"rules": [{"exitCodes": [1], "action": "Restart"}]}, "digits-1", NAME_ERROR, False),
+    ],
+)
+def test_the_same_mistake_in_two_workers_in_a_row_is_not_tried_again_where_nothing_was_gained(
+    fields: dict[str, bool], policy: dict[str, Any], pod: str, now: str, fails: bool
+) -> None:
+    before = incident(contract.REASON_USER_ERROR, traceback=NAME_ERROR if now != AWAY else AWAY, pod="digits-0")
+    base: dict[str, Any] = {"progressed": False, "early": True, "reported_ever": True}
+    achieved = Record(**base | fields, before=before.failure(1))
+    raised = incident(contract.REASON_USER_ERROR, traceback=now, pod=pod)
+    asked = FailurePolicy.model_validate({"max_failures": 9, "no_progress_attempts": 5, **policy})
+    cost = charge(asked, Failures(counted=1, since_progress=1), raised, achieved, [0, 1])
+    assert (cost.fatal is not None) == fails
+    if cost.fatal:
+        reason, message = cost.fatal
+        assert reason == contract.REASON_USER_ERROR and message.startswith(
+            "rank 1 broke; the same error in two workers"
+        )
+
+
 @pytest.mark.parametrize("max_failures", [3, -1])
 @pytest.mark.parametrize("reported", [False, True])
 def test_a_debugger_in_a_rank_is_hopeless_at_once(max_failures: int, reported: bool) -> None:

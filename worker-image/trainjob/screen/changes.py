@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import failure as failures
 from trainjob.screen import wording
-from trainjob_api import contract
+from trainjob_api import contract, same_error
 
 if TYPE_CHECKING:
     from trainjob.screen.pace import Pace
-    from trainjob_api.v1alpha1 import Progress, TrainJob, TrainJobStatus
+    from trainjob_api.v1alpha1 import Failure, Progress, TrainJob, TrainJobStatus
 
 WAITING = ("ResourcesCreated", "PodsScheduled", "WorkersReady")
 """Conditions that say what a start waits for, in the order in which they become true."""
@@ -91,11 +91,21 @@ def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
         if used <= most
         else f"more than the {most} allowed"
     )
-    return [
-        Change(
-            Kind.FAILURE, f"attempt {failure.attempt} failed: {failures.headline(failure)} [{failure.reason}; {budget}]"
+    found = [f"attempt {failure.attempt} failed: {failures.headline(failure)} [{failure.reason}; {budget}]"]
+    if _is_the_same(failure, before):
+        found.append(
+            f"attempt {failure.attempt} ended by the same error as attempt {failure.attempt - 1}. If a restart cannot "
+            f"mend that, `tj stop {job.metadata.name}` ends the job; --max-failures (maxFailures) limits the restarts"
         )
-    ]
+    return [Change(Kind.FAILURE, text) for text in found]
+
+
+def _is_the_same(failure: Failure, before: Failure | None) -> bool:
+    if before is None or before.attempt != failure.attempt - 1 or before.reason != failure.reason:
+        return False
+    if not failure.traceback or not before.traceback:
+        return False
+    return same_error.same(failure.traceback, before.traceback)
 
 
 def _began(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:

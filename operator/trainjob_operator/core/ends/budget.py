@@ -132,6 +132,18 @@ def _fatal(
             incident.reason,
             f"{incident.message}; the same error twice in a row, before the first report: a restart cannot help",
         )
+    stands_still = record.reported_ever and not record.progressed and policy.no_progress_attempts > 0
+    if (
+        rule is None
+        and policy.max_failures >= 0
+        and stands_still
+        and mistakes.raised_elsewhere(incident, record.before)
+    ):
+        return (
+            incident.reason,
+            f"{incident.message}; the same error in two workers in a row, without a new report between them: a restart "
+            "cannot help",
+        )
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"
         return (

@@ -17,8 +17,6 @@ _PASSING = re.compile(
 """In the last line of a traceback: the error may pass by itself, or be a machine's."""
 _KILLED = re.compile(r"is killed by signal")
 """Anywhere in it: torch's word for a process of a DataLoader that the kernel ended."""
-REFUSED_ARGUMENTS = 2
-"""The exit code of a script whose arguments argparse, click and their like refuse."""
 _NO_TERMINAL = "bdb.BdbQuit"
 """What a debugger raises where its input has ended: a rank's has from the beginning."""
 
@@ -38,12 +36,21 @@ def raised_again(incident: Incident, before: Failure | None) -> bool:
     if before is None:
         return False
     if incident.reason == before.reason == contract.REASON_EXIT:
-        return incident.exit_code == before.exit_code == REFUSED_ARGUMENTS
+        return incident.exit_code == before.exit_code == contract.REFUSED_ARGUMENTS
     if not incident.traceback or not incident.reason == before.reason == contract.REASON_USER_ERROR:
         return False
     if _PASSING.search(_last_line(incident)) or _KILLED.search(incident.traceback):
         return False
     return same_error.same(incident.failure(before.attempt).traceback or "", before.traceback or "")
+
+
+def raised_elsewhere(incident: Incident, before: Failure | None) -> bool:
+    """A mistake in the script that two workers made in a row: neither of their machines is to blame. One that the same
+    worker made twice is left to its replacement, which may be on another machine.
+    """
+    if before is None or incident.reason != contract.REASON_USER_ERROR or incident.pod == before.pod:
+        return False
+    return raised_again(incident, before)
 
 
 def _last_line(incident: Incident) -> str:
