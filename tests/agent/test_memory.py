@@ -152,7 +152,9 @@ else:
 @pytest.mark.parametrize("how", ["loader", "pool", "subprocess"])
 @pytest.mark.parametrize("counted", [True, False], ids=["for its memory", "by somebody"])
 def test_a_rank_whose_loader_the_kernel_killed_says_so(tmp_path: Path, how: str, counted: bool) -> None:
-    """The counter tells the kernel's kill from another's, after which it stays the exception that it is."""
+    """The counter tells the kernel's kill from another's, which is told where torch says so; elsewhere it stays the
+    exception that it is.
+    """
     tree = Tree(tmp_path / "root", 2, str(2 * GIB))
     tuned = entry(processes__memory__ROOT=str(tmp_path / "root"))
     command = [sys.executable, "train.py", how]
@@ -163,6 +165,11 @@ def test_a_rank_whose_loader_the_kernel_killed_says_so(tmp_path: Path, how: str,
         (rig.work / "go").touch()
         rig.wait(lambda: rig.ended(0), "the rank has ended")
         rank = rig.rank(0)
+        if not counted and how == "loader":
+            assert (rank["kind"], rank["exit_code"], rank["error"]["type"]) == (contract.END_SIGNAL, 1, "DataLoader")
+            assert "was killed by SIGKILL (by somebody, or by the kernel" in rank["error"]["message"]
+            assert "Traceback" in rank["error"]["traceback"]
+            return
         if not counted:
             assert rank["kind"] == contract.END_EXCEPTION
             return

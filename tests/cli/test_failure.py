@@ -52,6 +52,24 @@ def test_the_headline_says_what_is_known(given: dict[str, object], text: str) ->
     assert headline(of(**given)) == text
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("lost its DataLoader: process 7 of it was killed by SIGKILL (by somebody ...)", "If memory ran out, use less"),
+        ("lost its DataLoader: process 7 of it was killed by SIGBUS (shared ...)", "Make /dev/shm larger"),
+        ("lost its DataLoader: process 7 of it was killed by SIGSEGV", "Try the DataLoader with num_workers=0"),
+    ],
+)
+def test_a_killed_data_loader_has_a_way_out_by_its_signal(message: str, said: str) -> None:
+    lost = of(message=f"rank 0 on digits-0 {message}", reason=contract.REASON_SIGNAL)
+    assert advice(contract.REASON_SIGNAL, lost, RETRY).startswith(said)
+
+
+def test_refused_arguments_are_corrected_where_they_stand() -> None:
+    refused = of(message="rank 0 ended with exit code 2: t.py: error: no such", reason=contract.REASON_EXIT, exitCode=2)
+    assert advice(contract.REASON_EXIT, refused, RETRY) == "Correct the script's arguments, which follow --"
+
+
 def test_the_place_is_the_innermost_frame() -> None:
     assert place(of()) == "/w/train.py:61"
     assert place(of(traceback=None)) is None

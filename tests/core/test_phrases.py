@@ -13,3 +13,17 @@ def test_a_crash_is_told_by_its_signal_and_by_what_python_said_of_it() -> None:
     report["error"] = {"type": "Fatal Python error", "message": "Segmentation fault", "traceback": ""}
     said = how_rank_ended(contract.END_SIGNAL, report)
     assert said == "was killed by SIGSEGV (Fatal Python error: Segmentation fault)"
+
+
+def test_a_data_loader_that_was_killed_is_named_and_not_torchs_word_for_it() -> None:
+    report: RankReport = {"rank": 0, "local_rank": 0, "pid": 1, "state": contract.RANK_ENDED, "exit_code": 1}
+    report["error"] = {"type": contract.LOADER_KILLED, "message": "process 7 of it was killed by SIGKILL"}
+    said = how_rank_ended(contract.END_SIGNAL, report)
+    assert said == "lost its DataLoader: process 7 of it was killed by SIGKILL"
+
+
+def test_a_script_that_refuses_its_arguments_says_which() -> None:
+    report: RankReport = {"rank": 0, "local_rank": 0, "pid": 1, "state": contract.RANK_ENDED, "exit_code": 2}
+    report["error"] = {"type": "SystemExit", "message": "train.py: error: unrecognized arguments: --lrr"}
+    said = how_rank_ended(contract.END_EXIT, report)
+    assert said == "ended with exit code 2: train.py: error: unrecognized arguments: --lrr"

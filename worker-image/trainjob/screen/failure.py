@@ -148,6 +148,16 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
             if place(failure)
             else "It crashed in native code: does a library not fit this torch, Python or driver?"
         )
+    if "lost its DataLoader: " in failure.message:
+        return (
+            "Make /dev/shm larger, or give the DataLoader fewer processes (num_workers)"
+            if "SIGBUS" in failure.message
+            else "If memory ran out, use less: fewer processes of the DataLoader (num_workers), smaller batches"
+            if "SIGKILL" in failure.message
+            else "Try the DataLoader with num_workers=0: it then shows the error where it is"
+        )
+    if failure.exit_code == 2 and ": error: " in failure.message and not in_python:
+        return "Correct the script's arguments, which follow --"
     if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
         return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
     if "BdbQuit" in said:
@@ -160,8 +170,8 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
         if on_a_cluster:
             return f"Install {package} in the workers' image, or correct the import ({{where}})"
         return (
-            f"Install what is missing where the ranks run, or correct the import ({{where}}): {sys.executable} -m pip "
-            f"install {package}"
+            f"Install what is missing where the ranks run, or correct the import ({{where}}): `{sys.executable} -m pip "
+            f"install {package}`"
         )
     if "bootstrapping phase" in said or "freeze_support()" in said:
         return (

@@ -14,7 +14,8 @@ import signal
 from typing import Dict, Optional, Sequence, Tuple
 
 from trainjob.agent import steady
-from trainjob.agent.processes import crash, memory
+from trainjob.agent.processes import crash, loader, memory
+from trainjob.agent.processes import refusal as refusals
 from trainjob.agent.processes.memory import OomKills
 from trainjob.agent.processes.output import RankOutput
 from trainjob_api import command, contract
@@ -193,6 +194,8 @@ class Rank:
             self.error = None if stack is None else bounded(stack)
         else:
             self.kind = contract.END_EXIT
+            refusal = refusals.of(self.exit_code, self.output.tail()) if self.output is not None else None
+            self.error = None if refusal is None else bounded(refusal)
             if plain and self._refused is not None:
                 self.error = bounded(self._refused)
             if plain and not self.greeted:
@@ -202,7 +205,7 @@ class Rank:
         """By the kernel, for its memory, or by somebody else: of an end by SIGKILL that was not our doing, also of what
         spoke behind a shell or a launcher; and of an exception that tells of such a kill of what the rank had started.
         """
-        if self.kind == contract.END_EXCEPTION and memory.tells_of_a_kill(self.error):
+        if self.kind == contract.END_EXCEPTION and (memory.tells_of_a_kill(self.error) or loader.killed(self.error)):
             self._lost_a_process(kills)
             return
         killed = signal.SIGKILL in (self.signal, (self.exit_code or 0) - 128)
@@ -216,6 +219,9 @@ class Rank:
     def _lost_a_process(self, kills: OomKills) -> None:
         error = self.error or {}
         message = kills.claim("a process that it had started")
+        killed = loader.killed(error)
+        if message is None and killed is not None:
+            self.kind, self.error = contract.END_SIGNAL, bounded(killed)
         if message is not None:
             text = f"{message} What it raised for that: {error.get('type')}: {error.get('message')}"
             told: RankError = {"type": memory.ERROR_TYPE, "message": text, "traceback": error.get("traceback") or ""}
