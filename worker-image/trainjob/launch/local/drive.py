@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Any
 
 from trainjob.launch.errors import LaunchError
+from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
@@ -63,6 +64,8 @@ class Driver:
         self._changed: asyncio.Event
         self._publish: Callable[..., None]
         self._shown: TrainJobStatus | None = None
+        self._slow = 0
+        """The attempt of whose slow start was told."""
 
     def run(self, publish: Callable[..., None]) -> TrainJob:
         """Until the job has ended and no agent is left; the object as it was last. `publish(kind, **content)` gets
@@ -186,11 +189,21 @@ class Driver:
             except ClusterError:  # it changed meanwhile, or is gone: the next look is not far
                 continue
             turn = Turn.of(observed, datetime.now(UTC))
+            self._tell_of_a_slow_start(turn)
             take_progress(turn, at_end=True)
             status = self._job.status.model_copy(
                 update={"progress": turn.status.progress, "checkpoint": turn.status.checkpoint}
             )
             self._show(self._job.model_copy(update={"status": status}))
+
+    def _tell_of_a_slow_start(self, turn: Turn) -> None:
+        attempt = turn.running
+        if attempt is None or attempt.number == self._slow:
+            return
+        said = slow_start.sentence(turn.job, list(turn.words()), turn.now)
+        if said is not None:
+            self._slow = attempt.number
+            self._publish("note", text=said)
 
     def _show(self, job: TrainJob) -> None:
         if job.status != self._shown:

@@ -1,0 +1,38 @@
+"""What is said of a start that takes long, once an attempt: what the workers or the ranks do, and how to look. Pure.
+
+Told by what the agents have told of the start's parts. Called by `drive`, for whoever looks on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.core import parts
+from trainjob_operator.core.model import AgentView
+from trainjob_operator.core.moments import elapsed
+
+AFTER_S = 5.0
+"""Who waits longer than that wants to know for what."""
+
+
+def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime) -> str | None:
+    """None: nothing is to be said (yet). What a start without an attempt waits for stands in its conditions."""
+    attempt = job.status.attempt
+    if attempt is None or attempt.state != "Running":
+        return None
+    took_s = elapsed(now, attempt.started_at)
+    known = parts.merged(attempt, views, attempt.workers)
+    if took_s < AFTER_S or known.first_step is not None:
+        return None
+    look = f"`tj stack {job.metadata.name}` shows where they are"
+    return f"attempt {attempt.number} began {took_s:.0f} s ago: " + (
+        f"its ranks are ready, and none has called report() yet; {look}"
+        if known.group is not None or known.restored is not None
+        else f"its ranks run, and import modules or prepare their data; {look}"
+        if known.forked is not None
+        else "its workers import torch, then its ranks start"
+        if any(view.warming for view in views)
+        else "its workers prepare the start of its ranks"
+    )
