@@ -39,6 +39,9 @@ def damage(job: Job, id_: str) -> None:
 
 def test_a_run_begins_with_nothing_and_goes_on_from_its_own_newest(job: Job) -> None:
     assert resumed(start(job, "a")) == (1, None)
+    first, second = (settle(job.store, "a", "auto", (), attempt) for attempt in (1, 2))
+    assert first.why == "no earlier run of this name: the job starts from the beginning"
+    assert second.why == "no checkpoint yet: attempt 2 starts from the beginning", "attempt 1 was of this run"
     job.save("1-1-2")
     job.save("1-1-10")
     assert resumed(start(job, "a")) == (1, "1-1-10")

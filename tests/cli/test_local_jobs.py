@@ -495,3 +495,40 @@ def test_what_to_type_next_fits_what_the_job_saved(here: Shell) -> None:
         shown = here.tj("status", "digits").out
         assert said in shown
         assert status or ("tj model get" not in shown and "resume" not in shown)
+
+
+def test_a_job_that_has_ended_is_attached_to_with_how_it_ended_and_nothing_before(here: Shell) -> None:
+    remember(here, outcome="Stopped")
+    shown = here.tj("attach", "digits")
+    assert shown.code == contract.CLI_STOPPED and "started" not in shown.err
+    assert shown.err.splitlines()[0].startswith("digits was stopped after")
+
+
+def test_what_continues_an_unnamed_job_has_the_name_that_was_made_for_it(here: Shell) -> None:
+    words = ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--workers", "2", "--", "--name", "x")
+    remember(here, outcome="Stopped", command=words)
+    assert "next: `tj run train.py --workers 2 --name digits -- --name x` " in here.tj("status", "digits").out
+    remember(here, outcome="Stopped", command=("/usr/bin/python", "train.py"))
+    assert "next: `python train.py` " in here.tj("status", "digits").out
+
+
+def test_history_answers_what_a_person_asks_and_has_the_parts_on_request(here: Shell) -> None:
+    ended = {
+        "attempt": 1,
+        "cause": "Started",
+        "endCause": "KilledBySignal",
+        "worldSize": 2,
+        "startedAt": "2030-01-01T00:00:00Z",
+        "endedAt": "2030-01-01T00:01:05Z",
+        "lostSeconds": 3.2,
+        "message": "rank 1 was killed by SIGKILL",
+        "partsMs": {"decided": 100, "firstStep": 900},
+    }
+    remember(here, job=document({"status": {"history": [ended]}}))
+    first = here.tj("history", "digits").out
+    assert "rank 1 was killed by SIGKILL" in first and "3.2s" in first and "DECIDED" not in first
+    assert "DECIDED" in here.tj("history", "digits", "--parts").out
+    (found,) = (
+        row for row in map(json.loads, here.tj("history", "digits", "-o", "json").out.splitlines()) if "attempt" in row
+    )
+    assert (found["message"], found["lostSeconds"]) == ("rank 1 was killed by SIGKILL", 3.2)

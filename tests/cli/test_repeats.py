@@ -31,6 +31,49 @@ def test_the_second_rank_says_whose_traceback_it_has() -> None:
     assert shown([*of(0, LOADER), "r00 | ", *of(1, LOADER), "r01 | "]) == [*of(0, LOADER), "r00 | ", said, "r01 | "]
 
 
+def test_one_rank_says_it_for_all_until_something_else_is_shown() -> None:
+    repeats = Repeats()
+
+    def take(lines: list[str]) -> list[str]:
+        return [line for each in lines for line in repeats.take(each)]
+
+    said = "(the same KeyError as r00's above)"
+    assert take([*of(0, ERROR), *of(1, ERROR), *of(2, ERROR)]) == of(0, ERROR)
+    assert repeats.settle() == [f"r01 | {said}"], "the job says that the attempt failed"
+    assert take([*of(1, ERROR), *of(0, ERROR)]) == []
+    assert repeats.settle() == [f"r01 | {said}"], "so it does at the next start"
+    assert take([*of(2, ERROR), "r02 | bye", *of(0, ERROR), "r00 | bye"]) == [
+        *(f"r02 | {said}", "r02 | bye"),
+        *(f"r00 | {said}", "r00 | bye"),
+    ]
+
+
+USAGE = [
+    "usage: train.py [-h] [--epochs EPOCHS]",
+    "                [--lr LR]",
+    "train.py: error: unrecognized arguments: -x",
+]
+
+
+def test_a_script_that_refuses_its_arguments_says_so_once() -> None:
+    def plain(rank: int) -> list[str]:
+        return [f"r{rank:02} | {line}" for line in USAGE]
+
+    said = "r01 | (the same usage error as r00's above)"
+    assert shown([*plain(0), *plain(1), *plain(2)]) == [*plain(0), said]
+    helped = [*plain(0)[:2], "r00 | ", "r00 | options:"]
+    assert shown([*helped, *helped]) == [*helped, *helped], "--help is no refusal"
+
+
+def test_what_python_adds_when_it_prints_an_error_makes_no_other_one() -> None:
+    repeats = Repeats()
+    told = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nNameError: name 'xs' is not defined"
+    for line in f"{told}. Did you mean: 'x'?".splitlines():
+        repeats.take(f"r00 | {line}")
+    assert repeats.has_shown(told)
+    assert not repeats.has_shown(told.replace("'xs'", "'y'"))
+
+
 def test_lines_of_two_ranks_may_come_in_turn() -> None:
     both = [line for pair in zip(of(0, ERROR), of(1, ERROR), strict=True) for line in pair]
     assert [line for line in shown(both) if line.startswith("r00")] == of(0, ERROR)

@@ -139,7 +139,7 @@ def test_a_job_that_makes_no_sense_is_refused_with_its_field() -> None:
 @pytest.mark.parametrize(
     ("line", "again"),
     [
-        ("run train.py --workers 2 -- --lr 1e-3", "tj run train.py --name digits --workers 2 -- --lr 1e-3"),
+        ("run train.py --workers 2 -- --lr 1e-3", "tj run train.py --workers 2 --name digits -- --lr 1e-3"),
         ("run -m pkg.train --keep 2 --env 'A=b c'", "tj run -m pkg.train --name digits --keep 2 --env 'A=b c'"),
         ("run -f job.yaml --local --fresh", "tj run -f job.yaml --local --name digits"),
         (

@@ -120,7 +120,7 @@ def test_a_job_that_fails_names_its_first_cause(tj: Callable[..., Command]) -> N
     assert "[UserCodeError in attempt 2, its traceback is above; 1 other rank ended because of it]" in end
     assert "train.py:4." in end
     assert end.splitlines()[-1].endswith(
-        "then `tj run train.py --name bad --workers 2 --storage store --max-failures 1` starts again."
+        "then `tj run train.py --workers 2 --name bad --storage store --max-failures 1` starts again."
     )
 
 
@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_what_was_reported_and_the_same_command_goes_on(tj: Callabl
     first.until(lambda: "reported 5" in first.out)
     first.process.send_signal(signal.SIGINT)
     assert first.ended() == contract.CLI_INTERRUPTED, first.err
-    assert "next: `tj run train.py --name long --workers 2 --storage store` resumes from it" in first.err
+    assert "next: `tj run train.py --workers 2 --name long --storage store` resumes from it" in first.err
     reported = max(int(step) for step in re.findall(r"reported (\d+)", first.out))
     second = tj(FOREVER, "--name", "long")
     second.until(lambda: "| from " in second.out)

@@ -35,11 +35,10 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         "run",
         *(["-f", args.file, "--local"] if args.file else [*(["-m"] if args.module else []), args.script]),
     ]
+    words += _options(args, "workers", "processes_per_worker", "gpus")
     words += ["--name", job.metadata.name]
-    for option in (
-        "workers",
-        "processes_per_worker",
-        "gpus",
+    words += _options(
+        args,
         "storage",
         "resume_from",
         "keep",
@@ -49,9 +48,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         "hang_after",
         "prefork",
         "spare_workers",
-    ):
-        value = getattr(args, option)
-        words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+    )
     words += [] if args.preload is None else ["--preload", ",".join(args.preload)]
     words += [word for tracker in args.track for word in ("--track", tracker)]
     words += ["--in-process"] if args.in_process else []
@@ -65,6 +62,12 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         asker=asker(args),
         storage=defaults.job_storage(job) or "the storage path",
     )
+
+
+def _options(args: argparse.Namespace, *names: str) -> list[str]:
+    """Those that were given, as one types them."""
+    given = [(name, getattr(args, name)) for name in names]
+    return [word for name, value in given if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def conclude(

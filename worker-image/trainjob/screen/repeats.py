@@ -2,7 +2,8 @@
 again when they are restarted. The stack of a crash in native code, which faulthandler prints, is one too. Pure.
 
 Fed by `display` with the lines of all ranks, each with its rank in front (`r01 | ...`). Where one line differs, all of
-them are shown. `tj logs` has every rank's own.
+them are shown. That others raise the same is said once, by the first of them, until something else is shown.
+What a script says that refuses its arguments counts too. `tj logs` has every rank's own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ _HEAD = re.compile(r"(?P<inner>\S+\s+)?Traceback \(most recent call last\):$")
 """`inner`: `Original Traceback`, of the exception that was told before it."""
 _CHAIN = ("The above exception was", "During handling of the above")
 _CRASH = "Fatal Python error: "
+_USAGE = "usage: "
+"""How argparse and its like begin where they refuse a script's arguments; and how they end."""
+_REFUSES = re.compile(r"\S+: error: ")
+_MEANT = re.compile(r"\. Did you mean: .*\?$")
+"""Python says it where it prints an exception, and nowhere else."""
 _OF_A_CRASH = ("Current thread 0x", "Thread 0x", "Extension modules: ", "Python runtime state: ")
 
 
@@ -36,12 +42,26 @@ class _Traceback:
 
     def goes_on_with(self, text: str) -> bool:
         """Whether this line is still of it."""
+        if self.is_usage:
+            return not self.told and (text.startswith(" ") or _REFUSES.match(text) is not None)
         if self._is_crash:
             return not text or text.startswith((" ", *_OF_A_CRASH))
         if not self.told or not text or text.startswith((" ", *_CHAIN)):
             return True
         head = _HEAD.match(text)
         return head is not None and head["inner"] is not None
+
+    @property
+    def is_usage(self) -> bool:
+        """Of a script that refuses its arguments."""
+        return bool(self.lines) and self.lines[0].startswith(_USAGE)
+
+    @property
+    def name(self) -> str:
+        """What it is called where it is not shown again."""
+        if self.is_usage:
+            return "usage error"
+        return (self.last if self._is_crash else self.last.partition(":")[0])[:SHOWN]
 
     @property
     def _is_crash(self) -> bool:
@@ -51,6 +71,9 @@ class _Traceback:
         """The next of its lines."""
         text = by_any_process(text)
         self.lines.append(text)
+        if self.is_usage:
+            self.last, self.told = text, self.told or _REFUSES.match(text) is not None
+            return
         if self._is_crash:
             self.last, self.told = self.lines[0], True
             return
@@ -77,9 +100,17 @@ class Repeats:
         self._open: dict[str, _Traceback] = {}
         """By rank: one that is being shown."""
         self._held: dict[str, _Held] = {}
+        self._said = ""
+        """What was said instead of the last ones, where nothing else was shown since."""
 
     def take(self, line: str) -> list[str]:
         """A line came; what to show now."""
+        lines = self._take(line)
+        if any("(the same " not in each for each in lines):
+            self._said = ""
+        return lines
+
+    def _take(self, line: str) -> list[str]:
         found = _LINE.fullmatch(line)
         if found is None:
             return [line]
@@ -87,13 +118,13 @@ class Repeats:
         if rank in self._held:
             if self._held[rank].traceback.goes_on_with(text):
                 return self._compare(rank, text, line)
-            return [*self._judge(rank), *self.take(line)]
+            return [*self._judge(rank), *self._take(line)]
         shown = self._open.get(rank)
         if shown is not None and shown.goes_on_with(text):
             shown.add(text)
             return [line]
         self._open.pop(rank, None)
-        if not _HEAD.match(text) and not text.startswith(_CRASH):
+        if not _HEAD.match(text) and not text.startswith((_CRASH, _USAGE)):
             return [line]
         if self._seen:
             self._held[rank] = _Held(_Traceback(rank))
@@ -106,7 +137,7 @@ class Repeats:
         told = _Traceback("")
         for line in traceback.splitlines():
             told.add(line.rstrip())
-        return any(one.told and one.last == told.last for one in self._seen)
+        return any(one.told and _MEANT.sub("", one.last) == told.last for one in self._seen)
 
     def release(self) -> list[str]:
         """No more lines come: what is still held."""
@@ -114,7 +145,10 @@ class Repeats:
 
     def settle(self) -> list[str]:
         """The job has something to say: tracebacks that have come to their exception are taken as closed."""
-        return [line for rank, held in list(self._held.items()) if held.traceback.told for line in self._judge(rank)]
+        closed = [rank for rank, held in self._held.items() if held.traceback.told]
+        lines = [line for rank in closed for line in self._judge(rank)]
+        self._said = ""
+        return lines
 
     def _judge(self, rank: str) -> list[str]:
         """It is closed: told as the same as one whose lines are all of its own, else shown."""
@@ -124,9 +158,11 @@ class Repeats:
         if same is None:
             return self._show(rank)
         del self._held[rank]
-        last = held.traceback.last
-        name = (last if last.startswith(_CRASH) else last.partition(":")[0])[:SHOWN]
-        return [f"{rank} | (the same {name} as {same.rank}'s above)", *held.printed[len(mine) :]]
+        said, rest = f"(the same {held.traceback.name} as {same.rank}'s above)", held.printed[len(mine) :]
+        if said == self._said:  # another rank, or the next start, and nothing else was said between
+            return rest
+        self._said = said
+        return [f"{rank} | {said}", *rest]
 
     def _show(self, rank: str) -> list[str]:
         held = self._held.pop(rank)

@@ -49,7 +49,8 @@ def settle(
         return Settled(claimed.run, completed, choice, store.uri(layout.folder(choice.note.id)), tuple(warnings), why)
     start = runs.origin(store, claimed, warnings)
     if start is None:
-        return Settled(claimed.run, completed, None, None, tuple(warnings), claimed.why)
+        why = claimed.why if attempt in (None, 1) else f"no checkpoint yet: attempt {attempt} starts from the beginning"
+        return Settled(claimed.run, completed, None, None, tuple(warnings), why)
     return Settled(claimed.run, completed, Choice(start.manifest.note, STORED), start.uri, tuple(warnings), claimed.why)
 
 

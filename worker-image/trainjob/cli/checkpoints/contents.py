@@ -112,8 +112,8 @@ def _said(verdict: Verdict) -> str:
     if not verdict.damage:
         assert verdict.entry.manifest is not None
         return (
-            f"is intact: {wording.count(len(verdict.entry.manifest.entries), 'file')}, "
-            f"{wording.size(verdict.entry.manifest.total_bytes)} as they were saved"
+            f"is intact: {wording.count(len(inventory.files(verdict.entry.manifest)), 'file')}, "
+            f"{wording.size(verdict.entry.manifest.total_bytes)} with the library's own"
         )
     return "is damaged:" + "".join(f"\n  {line}" for line in verdict.damage)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LINE_S = 10.0
 """Between two lines."""
+TOLD_S = 1.0
+"""A transfer that ended sooner is not worth a line."""
 
 
 def progress(what: str, total: int) -> Bar | Lines:
@@ -60,7 +62,7 @@ class Interruptible:
 
 
 class Lines(Interruptible):
-    """`tj  | 1-1-3: 1.2 GiB of 4.0 GiB, 210.0 MiB/s, 14s left`, and one line at the end."""
+    """`tj  | 1-1-3: 1.2 GiB of 4.0 GiB, 210.0 MiB/s, 14s left`, and one line at the end of what took a while."""
 
     def __init__(self, what: str, total: int, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -91,6 +93,8 @@ class Lines(Interruptible):
     ) -> None:
         super().__exit__(kind, error, trace)
         took = max(self._clock() - self._begun, 1e-6)
+        if kind is None and took < TOLD_S:
+            return
         ended = "" if kind is None else f" of {wording.size(self._total)}, then it stopped"
         self._say(
             f"{wording.size(self._done)} in {wording.duration(took)}, {wording.size(int(self._done / took))}/s{ended}"

@@ -7,7 +7,7 @@ import sys
 
 from trainjob.cli.local import find, listing
 from trainjob.cli.local.follow import follow
-from trainjob.launch.local.registry import output
+from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import changes, failure, wording
 from trainjob.screen import display as displays
@@ -15,12 +15,14 @@ from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_JOB_FAILED, CL
 
 
 def attach(args: argparse.Namespace) -> int:
-    """Show it until it ends; the job's exit code."""
+    """Show it until it ends; the job's exit code. Of one that has ended only how."""
     return show(find.find(args), plain=args.plain, lines=True)
 
 
 def show(record: Record, *, plain: bool, lines: bool) -> int:
     """`lines`: its ranks' too, from the start on."""
+    if record.state not in (records.RUNNING, records.ENDING):
+        return conclude(record)
     display = displays.choose(plain=plain)
 
     def on_job(found: Record) -> None:

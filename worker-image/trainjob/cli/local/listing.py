@@ -109,7 +109,7 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
 
 
 def command(record: Record) -> str:
-    """How it was started, as one would type it."""
+    """How it was started, as one would type it; with the name that `tj run` had made, by which it goes on."""
     words = list(record.command)
     if len(words) > 1 and os.path.basename(words[1]) == "tj":
         words = ["tj", *words[2:]]
@@ -117,7 +117,15 @@ def command(record: Record) -> str:
         words = ["tj", *words[3:]]
     elif words:
         words[0] = os.path.basename(words[0])
-    return shlex.join(words)
+    return shlex.join(_named(words, record.name))
+
+
+def _named(words: list[str], name: str) -> list[str]:
+    end = words.index("--") if "--" in words else len(words)
+    own = words[:end]
+    if own[:2] != ["tj", "run"] or any(word.partition("=")[0] in ("--name", "-f", "--file") for word in own):
+        return words
+    return [*own, "--name", name, *words[end:]]
 
 
 def asker(record: Record) -> Asker:

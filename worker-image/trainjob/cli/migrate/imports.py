@@ -25,13 +25,19 @@ def edits(tree: ast.Module, source: str) -> list[Edit]:
     """In the order of the source. What is in parentheses behind `import` (comments too) stays as it is."""
     places = _Places(source)
     found: list[Edit] = []
+    bound: set[tuple[str, ...]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and is_ray(node.module):
             found.append(_module_of(node, places, source))
         elif isinstance(node, ast.Import) and any(is_ray(alias.name) for alias in node.names):
             begin, end = places.span(node)
+            lines = tuple(dict.fromkeys(_lines(node.names)))
+            if node in tree.body and lines in bound and (whole := places.whole_line(node)) is not None:
+                found.append(Edit(*whole, ""))  # `import ray` and `import ray.train` have become the same
+                continue
+            bound.update({lines} if node in tree.body else ())
             joint = f"\n{' ' * node.col_offset}" if places.alone(node) else "; "
-            found.append(Edit(begin, end, joint.join(dict.fromkeys(_lines(node.names)))))
+            found.append(Edit(begin, end, joint.join(lines)))
     return sorted(found)
 
 
@@ -113,6 +119,16 @@ class _Places:
         assert node.end_lineno is not None
         after = self._lines[node.end_lineno - 1][end - self._begins[node.end_lineno - 1] :].strip()
         return not before.strip() and (not after or after.startswith("#"))
+
+    def whole_line(self, node: ast.stmt) -> tuple[int, int] | None:
+        """Its line with the line's end; None where something shares it."""
+        begin, end = self.span(node)
+        first, last = self._begins[node.lineno - 1], self._begins[node.lineno]
+        is_one = node.end_lineno == node.lineno
+        return (first, last) if is_one and self._lines[node.lineno - 1].strip() == self._text(begin, end) else None
+
+    def _text(self, begin: int, end: int) -> str:
+        return "".join(self._lines)[begin:end]
 
     def _place(self, line: int, column: int) -> int:
         text = self._lines[line - 1] if line <= len(self._lines) else ""
