@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import agents, calls, command_line, restart, start
+from benchmarks import agents, calls, command_line, hangs, resize, restart, start
 from benchmarks.figures import Figure
 from benchmarks.measuring import arguments, measure
 
@@ -22,6 +22,8 @@ MEASUREMENTS: dict[str, Callable[[int], list[Figure]]] = {
     "agents": agents.measure,
     "restart": restart.measure,
     "restart_libraries": restart.measure_libraries,
+    "resize": resize.measure,
+    "hangs": hangs.measure,
 }
 
 

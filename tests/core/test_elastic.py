@@ -428,6 +428,20 @@ def test_spares_that_come_up_one_by_one_are_no_reason_to_write() -> None:
     assert trains(world) == (4, "0,3-5"), "with all that are up by then"
 
 
+def test_the_wait_begins_once_they_are_warm() -> None:
+    world = shrunk()
+    come_up(world, 0, 3, 4)
+    world.sync(4, warming=True)
+    world.turn()
+    world.tick(GROW_S).turn()
+    assert world.status.growth is None and trains(world) == (2, "0,3")
+    world.sync(4, warming=False)
+    world.turn()
+    assert world.status.growth is not None
+    world.tick(GROW_S).turn()
+    assert trains(world) == (3, "0,3-4")
+
+
 def test_who_went_again_in_the_meantime_starts_the_wait_anew() -> None:
     world = shrunk()
     come_up(world, 0, 3, 4)

@@ -200,6 +200,21 @@ def test_more_workers_join_when_they_are_up() -> None:
     assert world.status.failures.counted == 0
 
 
+def test_training_goes_on_until_new_workers_are_warm() -> None:
+    """Else all ranks would stand still while the new ones import."""
+    world = World.of(workers=2).run().tick(60)
+    world.change_spec(workers=4)
+    world.turn()
+    world.start_pods()
+    for slot, warming in ((2, False), (3, True)):
+        world.sync(slot, warming=warming)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (1, "Running")
+    world.sync(3, warming=False)
+    world.turn()
+    assert (world.attempt.number, world.attempt.members) == (2, "0-3")
+
+
 def test_a_new_worker_that_dies_costs_the_running_attempt_nothing() -> None:
     world = World.of(workers=1, failure_policy={"maxFailures": 0}).run().tick(60)
     world.change_spec(workers=2)

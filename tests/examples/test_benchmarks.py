@@ -43,6 +43,16 @@ def test_a_recovery_is_over_with_the_last_ranks_first_step() -> None:
     assert run(code).split() == ["None", "7.0"]
 
 
+def test_a_resize_is_over_with_the_last_ranks_first_step_and_its_price_is_what_is_made_again() -> None:
+    code = (
+        "from benchmarks.jobs import Step\nfrom benchmarks.resize import cost, first_of\n"
+        "old = [Step(0, 1, 1, 7, 1.0), Step(1, 2, 1, 7, 1.5), Step(0, 1, 1, 8, 2.0)]\n"
+        "new = [Step(0, 3, 2, 6, 4.0), Step(0, 3, 2, 7, 5.0), Step(1, 4, 2, 6, 4.5), Step(2, 5, 2, 6, 6.0)]\n"
+        "print(first_of([*old, *new[:3]], {1, 2}, 3), *cost([*old, *new], {1, 2}, 3))"
+    )
+    assert run(code).split() == ["None", "4.0", "3"]
+
+
 def test_what_was_done_again_and_what_stood_still_is_no_goodput() -> None:
     """Ten seconds: six steps of one second, five of them kept, and a stop of four seconds."""
     code = (

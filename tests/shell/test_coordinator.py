@@ -114,10 +114,13 @@ def on_bench(test: Callable[[Bench], Any], **arguments: Any) -> None:
     run_virtual(main())
 
 
-def test_that_a_spare_is_warm_matters_and_of_others_it_does_not() -> None:
+@pytest.mark.parametrize("spares", ["2", ""])
+def test_that_who_waits_beside_an_attempt_is_warm_matters_and_of_others_it_does_not(spares: str) -> None:
+    """A spare, or a worker by which the job is to grow."""
+
     async def test(bench: Bench) -> None:
         known = job(1, slots="0-2")
-        status = known.status.model_copy(update={"spares": "2", "next_slot": 3})
+        status = known.status.model_copy(update={"spares": spares, "next_slot": 3})
         bench.coordinator.commit(known.model_copy(update={"status": status}), pods(0, 1, 2))
         for slot, wakes in ((1, False), (2, True)):
             await bench.told(slot, warming=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import Enum
@@ -34,8 +34,8 @@ GONE_LIMIT = 10_000
 _PROGRESS_FIELDS = frozenset({"begin", "forks", "progress", "latest", "best", "checkpoint_count"})
 _TRAINING_FIELDS = frozenset({"uploads"})
 """What changes with each checkpoint while ranks run; once they have ended, the next attempt may wait for it."""
-_SPARES_FIELDS = frozenset({"warming"})
-"""What matters of spare workers alone."""
+_BESIDE_FIELDS = frozenset({"warming"})
+"""What matters alone of workers that wait beside those that train: spares, and those by which a job is to grow."""
 _CLOCK_FIELDS = frozenset({"heard_at", "clock_offset", "unreached_s", "effort"})
 _COMPARED = tuple(field.name for field in fields(AgentView) if field.name not in _CLOCK_FIELDS)
 
@@ -141,11 +141,15 @@ class Roster:
         heard[report.pod_uid] = _Heard(report.job_uid, report.order, view)
         if before is not None and self._is_first_since_the_end(report.key, before.view):
             return News.MATTERS
-        return _difference(before.view if before else None, view, self._is_spare(report.key, view.slot))
+        return _difference(before.view if before else None, view, lambda: self._is_beside(report.key, view.slot))
 
-    def _is_spare(self, key: JobKey, slot: int) -> bool:
+    def _is_beside(self, key: JobKey, slot: int) -> bool:
         known = self._committed.get(key)
-        return known is not None and bool(known.job.status.spares) and slot in spare_slots(known.job.status)
+        if known is None:
+            return False
+        status, attempt = known.job.status, known.job.status.attempt
+        joins = attempt is not None and attempt.ended_at is None and slot not in parse_slots(attempt.members)
+        return joins or (bool(status.spares) and slot in spare_slots(status))
 
     def _is_first_since_the_end(self, key: JobKey, before: AgentView) -> bool:
         """Whether the agent speaks for the first time since the attempt ended: that it does is news by itself, for a
@@ -263,12 +267,12 @@ def attempt_secret(master_key: bytes, job_uid: str, attempt: int) -> str:
     return hmac.new(master_key, f"{job_uid}\n{attempt}".encode(), hashlib.sha256).hexdigest()
 
 
-def _difference(before: AgentView | None, after: AgentView, is_spare: bool) -> News:
+def _difference(before: AgentView | None, after: AgentView, is_beside: Callable[[], bool]) -> News:
     if before is None:
         return News.MATTERS
     changed = {name for name in _COMPARED if getattr(before, name) != getattr(after, name)}
-    if not is_spare:
-        changed -= _SPARES_FIELDS
+    if changed & _BESIDE_FIELDS and not is_beside():
+        changed -= _BESIDE_FIELDS
     if not changed:
         return News.NOTHING
     shown = _PROGRESS_FIELDS if after.quiet else _PROGRESS_FIELDS | _TRAINING_FIELDS

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "a spare is taken before it is warm",
         FOLDER + "size/spares.py",
-        "view.quiet and not view.warming and",
+        "view.quiet and is_warm(turn, slot) and",
         "view.quiet and",
         TEST + "test_one_that_is_not_ready_is_not_taken",
     ),

@@ -29,6 +29,14 @@ def is_synced(turn: Turn, slot: int) -> bool:
     return view is not None and bool(view.address) and not view.draining
 
 
+def is_warm(turn: Turn, slot: int) -> bool:
+    """Whether its agent has made what ranks are forks of, or needs nothing of that kind: who waits beside those that
+    train can take part at once. (The agent gives up making it after a minute.)
+    """
+    view = turn.kids.agent(turn.kids.live.get(slot))
+    return view is not None and not view.warming
+
+
 class Late(NamedTuple):
     """Those of a team that cannot be members of the next attempt yet."""
 

@@ -22,7 +22,7 @@ from trainjob_operator.core.obstacles import GATED, UNSCHEDULABLE, word_of
 from trainjob_operator.core.pods.naming import format_slots, parse_slots, spare_slots, worker_slots
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.least import target
-from trainjob_operator.core.size.presence import has_node, is_synced, missing
+from trainjob_operator.core.size.presence import has_node, is_synced, is_warm, missing
 from trainjob_operator.core.turn import Turn
 
 SETTLED_S = 600.0
@@ -44,7 +44,7 @@ def is_ready(turn: Turn, slot: int) -> bool:
     view = turn.kids.agent(pod)
     if pod is None or view is None or not is_synced(turn, slot):
         return False
-    return view.quiet and not view.warming and not is_announced(pod) and not says_nothing(turn, pod)
+    return view.quiet and is_warm(turn, slot) and not is_announced(pod) and not says_nothing(turn, pod)
 
 
 def ready(turn: Turn, spares: Collection[int]) -> list[int]:

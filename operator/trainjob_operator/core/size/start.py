@@ -22,7 +22,7 @@ from trainjob_operator.core.size import elastic, gang, spares
 from trainjob_operator.core.size.edits import outdated
 from trainjob_operator.core.size.least import least, target
 from trainjob_operator.core.size.pauses import backs_off_until
-from trainjob_operator.core.size.presence import missing
+from trainjob_operator.core.size.presence import is_warm, missing
 from trainjob_operator.core.size.slots import take_slots
 from trainjob_operator.core.turn import Turn
 
@@ -50,11 +50,13 @@ def scale(turn: Turn, *, beside: bool) -> Answer:
 
 
 def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer:
-    """With all that somebody wishes as soon as they are up; an elastic job also with a part of them, or with those that
-    it had to do without, once they have been up for a while: since `growth` began.
+    """With all that somebody wishes as soon as they are up, and warm: training stands still from the end of the attempt
+    until the last rank has begun. An elastic job also with a part of them, or with those that it had to do without,
+    once they have been up for a while: since `growth` began.
     """
     most, team, may_change_size = target(turn), spares.team(turn), turn.spec.elastic is not None
     late = missing(turn, team)
+    late.slots.extend(slot for slot in team if slot not in (*members, *late.slots) and not is_warm(turn, slot))
     if may_change_size and outdated(turn, members):
         # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
         why = f"the spec was edited: {len(members)} of {most} workers train on, since to grow would replace them"
