@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-k8s bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the o
 
 bench-scale: $(STAMP) ## The operator with 1,000 jobs and one of 5,000 workers, against their goals; BENCH_ARGS="--jobs 50 --large 200" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.scale $(BENCH_ARGS)
+
+bench-frameworks: $(STAMP) ## Lightning and Hugging Face beside a bare loop, and beside themselves alone: half an hour; BENCH_ARGS="--rounds 1" for a quick look
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.frameworks --libraries $$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BENCH_ARGS)
 
 bench-checkpoint: $(STAMP) ## What saving and restoring cost; BENCH_ARGS="--rounds 1 --scale 0.1" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.checkpoint $(BENCH_ARGS)

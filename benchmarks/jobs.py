@@ -23,6 +23,8 @@ RANKS = 2
 WORKERS = 2
 RESTARTS = 10
 PATIENCE_S = 90.0
+LEARNING_S = 300.0
+"""For imports that are made beside the training, at a quarter of a processor."""
 _STOP_S = 20.0
 RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
 """A Python of another environment, which has ray[train] and torch."""
@@ -61,13 +63,17 @@ class Job:
 
     def wait_for_word(self, word: str) -> None:
         """Until the job has printed it. Raises RuntimeError as `wait_for` does."""
-        self.wait_for(repr(word), lambda steps: steps[-1] if steps and word in self.log.read_text() else None)
+        self.wait_for(
+            repr(word), lambda steps: steps[-1] if steps and word in self.log.read_text() else None, LEARNING_S
+        )
 
-    def wait_for(self, what: str, condition: Callable[[list[Step]], Step | None]) -> Step:
+    def wait_for(
+        self, what: str, condition: Callable[[list[Step]], Step | None], patience_s: float = PATIENCE_S
+    ) -> Step:
         """The step that the condition picks, once there is one. Raises RuntimeError with the job's output when the
         job ends or takes too long.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             found = condition(self.steps())
             if found is not None:

@@ -20,6 +20,7 @@ KILLS = 3
 STEPS_BEFORE = 60
 STEADY_S = 1.5
 """From a job's step to the kill: what a way makes ready beside the training is ready."""
+LEARNED = "from the next start on these are imported ahead"
 LIBRARIES = ("transformers", "pandas")
 WAYS: tuple[tuple[str, Launcher], ...] = (("forked", trainjob_forked), ("plain", trainjob), ("torchrun", torchrun))
 
@@ -46,7 +47,8 @@ def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -
     samples: dict[str, list[float]] = {way: [] for way, _ in ways}
     for _ in range(rounds):
         for way, launcher in ways:
-            times = _down_times(launcher, ranks, imports)
+            learns = bool(imports) and launcher is trainjob_forked
+            times = down_times(launcher, ranks, imports, learns=learns)
             samples[way] += times
             print(f"  {name} {way}: {' '.join(f'{each:.3f}' for each in times)} s", file=sys.stderr, flush=True)
     forked, plain, theirs = (samples[way] for way, _ in WAYS)
@@ -58,11 +60,20 @@ def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -
     return figures + beside_ray
 
 
-def _down_times(launcher: Launcher, ranks: int, imports: Sequence[str]) -> list[float]:
-    with running(launcher, *imports, ranks=ranks) as job:
-        if imports and launcher is trainjob_forked:
-            job.wait_for_word("imported ahead")
-        return [_down_time(job, attempt, ranks) for attempt in range(1, KILLS + 1)]
+def down_times(
+    launcher: Launcher,
+    ranks: int,
+    imports: Sequence[str] = (),
+    *,
+    workload: str = "steps.py",
+    learns: bool = False,
+    kills: int = KILLS,
+) -> list[float]:
+    """Of kills of one job in a row. `learns`: once the ranks' parent has learned what the script imports."""
+    with running(launcher, *imports, ranks=ranks, workload=workload) as job:
+        if learns:
+            job.wait_for_word(LEARNED)
+        return [_down_time(job, attempt, ranks) for attempt in range(1, kills + 1)]
 
 
 def _down_time(job: Job, attempt: int, ranks: int) -> float:

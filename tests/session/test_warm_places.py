@@ -41,6 +41,25 @@ def test_what_a_module_reads_is_seen(folder: Path, line: str, read: list[str]) -
     assert seen == read and type(os.environ) is plain
 
 
+def test_a_library_that_goes_through_all_variables_for_its_own_keeps_none_of_these(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning, and whatever else stands on fsspec, would never be imported ahead."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("MASTER_ADDR", "of another")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fsspec"]:
+        del sys.modules[name]
+    with places.watched() as seen:
+        importlib.import_module("fsspec.config")
+    assert seen == []
+    assert "of another" not in repr(vars(sys.modules["fsspec.config"])["conf"]), fsspec.__version__
+
+    (folder / "copies.py").write_text("import os\nfound = dict(os.environ)\n")
+    with places.watched() as seen:
+        importlib.import_module("copies")
+    assert seen == ["MASTER_ADDR"]
+
+
 def test_of_known_modules_a_fork_has_its_own(folder: Path) -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] == "torchmetrics":

@@ -31,18 +31,20 @@ KNOWN = {
     "torchmetrics.utilities.prints": contract.ENV_LOCAL_RANK,
 }
 """Modules that keep this variable as `rank_zero_only.rank`, and nothing else of the kind."""
+_LOOKS_AT_ALL = frozenset(("fsspec.config",))
+"""Modules that go through the whole environment for names of their own, and keep nothing of these."""
 _BETWEEN = ("os", "_collections_abc", "collections.abc", __name__)
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[List[str]]:
-    """Which of these are looked for meanwhile, but by KNOWN, through os.environ: get(), `in` and the rest end there."""
+    """Which of these are looked for meanwhile, but by those that may, through os.environ: get(), `in` and the rest end there."""
     read: List[str] = []
     plain = type(os.environ)
 
     class Watched(plain):  # type: ignore[misc, valid-type]
         def __getitem__(self, name: Any) -> Any:
-            if name in NAMES and _reader() not in KNOWN:
+            if name in NAMES and not _may_read(_reader()):
                 read.append(name)
             return super().__getitem__(name)
 
@@ -60,6 +62,10 @@ def renew(environ: Mapping[str, str]) -> None:
         own = environ.get(variable, "")
         if only is not None and own.isdigit():
             only.rank = int(own)
+
+
+def _may_read(module: str) -> bool:
+    return module in KNOWN or module in _LOOKS_AT_ALL
 
 
 def _reader() -> str:
